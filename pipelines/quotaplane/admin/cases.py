@@ -1,0 +1,158 @@
+"""Cases and scenarios that people hand in: JSON read strictly, and errors that name the field."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from quotaplane.errors import InputError
+
+MAX_RATE: Final = 1e18
+"""The highest rate or quota per second that a case may hold; nothing real comes near it."""
+
+Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
+"""A rate per second: finite, not negative."""
+
+Weight = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""A broker's weight: what matters is its ratio to the others'."""
+
+
+class CaseModel(BaseModel):
+    """Base of what a user hands in: unknown keys are errors, and nothing is converted silently."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+Case = TypeVar("Case", bound=CaseModel)
+
+
+def load_case(path: str, model: type[Case]) -> Case:
+    """Read a JSON file (``-`` is stdin) and check it against a model.
+
+    Raises:
+        InputError: one line with the file, the field and what is wrong with it.
+    """
+    return parse_case(read_json(path), model, source=source_name(path))
+
+
+def source_name(path: str) -> str:
+    """How errors call the input: the file as the user wrote it, or ``stdin``."""
+    return "stdin" if path == "-" else path
+
+
+def read_json(path: str) -> object:
+    """Parse a JSON file strictly: UTF-8, no duplicate keys, no NaN or Infinity.
+
+    Raises:
+        InputError: the file can't be read or is not such JSON.
+    """
+    source = source_name(path)
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{source}: can't be read: {error.strerror or error}") from None
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"{source}: can't be read: {error}") from None
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise InputError(f"{source}: {key}: the key is there twice")
+            found[key] = value
+        return found
+
+    def refuse(name: str) -> NoReturn:
+        raise InputError(f"{source}: {name} is not a JSON number; leave the key out or use null")
+
+    try:
+        text = data.decode("utf-8-sig")
+        parsed: object = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{source}: not JSON: {error.msg} ({where})") from None
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply") from None
+    except ValueError:
+        raise InputError(f"{source}: a whole number has too many digits") from None
+    return parsed
+
+
+def parse_case(raw: object, model: type[Case], source: str) -> Case:
+    """Check parsed JSON against a model; ``source`` names it in errors.
+
+    Raises:
+        InputError: names the first field that is wrong, as ``source: path.to.field: what``.
+    """
+    if not isinstance(raw, dict):
+        raise InputError(f"{source}: must be an object, not {json_type(raw)}")
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first, more = error.errors(include_url=False)[0], error.error_count() - 1
+        field = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        also = f" (and {more} more)" if more else ""
+        raise InputError(f"{source}: {field}: {_explain(first, raw)}{also}") from None
+
+
+_WANTED: Final = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "list_type": "a list",
+    "tuple_type": "a list",
+}
+
+_TEXTS: Final = {
+    "missing": "is required",
+    "extra_forbidden": "unknown key",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+}
+
+
+def _explain(error: Mapping[str, Any], raw: object) -> str:
+    kind = error["type"]
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}, not {json_type(_at(raw, error['loc']))}"
+    if kind in _TEXTS:
+        return _TEXTS[kind].format(**error.get("ctx", {}))
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _at(raw: Any, path: tuple[int | str, ...]) -> object:
+    for part in path:
+        try:
+            raw = raw[part]
+        except (KeyError, IndexError, TypeError):  # pydantic's own marks, such as "[key]"
+            continue
+    return raw
+
+
+def json_type(value: object) -> str:
+    """What a JSON value is, in words.
+
+    >>> json_type("10"), json_type(None), json_type(True)
+    ('a string', 'null', 'true')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    names = {str: "a string", dict: "an object", list: "a list", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,96 @@
+"""The light command ``quotaplane``: no JVM, and only the chosen subcommand is imported.
+
+A subcommand is a module with two functions:
+
+- ``configure(parser)`` adds its arguments to an ``argparse.ArgumentParser``;
+- ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
+
+It is registered in ``COMMANDS``, where its help line is, so that ``--help`` lists everything
+without importing anything. A ``QuotaplaneError`` that a subcommand raises is printed as one line
+on stderr and becomes the exit code that it carries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn, cast
+
+from quotaplane import __version__
+from quotaplane.errors import ConfigError, QuotaplaneError
+
+COMMANDS: Final = {
+    "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
+    "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
+    "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
+}
+"""Subcommand: (module, help line)."""
+
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for a wrong argument, like every other error; argparse would print the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command; only the chosen subcommand's own arguments are filled in."""
+    parser = _Parser(
+        prog="quotaplane",
+        description="One global quota, shared fairly among many brokers.",
+        epilog="The Spark jobs are started by ./spark-submit.sh JOB.",
+    )
+    parser.add_argument("--version", action="version", version=f"quotaplane {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, text) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=text, description=f"{text.capitalize()}.")
+        if name == chosen:
+            importlib.import_module(module).configure(subparser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code (2 for bad input, 130 after Ctrl-C)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        try:
+            args = build_parser(chosen).parse_args(arguments)
+            code = cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
+        finally:
+            # Here, not at exit: a reader that went away must not end in a traceback.
+            sys.stdout.flush()
+        return code
+    except QuotaplaneError as error:
+        print(f"quotaplane: error: {one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except SystemExit as finished:  # --help and --version
+        return finished.code if isinstance(finished.code, int) else 0
+
+
+def one_line(text: str) -> str:
+    r"""The text on one line, with what a terminal would obey written out.
+
+    >>> one_line("brokers.b\n\x1b[2J: unknown key")
+    'brokers.b\\n\\x1b[2J: unknown key'
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

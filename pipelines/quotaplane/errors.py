@@ -1,0 +1,41 @@
+"""The one exception tree. A message says what went wrong, where, and what to do about it.
+
+The command-line front ends print ``str(error)`` on one line of stderr and leave with
+``error.exit_code``; anything that is not a ``QuotaplaneError`` is a bug and keeps its traceback.
+"""
+
+
+class QuotaplaneError(Exception):
+    """Base of every error that quotaplane raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(QuotaplaneError):
+    """A settings file or a command-line option is wrong; nothing was started."""
+
+    exit_code = 2
+
+
+class InputError(QuotaplaneError):
+    """A case, scenario or request handed in by a user is wrong; nothing was written."""
+
+    exit_code = 2
+
+
+class TransportError(QuotaplaneError):
+    """A topic can't be read from or written to."""
+
+    exit_code = 3
+
+
+class HistoryError(QuotaplaneError):
+    """A history table is missing, or is not what this version writes."""
+
+    exit_code = 4
+
+
+class TooManyBadReportsError(QuotaplaneError):
+    """More reports than the configured share could not be used: stop, do not steer by noise."""
+
+    exit_code = 5

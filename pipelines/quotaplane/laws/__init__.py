@@ -1,0 +1,129 @@
+"""Laws: pure functions from demands, floors, weights and quotas to limits (docs/laws.md).
+
+>>> law = get_law("max_min")
+>>> law(one_group(100, demand=[40, 80, 10])).limits
+array([40., 50., 10.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from quotaplane.errors import ConfigError
+from quotaplane.laws.max_min import max_min
+from quotaplane.laws.pip82 import pip82
+from quotaplane.laws.problem import Allocation, Law, Problem
+from quotaplane.laws.reason import REASON_TEXTS, Reason
+from quotaplane.laws.simple import proportional, static
+
+__all__ = [
+    "DEFAULT_LAW",
+    "LAWS",
+    "REASON_TEXTS",
+    "Allocation",
+    "Law",
+    "LawInfo",
+    "Problem",
+    "Reason",
+    "get_law",
+    "one_group",
+]
+
+DEFAULT_LAW: Final = "max_min"
+
+
+@dataclass(frozen=True, slots=True)
+class LawInfo:
+    """What there is to know about a law before it is chosen."""
+
+    function: Callable[..., Allocation]
+    summary: str
+    conserving: bool
+    """Whether the limits of a group never add up to more than its quota, not even briefly."""
+    options: Mapping[str, tuple[Any, ...]]
+    """Option: the values it takes, the default first."""
+
+
+LAWS: Final[Mapping[str, LawInfo]] = {
+    "max_min": LawInfo(
+        max_min, "exact weighted max-min with floors; spare quota as headroom", True, {}
+    ),
+    "static": LawInfo(static, "the quota divided evenly, by weight", True, {}),
+    "pip82": LawInfo(
+        pip82,
+        "PIP-82 as it is worded: residual, reduction, stealing",
+        False,
+        {"residual": ("each", "proportional"), "steal": (True, False)},
+    ),
+    "proportional": LawInfo(
+        proportional, "what stock Pulsar computes: in proportion to usage", False, {}
+    ),
+}
+"""Every law by its name."""
+
+
+def get_law(name: str, options: Mapping[str, Any] | None = None) -> Law:
+    """A law with its options.
+
+    Raises:
+        ConfigError: there is no such law or option, or the option does not take that value.
+
+    >>> get_law("pip82", {"residual": "proportional"})(one_group(100, usage=[10, 30])).limits
+    array([25., 75.])
+    >>> get_law("pip82", {"steel": True})
+    Traceback (most recent call last):
+    quotaplane.errors.ConfigError: options.steel: unknown option of law pip82 (has: residual, steal)
+    """
+    if name not in LAWS:
+        raise ConfigError(f"law: unknown law {name!r} (there are: {', '.join(LAWS)})")
+    known = LAWS[name].options
+    chosen = {option: values[0] for option, values in known.items()}
+    for option, value in (options or {}).items():
+        if option not in known:
+            has = f"has: {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"options.{option}: unknown option of law {name} ({has})")
+        # Also the type: 1 == True, but an option that takes true does not take 1.
+        if not any(type(value) is type(allowed) and value == allowed for allowed in known[option]):
+            words = " or ".join(str(allowed).lower() for allowed in known[option])
+            raise ConfigError(f"options.{option}: must be {words}, not {value!r}")
+        chosen[option] = value
+    return partial(LAWS[name].function, **chosen) if chosen else LAWS[name].function
+
+
+def one_group(
+    quota: float,
+    *,
+    demand: Sequence[float] | None = None,
+    usage: Sequence[float] | None = None,
+    limit: Sequence[float] | None = None,
+    weight: Sequence[float] | None = None,
+    floor: Sequence[float] | None = None,
+) -> Problem:
+    """A problem of one group: for tests, docs and a look at a law.
+
+    Absent: demand = usage and the other way round, limit inf, weight 1, floor 0.
+
+    >>> one_group(100, usage=[80, 20]).demand
+    array([80., 20.])
+    """
+    known = [values for values in (demand, usage, limit, weight, floor) if values is not None]
+    count = len(known[0]) if known else 0
+
+    def array(values: Sequence[float] | None, default: Sequence[float]) -> Any:
+        return np.array(default if values is None else values, dtype=np.float64)
+
+    nothing = [0.0] * count
+    return Problem(
+        starts=np.array([0, count]),
+        quota=np.array([quota], dtype=np.float64),
+        usage=array(usage, nothing if demand is None else demand),
+        limit=array(limit, [np.inf] * count),
+        demand=array(demand, nothing if usage is None else usage),
+        weight=array(weight, [1.0] * count),
+        floor=array(floor, nothing),
+    )

@@ -1,0 +1,47 @@
+"""Big problems in blocks of whole groups: what a law works on then stays in the CPU's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from itertools import pairwise
+from typing import Concatenate, Final, ParamSpec
+
+import numpy as np
+
+from quotaplane.laws.problem import Allocation, Problem
+
+BLOCK_ROWS: Final = 32_768
+"""Measured: 16 to 64 thousand rows are about twice as fast as all at once, smaller ones slower."""
+
+Options = ParamSpec("Options")
+
+
+def in_blocks(
+    law: Callable[Concatenate[Problem, Options], Allocation],
+) -> Callable[Concatenate[Problem, Options], Allocation]:
+    """A law that goes through its groups block by block; groups know nothing of each other."""
+
+    @wraps(law)
+    def blocked(problem: Problem, /, *args: Options.args, **kwargs: Options.kwargs) -> Allocation:
+        rows, starts = len(problem.demand), problem.starts
+        if rows < 2 * BLOCK_ROWS:
+            return law(problem, *args, **kwargs)
+        inner = np.searchsorted(starts, np.arange(BLOCK_ROWS, rows, BLOCK_ROWS))
+        cuts = np.unique(np.concatenate(([0], inner, [len(problem.quota)]))).tolist()
+        limits, reasons = np.empty(rows), np.empty(rows, dtype=np.uint8)
+        for first, last in pairwise(cuts):
+            at = slice(starts[first], starts[last])
+            part = Problem(
+                starts=starts[first : last + 1] - starts[first],
+                quota=problem.quota[first:last],
+                usage=problem.usage[at],
+                limit=problem.limit[at],
+                demand=problem.demand[at],
+                weight=problem.weight[at],
+                floor=problem.floor[at],
+            )
+            limits[at], reasons[at] = law(part, *args, **kwargs)
+        return Allocation(limits, reasons)
+
+    return blocked

@@ -1,0 +1,86 @@
+"""Sums over, and values spread to, the rows of each group (CSR), and sums that never overshoot."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+EPS: Final = float(np.finfo(np.float64).eps)
+
+
+class Segments:
+    """Which group each row belongs to.
+
+    >>> rows = Segments(np.array([0, 2, 2, 3]))
+    >>> rows.total(np.array([1.0, 2.0, 5.0]))
+    array([3., 0., 5.])
+    >>> rows.spread(np.array([10.0, 20.0, 30.0]))
+    array([10., 10., 30.])
+    """
+
+    __slots__ = ("counts", "groups", "of_row", "slack")
+
+    def __init__(self, starts: IntArray) -> None:
+        self._set(np.diff(starts))
+
+    def _set(self, counts: IntArray) -> None:
+        self.counts = counts
+        self.groups = len(counts)
+        self.of_row: IntArray = np.repeat(np.arange(self.groups), counts)
+        # Relative error that summing a group's limits may have, in whatever order they are added
+        # (n roundings of half an eps), and as much again for computing them.
+        self.slack: FloatArray = ((2.0 * counts + 8.0) * EPS).astype(np.float64, copy=False)
+
+    def total(self, values: npt.NDArray[Any]) -> FloatArray:
+        """(n,) -> (g,): the sum of each group's rows, 0 for a group without any.
+
+        ``bincount``, not ``add.reduceat``: faster on small groups, and right on empty ones.
+        """
+        sums = np.bincount(self.of_row, weights=values, minlength=self.groups)
+        return sums.astype(np.float64, copy=False)  # a no-op, but for mypy
+
+    def spread(self, per_group: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(g,) -> (n,): each group's value on each of its rows."""
+        return per_group.take(self.of_row)
+
+    def keep(self, groups: BoolArray) -> tuple[Segments, IntArray]:
+        """The chosen groups alone, and the indices of their rows."""
+        kept = Segments.__new__(Segments)
+        kept._set(self.counts[groups])
+        return kept, np.flatnonzero(groups.take(self.of_row))
+
+
+def overshooting(rows: Segments, limits: FloatArray, quota: FloatArray) -> BoolArray:
+    """(g,): groups whose limits, added up in floating point in some order, might exceed the quota.
+
+    Multiples of 2^-51 of the quota (rounded to a power of two) add up without any rounding, so
+    whole numbers and the like only have to add up to at most the quota. Other groups need slack.
+
+    Args:
+        rows: g groups with n rows.
+        limits: (n,) finite.
+        quota: (g,) finite.
+    """
+    _, exponent = np.frexp(quota)
+    coarse = rows.spread(np.ldexp(1.0, exponent))
+    rounded = (limits + coarse) - coarse != limits
+    total = rows.total(limits)
+    exact = rows.total(rounded) == 0
+    over: BoolArray = (total > quota) | (~exact & (total > quota * (1.0 - rows.slack / 2)))
+    return over
+
+
+def scale_down(
+    rows: Segments, limits: FloatArray, quota: FloatArray, groups: BoolArray
+) -> FloatArray:
+    """Scale the chosen groups' limits so that no way of adding them up exceeds the quota."""
+    total = rows.total(limits)
+    factor = np.ones(rows.groups)
+    np.divide(quota, total, out=factor, where=groups & (total > quota))
+    factor[groups] *= 1.0 - rows.slack[groups]
+    scaled: FloatArray = limits * rows.spread(factor)
+    return scaled

@@ -1,0 +1,241 @@
+"""Typed settings: one YAML file, checked whole before anything starts.
+
+``${NAME}`` anywhere in a value is taken from the environment, so that secrets and places stay out
+of the file. Unknown keys, wrong types and impossible combinations raise ``ConfigError`` with one
+line that names the key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from quotaplane.demand import steady
+from quotaplane.errors import ConfigError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DeltaTransport(_Section):
+    """The embedded transport: two Delta tables stand in for the topics; no server is needed."""
+
+    kind: Literal["delta"]
+    path: str
+    """Folder that holds the tables ``reports`` and ``limits_topic``."""
+    max_files_per_trigger: int | None = Field(default=None, ge=1)
+    """Admission control: how many appends one micro-batch takes at most."""
+    starting: Literal["earliest", "latest"] = "earliest"
+
+
+class KafkaSecurity(_Section):
+    """TLS and SASL, for Spark's consumer and the limits producer alike."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: str | None = None
+    """PEM file with the certificate authorities to trust; absent = the system's."""
+    certificate_file: str | None = None
+    """PEM file with the client certificate, for mutual TLS."""
+    key_file: str | None = None
+    key_password: SecretStr | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSecurity:
+        sasl = self.protocol.startswith("SASL")
+        if sasl != (self.sasl_mechanism is not None):
+            raise ValueError("sasl_mechanism goes with protocol SASL_PLAINTEXT or SASL_SSL")
+        if sasl and (self.username is None or self.password is None):
+            raise ValueError("SASL needs username and password (use ${NAME} for the environment)")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
+
+
+class KafkaTransport(_Section):
+    """Reports from Kafka topics, limits to a Kafka topic keyed by broker."""
+
+    kind: Literal["kafka"]
+    bootstrap_servers: str
+    report_topics: tuple[str, ...] = Field(min_length=1)
+    limits_topic: str
+    starting: Literal["earliest", "latest"] = "latest"
+    """Where a new checkpoint begins to read; a restart always goes on where it was."""
+    max_reports_per_trigger: int | None = Field(default=None, ge=1)
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    security: KafkaSecurity = KafkaSecurity()
+    fail_on_data_loss: bool = True
+    """Stop when reports behind the checkpoint were already deleted by the topic's retention."""
+    group_id_prefix: str = Field(default="quotaplane", min_length=1)
+    """Spark's consumer groups start with this: what the cluster's access rules must allow."""
+    compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
+    """Of what is sent; lz4 and zstd need the Python package of that name. Any is read."""
+    max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
+    """The largest message sent; the topic's ``max.message.bytes`` must allow it too."""
+    publish_timeout_s: float = Field(default=30.0, ge=1)
+    """A message that the cluster did not take by then is an error."""
+
+
+class Reports(_Section):
+    """What the brokers send, and which of it is used."""
+
+    interval_s: float = Field(default=5.0, gt=0)
+    """How often a broker reports; also the period of stock Pulsar's usage counts."""
+    stale_after_intervals: float = Field(default=2.0, gt=0)
+    """A report published longer ago than this is not used."""
+    max_clock_skew_s: float = Field(default=30.0, ge=0)
+    """A report published further in the future than this is not used."""
+    max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    max_rate_per_s: float = Field(default=1e15, gt=0)
+    """A higher usage than this is taken for noise."""
+    max_bad_share: float = Field(default=0.5, ge=0, le=1)
+    """Stop when more than this share of the reports in the window could not be used."""
+    bad_share_window: int = Field(default=100, ge=1)
+    """How many of the latest reports that share is taken over; fewer never stop the job."""
+
+
+class Brokers(_Section):
+    """When a silent broker stops counting."""
+
+    stale_after_intervals: float = Field(default=2.0, gt=0)
+    expire_after_intervals: float = Field(default=3.0, gt=0)
+    """After this many missed intervals a broker's use no longer counts and its share is given on."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Brokers:
+        if self.stale_after_intervals > self.expire_after_intervals:
+            raise ValueError("stale_after_intervals must not exceed expire_after_intervals")
+        return self
+
+
+class LawChoice(_Section):
+    """Which law divides the quotas, and its options."""
+
+    name: str = "max_min"
+    options: dict[str, Any] = {}
+
+
+class Demand(_Section):
+    """How demand is estimated from usage (see ``quotaplane.demand``)."""
+
+    headroom: float = Field(default=0.1, ge=0, le=10)
+    saturated_from: float = Field(default=0.95, gt=0, le=1)
+    """A broker that used at least this part of its limit is taken to want more."""
+    probe_share: float = Field(default=0.05, gt=0, le=1)
+    """What an idle broker is left to wake up with, as a part of its even share of the quota."""
+
+    @model_validator(mode="after")
+    def _is_steady(self) -> Demand:
+        if not steady(self.headroom, self.saturated_from):
+            least = 1 / self.saturated_from - 1
+            raise ValueError(
+                f"headroom must be above {least:.3g} (1 / saturated_from - 1), or a broker that was "
+                "given just what it needs looks saturated and its limits flap"
+            )
+        return self
+
+
+class Limits(_Section):
+    """How limits go out."""
+
+    lease_s: float = Field(default=120.0, gt=0)
+    refresh_rounds: int = Field(default=10, ge=1)
+    """Every limit goes out again at least once in this many rounds, changed or not."""
+    significant_change: float = Field(default=0.05, ge=0, lt=1)
+    """A group whose limits all moved by less than this part keeps the ones it has."""
+
+
+class History(_Section):
+    """Where the Delta tables are."""
+
+    path: str
+    storage_options: dict[str, SecretStr] = {}
+    """For object stores: passed to the deltalake package as they are."""
+
+
+class Trigger(_Section):
+    interval_s: float = Field(default=1.0, ge=0)
+
+
+class Settings(_Section):
+    """Everything that ``./spark-submit.sh quota --conf FILE`` reads."""
+
+    transport: Annotated[DeltaTransport | KafkaTransport, Field(discriminator="kind")]
+    history: History
+    checkpoint: str
+    """Folder of the streaming checkpoint; a new one starts a new epoch."""
+    shards: int = Field(default=2, ge=1, le=4096)
+    """Number of state partitions; frozen into the checkpoint, about as many as executor cores."""
+    trigger: Trigger = Trigger()
+    reports: Reports = Reports()
+    brokers: Brokers = Brokers()
+    law: LawChoice = LawChoice()
+    demand: Demand = Demand()
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _lease_outlives_refresh(self) -> Settings:
+        needed = 2 * self.limits.refresh_rounds * self.reports.interval_s
+        if self.limits.lease_s < needed:
+            raise ValueError(
+                f"limits.lease_s must be at least {needed:g} "
+                "(2 x limits.refresh_rounds x reports.interval_s), or limits run out between renewals"
+            )
+        return self
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def load_settings(path: str | Path) -> Settings:
+    """Read and check a settings file.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or a key in it is unknown or wrong.
+    """
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return parse_settings(raw, source=str(path))
+
+
+def parse_settings(raw: object, source: str = "settings") -> Settings:
+    """Check settings that were read already; ``source`` names them in errors."""
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{source}: expected a mapping of settings at the top")
+    try:
+        return Settings.model_validate(_expand(raw, source, ""))
+    except ValidationError as error:
+        first, more = error.errors()[0], error.error_count() - 1
+        key = ".".join(str(part) for part in first["loc"] if part not in ("delta", "kafka"))
+        also = f" (and {more} more)" if more else ""
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {key + ': ' if key else ''}{message}{also}") from None
+
+
+def _expand(value: object, source: str, key: str) -> object:
+    if isinstance(value, dict):
+        return {name: _expand(item, source, f"{key}.{name}".strip(".")) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, source, f"{key}.{index}") for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def lookup(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            raise ConfigError(f"{source}: {key}: the environment variable {name} is not set")
+        return os.environ[name]
+
+    return _VARIABLE.sub(lookup, value)
