@@ -1,0 +1,286 @@
+"""Reports in: which of them count, and what they say about each (group, broker).
+
+Duplicates and reordering are harmless here: a broker's report counts once, if it is newer than
+the newest one used, and several of one broker in a round are used in the order they were made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quotaplane.demand import estimate
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, BoolArray, FloatArray, IntArray
+from quotaplane.state import Brokers, Groups, Rows, fresh_rows, to_single
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What a round's reports changed.
+
+    ``touched`` has shape (groups,): named by a report that counted. ``back`` are the indexes of
+    brokers that are new, or were stale and report again. ``used`` and ``unknown`` are entries (a
+    row each, as they came): of known groups, and of groups that nobody defined.
+    """
+
+    brokers: Brokers
+    rows: Rows
+    touched: BoolArray
+    back: IntArray
+    used: pa.Table
+    unknown: pa.Table
+    reports: int
+    duplicates: int
+    outdated: int
+
+
+def take_in(
+    groups: Groups,
+    brokers: Brokers,
+    rows: Rows,
+    headers: pa.Table,
+    entries: pa.Table,
+    *,
+    now_ms: int,
+    epoch: int,
+    saturated_from: float,
+) -> Intake:
+    """Use the reports that count.
+
+    ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
+    is the index of its header. Usage is a rate per second; NaN is "unchanged".
+    """
+    brokers, code = _with_names(brokers, headers["broker"])
+    started, sequence, published = (
+        headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
+    )
+    counts, duplicate = _newer(brokers, code, started, sequence)
+    wave = _rank(code, started, sequence, counts)
+
+    report = entries["report"].to_numpy()
+    ids = entries["group_id"].to_numpy()
+    place = np.searchsorted(groups.ids, ids)
+    known = np.zeros(len(ids), bool)
+    inside = place < len(groups)
+    known[inside] = groups.ids[place[inside]] == ids[inside]
+    heard = counts[report]
+    entry = np.flatnonzero(heard & known)
+    report, place = report[entry], place[entry]
+
+    usage = _columns(entries, RATE_COLUMNS, entry)
+    throttled = _columns(entries, THROTTLED_COLUMNS, entry)
+    rows, at = _with_pairs(rows, place, code[report], len(brokers))
+    rows = _learn(
+        rows,
+        at,
+        wave[report],
+        usage,
+        throttled,
+        published_at_ms=published[report],
+        window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
+        applied_epoch=headers["applied_epoch"].to_numpy()[report],
+        applied_seq=headers["applied_seq"].to_numpy()[report],
+        epoch=epoch,
+        saturated_from=saturated_from,
+    )
+    touched = np.zeros(len(groups), bool)
+    touched[place] = True
+    fresh = np.zeros(len(brokers), bool)
+    fresh[code[counts]] = True
+    back = np.flatnonzero(fresh & brokers.stale)
+    return Intake(
+        brokers=_after(brokers, code, started, sequence, published, headers, counts, now_ms),
+        rows=rows,
+        touched=touched,
+        back=back,
+        used=_labelled(entries, headers, entry, known_as=(groups, place)),
+        unknown=_labelled(entries, headers, np.flatnonzero(heard & ~known)),
+        reports=int(counts.sum()),
+        duplicates=int(duplicate.sum()),
+        outdated=int((~counts & ~duplicate).sum()),
+    )
+
+
+def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, IntArray]:
+    """Every broker gets an index; a new one counts as stale until its report is used."""
+    names = column.to_pylist()
+    index = {name: i for i, name in enumerate(brokers.names)}
+    new = [name for name in dict.fromkeys(names) if name not in index]
+    index.update((name, i) for i, name in enumerate(new, start=len(index)))
+    if new:
+        nothing, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
+        brokers = Brokers(
+            names=(*brokers.names, *new),
+            started_at_ms=np.concatenate([brokers.started_at_ms, nothing]),
+            sequence=np.concatenate([brokers.sequence, nothing]),
+            seen_at_ms=np.concatenate([brokers.seen_at_ms, nothing]),
+            stale=np.concatenate([brokers.stale, yes]),
+            uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
+        )
+    return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
+
+
+def _order(code: IntArray, started: IntArray, sequence: IntArray) -> IntArray:
+    return np.lexsort((sequence, started, code))
+
+
+def _newer(
+    brokers: Brokers, code: IntArray, started: IntArray, sequence: IntArray
+) -> tuple[BoolArray, BoolArray]:
+    """Which reports are newer than all used before, and which only repeat one.
+
+    A pair (start of the broker, sequence) is compared, so that a broker that was restarted and
+    counts from 0 again is heard at once.
+    """
+    last_start, last_seq = brokers.started_at_ms[code], brokers.sequence[code]
+    newer = (started > last_start) | ((started == last_start) & (sequence > last_seq))
+    duplicate = (started == last_start) & (sequence == last_seq)
+    order = _order(code, started, sequence)
+    c, a, q = code[order], started[order], sequence[order]
+    repeats = np.zeros(len(code), bool)
+    repeats[order[1:]] = (c[1:] == c[:-1]) & (a[1:] == a[:-1]) & (q[1:] == q[:-1])
+    return newer & ~repeats, duplicate | (newer & repeats)
+
+
+def _rank(code: IntArray, started: IntArray, sequence: IntArray, counts: BoolArray) -> IntArray:
+    """How many reports of the same broker are used before this one in this round."""
+    order = _order(code, started, sequence)
+    order = order[counts[order]]
+    c = code[order]
+    begins = np.flatnonzero(np.r_[True, c[1:] != c[:-1]]) if len(c) else c
+    rank = np.zeros(len(code), np.int64)
+    rank[order] = np.arange(len(c)) - np.repeat(begins, np.diff(np.r_[begins, len(c)]))
+    return rank
+
+
+def _columns(entries: pa.Table, names: tuple[str, ...], chosen: IntArray) -> FloatArray:
+    """Shape (4, chosen); NaN where the reports carry no such column."""
+    if names[0] not in entries.column_names:
+        return np.full((len(names), len(chosen)), np.nan)
+    return np.stack([entries[name].to_numpy()[chosen] for name in names])
+
+
+def _with_pairs(
+    rows: Rows, group: IntArray, broker: IntArray, brokers: int
+) -> tuple[Rows, IntArray]:
+    """Rows that hold every (group, broker) named, and where each of them stands."""
+    have, want = rows.group * brokers + rows.broker, group * brokers + broker
+    at = np.searchsorted(have, want)
+    found = np.zeros(len(want), bool)
+    inside = at < len(have)
+    found[inside] = have[at[inside]] == want[inside]
+    if found.all():
+        return rows, at
+    new = np.unique(want[~found])
+    fresh = fresh_rows(new // brokers, new % brokers)
+    order = np.argsort(np.concatenate([have, new]), kind="stable")
+    joined = Rows(
+        **{
+            name: np.concatenate([old, vars(fresh)[name]], axis=-1)
+            for name, old in vars(rows).items()
+        }
+    ).take(order)
+    return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
+
+
+def _learn(
+    rows: Rows,
+    at: IntArray,
+    wave: IntArray,
+    usage: FloatArray,
+    throttled: FloatArray,
+    *,
+    published_at_ms: IntArray,
+    window_ms: FloatArray,
+    applied_epoch: IntArray,
+    applied_seq: IntArray,
+    epoch: int,
+    saturated_from: float,
+) -> Rows:
+    """Write the reports' usage into the rows and estimate each pair's demand.
+
+    What a broker used says something about its demand only beside the limit it was under, so a
+    report is held against the limit of its window: while a newer limit was on its way, against
+    the lower of both (the broker may have been held back by either).
+    """
+    known, demand, seen = rows.usage.copy(), rows.demand.copy(), rows.seen_at_ms.copy()
+    behind = (applied_seq >= 0) & (
+        (applied_epoch < epoch) | (applied_seq < rows.issued_seq[at])
+    )
+    between = ~behind & (rows.issued_at_ms[at] > published_at_ms - window_ms)
+    turns = int(wave.max(initial=-1)) + 1
+    for turn in range(turns):
+        # Nearly always a broker has one report in a round: then nothing is to be picked.
+        now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
+        spot = at[now]
+        used = to_single(np.where(np.isnan(usage[:, now]), known[:, spot], usage[:, now]))
+        limit, before = rows.limit[:, spot], rows.before[:, spot]
+        under = np.where(between[now], np.minimum(limit, before), limit)
+        under = np.where(behind[now], before, under)
+        known[:, spot] = used
+        wanted = estimate(used, under, throttled[:, now], headroom=0.0, saturated_from=saturated_from)
+        demand[:, spot] = np.maximum(to_single(wanted), used)
+        seen[spot] = published_at_ms[now]
+    return replace(rows, usage=known, demand=demand, seen_at_ms=seen)
+
+
+def _after(
+    brokers: Brokers,
+    code: IntArray,
+    started: IntArray,
+    sequence: IntArray,
+    published: IntArray,
+    headers: pa.Table,
+    counts: BoolArray,
+    now_ms: int,
+) -> Brokers:
+    """The brokers with their newest report noted."""
+    order = _order(code, started, sequence)
+    order = order[counts[order]]  # the last of a broker in this order stays
+    c = code[order]
+
+    def put(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        array = old.copy()
+        array[c] = new[order]
+        return array
+
+    return replace(
+        brokers,
+        started_at_ms=put(brokers.started_at_ms, started),
+        sequence=put(brokers.sequence, sequence),
+        seen_at_ms=put(brokers.seen_at_ms, np.minimum(published, now_ms)),
+        stale=put(brokers.stale, np.zeros(len(code), bool)),
+        uses_ids=put(brokers.uses_ids, headers["uses_ids"].to_numpy()),
+    )
+
+
+def _labelled(
+    entries: pa.Table,
+    headers: pa.Table,
+    chosen: IntArray,
+    known_as: tuple[Groups, IntArray] | None = None,
+) -> pa.Table:
+    """The chosen entries with what their report's header says of them."""
+    report = entries["report"].to_numpy()[chosen]
+    columns = {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array(report.astype(np.int32)), headers[name].combine_chunks()
+        )
+        for name in ("broker", "position")
+    }
+    columns["published_at_ms"] = pa.array(headers["published_at_ms"].to_numpy()[report])
+    if known_as is None:
+        picked = entries.take(pa.array(chosen))
+        columns["group"], columns["group_id"] = picked["group"], picked["group_id"]
+    else:
+        groups, place = known_as
+        columns["group"] = pa.DictionaryArray.from_arrays(
+            pa.array(place.astype(np.int32)), groups.names
+        )
+    for name, values in zip(RATE_COLUMNS, _columns(entries, RATE_COLUMNS, chosen), strict=True):
+        columns[name] = pa.array(values, from_pandas=True)  # NaN (unchanged) becomes null
+    return pa.table(columns)

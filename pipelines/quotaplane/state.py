@@ -1,0 +1,234 @@
+"""What one shard remembers between rounds, and its form at rest: one Arrow blob.
+
+Everything is a numpy array so that a round costs a handful of array operations, however many
+groups the shard holds. Arrays over the dimensions have shape (4, n): one contiguous vector per
+dimension, which is also how Arrow stores them.
+
+At rest a row takes about 41 bytes: a round reads and writes its shard's whole blob, so bytes are
+time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of a measured rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.errors import HistoryError
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
+
+FORMAT = 1
+_D = len(DIMENSIONS)
+_ISSUED = 1 << _D  # flag of a row; the bits below it are "saturated", one per dimension
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The resource groups of a shard, sorted by id.
+
+    ``quota`` has shape (4, groups); +inf is unlimited.
+    """
+
+    ids: IntArray
+    names: pa.StringArray
+    quota: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """The brokers that a shard hears of, in order of appearance.
+
+    ``started_at_ms`` and ``sequence`` are those of the newest report used: a later one must
+    exceed the pair. ``seen_at_ms`` is when that report was published.
+    """
+
+    names: tuple[str, ...]
+    started_at_ms: IntArray
+    sequence: IntArray
+    seen_at_ms: IntArray
+    stale: BoolArray
+    uses_ids: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One row per (group, broker), sorted by group, then broker; both are indexes.
+
+    ``usage`` is what was reported last, ``demand`` what the broker wanted: its usage and what it
+    had to refuse, or +inf where nobody knows how much more. ``limit`` is what it was told last
+    (+inf: never limited) and ``issued`` whether it was told anything yet. While a limit is young,
+    ``before`` is the one it replaced, and ``issued_at_ms`` and ``issued_seq`` say when; later
+    ``before`` equals ``limit`` and both are -1. ``seen_at_ms``: a report named the group last.
+    """
+
+    group: IntArray
+    broker: IntArray
+    usage: FloatArray
+    demand: FloatArray
+    limit: FloatArray
+    before: FloatArray
+    issued: BoolArray
+    issued_at_ms: IntArray
+    issued_seq: IntArray
+    seen_at_ms: IntArray
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, chosen: BoolArray | IntArray) -> Rows:
+        """The rows that ``chosen`` (a mask, or positions in order) picks."""
+        return Rows(**{name: array[..., chosen] for name, array in vars(self).items()})
+
+
+def to_single(rates: FloatArray) -> FloatArray:
+    """Rates to float32 precision, rounded down: limits that add up to a quota still do.
+
+    >>> float(to_single(np.array([1 / 3]))[0]) <= 1 / 3
+    True
+    """
+    single = rates.astype(np.float32)
+    down = np.nextafter(single, np.float32(-np.inf))
+    return np.where(single > rates, down, single).astype(np.float64)
+
+
+def fresh_rows(group: IntArray, broker: IntArray) -> Rows:
+    """Rows for pairs that were never heard of: no use yet, never limited."""
+    n = len(group)
+    nothing, never, no_time = np.zeros((_D, n)), np.full((_D, n), np.inf), np.full(n, -1, np.int64)
+    return Rows(
+        group=group,
+        broker=broker,
+        usage=nothing,
+        demand=nothing,
+        limit=never,
+        before=never,
+        issued=np.zeros(n, bool),
+        issued_at_ms=no_time,
+        issued_seq=no_time,
+        seen_at_ms=no_time,
+    )
+
+
+def _none(dtype: type = np.int64) -> np.ndarray:
+    return np.empty(0, dtype)
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """All that one shard knows. Immutable: a step returns a new one and shares what it can."""
+
+    groups: Groups = field(
+        default_factory=lambda: Groups(_none(), pa.array([], pa.string()), np.empty((_D, 0)))
+    )
+    brokers: Brokers = field(
+        default_factory=lambda: Brokers((), _none(), _none(), _none(), _none(bool), _none(bool))
+    )
+    rows: Rows = field(default_factory=lambda: fresh_rows(_none(), _none()))
+    rounds: int = 0
+    """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
+
+    def to_bytes(self) -> bytes:
+        """The state as Arrow IPC streams, one behind the other in one buffer.
+
+        >>> ShardState.from_bytes(ShardState(rounds=7).to_bytes()).rounds
+        7
+        """
+        groups, brokers, rows = self.groups, self.brokers, self.rows
+        base = int(rows.seen_at_ms.max(initial=0))
+        young = np.flatnonzero(rows.issued_seq >= 0)
+        saturated = np.isinf(rows.demand)
+        flags = rows.issued * np.uint8(_ISSUED)
+        for dimension in range(_D):
+            flags |= saturated[dimension] * np.uint8(1 << dimension)
+        narrow = {
+            "broker": rows.broker.astype(np.int32),
+            "flags": flags,
+            "age_ms": np.minimum(base - rows.seen_at_ms, np.iinfo(np.int32).max).astype(np.int32),
+        }
+        wide = {"usage": rows.usage, "limit": rows.limit}
+        if not (saturated | (rows.demand == rows.usage)).all():
+            wide["demand"] = rows.demand
+        recent = {
+            "at": young,
+            "issued_at_ms": rows.issued_at_ms[young],
+            "issued_seq": rows.issued_seq[young],
+            **{f"before_{d}": rows.before[d, young] for d in range(_D)},
+        }
+        size = np.bincount(rows.group, minlength=len(groups)).astype(np.int32)
+        batches = (
+            {"id": groups.ids, "size": size, **dict(zip(DIMENSIONS, groups.quota, strict=True))},
+            {"name": groups.names},
+            {**vars(brokers), "names": pa.array(brokers.names, pa.string())},
+            narrow,
+            {name: array.ravel().astype(np.float32) for name, array in wide.items()},
+            recent,
+        )
+        meta = {"format": str(FORMAT), "rounds": str(self.rounds), "base_ms": str(base)}
+        sink = pa.BufferOutputStream()
+        for columns in batches:
+            batch = pa.record_batch({name: pa.array(array) for name, array in columns.items()})
+            batch = batch.replace_schema_metadata(meta)
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+        return sink.getvalue().to_pybytes()
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> ShardState:
+        """Read ``to_bytes`` back: the same state, to the bit.
+
+        Raises:
+            HistoryError: the blob was written by another version of the state's format.
+        """
+        source = pa.BufferReader(blob)
+        batches = []
+        while source.tell() < source.size():
+            with pa.ipc.open_stream(source) as reader:
+                batches.extend(reader)
+        meta = {k.decode(): v.decode() for k, v in (batches[0].schema.metadata or {}).items()}
+        if meta.get("format") != str(FORMAT):
+            raise HistoryError(
+                f"checkpoint: shard state has format {meta.get('format')}, this version reads "
+                f"{FORMAT}; start a new checkpoint folder"
+            )
+        groups, names, brokers, narrow, wide, recent = (
+            {
+                name: column if pa.types.is_string(column.type) else column.to_numpy(False)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            for batch in batches
+        )
+        n = len(narrow["broker"])
+        rates = {k: v.astype(np.float64).reshape(_D, n) for k, v in wide.items()}
+        usage, limit, flags = rates["usage"], rates["limit"], narrow["flags"]
+        saturated = np.stack([flags & (1 << d) != 0 for d in range(_D)])
+        rows = Rows(
+            group=np.repeat(np.arange(len(groups["id"])), groups["size"]),
+            broker=narrow["broker"].astype(np.int64),
+            usage=usage,
+            demand=np.where(saturated, np.inf, rates.get("demand", usage)),
+            limit=limit,
+            before=limit.copy(),
+            issued=flags & _ISSUED != 0,
+            issued_at_ms=np.full(n, -1, np.int64),
+            issued_seq=np.full(n, -1, np.int64),
+            seen_at_ms=int(meta["base_ms"]) - narrow["age_ms"].astype(np.int64),
+        )
+        rows.issued_at_ms[recent["at"]] = recent["issued_at_ms"]
+        rows.issued_seq[recent["at"]] = recent["issued_seq"]
+        for dimension in range(_D):
+            rows.before[dimension, recent["at"]] = recent[f"before_{dimension}"]
+        return cls(
+            groups=Groups(
+                groups["id"], names["name"], np.stack([groups[name] for name in DIMENSIONS])
+            ),
+            brokers=Brokers(**{**brokers, "names": tuple(brokers["names"].to_pylist())}),
+            rows=rows,
+            rounds=int(meta["rounds"]),
+        )

@@ -1,0 +1,323 @@
+"""The step, fed with tables by hand: no Spark, no wire, no clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotaplane.control import Events, Outcome, StepConfig, next_due_ms, step
+from quotaplane.laws import get_law
+from quotaplane.model import RATE_COLUMNS, Round, group_id
+from quotaplane.state import ShardState, to_single
+
+CONFIG = StepConfig(
+    law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
+)
+T0 = 1_000_000
+
+
+def quotas(*changes: tuple[str, float | None] | str, version: int = 0) -> Events:
+    """``("g", 100)`` sets a quota on published messages, ``"g"`` deletes the group."""
+    rows = []
+    for number, change in enumerate(changes):
+        name, quota = (change, None) if isinstance(change, str) else change
+        row: dict[str, Any] = dict.fromkeys(RATE_COLUMNS)
+        row[RATE_COLUMNS[0]] = None if quota is None else float(quota)
+        row |= {"group": name, "group_id": group_id(name), "deleted": isinstance(change, str)}
+        rows.append(row | {"version": version + number})
+    return Events(groups=pa.table({k: pa.array([r[k] for r in rows], KINDS[k]) for k in rows[0]}))
+
+
+KINDS = {
+    **dict.fromkeys(RATE_COLUMNS, pa.float64()),
+    "group": pa.string(),
+    "group_id": pa.int64(),
+    "deleted": pa.bool_(),
+    "version": pa.int64(),
+}
+
+
+def report(broker: str, at_ms: int, uses: dict[str, float], **header: Any) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "started_at_ms": 0,
+        "sequence": at_ms,
+        "published_at_ms": at_ms,
+        "window_s": 5.0,
+        "applied_epoch": -1,
+        "applied_seq": -1,
+        "uses_ids": False,
+        "position": f"reports/0@{broker}-{at_ms}",
+        **header,
+        "uses": uses,
+    }
+
+
+def reports(*made: dict[str, Any]) -> Events:
+    entries = [(i, g, u) for i, one in enumerate(made) for g, u in one["uses"].items()]
+    names = [g for _, g, _ in entries]
+    usage = np.array([u for _, _, u in entries], np.float64)
+    unchanged = np.full(len(entries), np.nan)
+    return Events(
+        headers=pa.Table.from_pylist([{k: v for k, v in r.items() if k != "uses"} for r in made]),
+        entries=pa.table(
+            {
+                "report": pa.array([i for i, _, _ in entries], pa.int32()),
+                "group_id": pa.array(map(group_id, names), pa.int64()),
+                "group": pa.array(names, pa.string()),
+                RATE_COLUMNS[0]: usage,
+                **dict.fromkeys(RATE_COLUMNS[1:], unchanged),
+            }
+        ),
+    )
+
+
+class Shard:
+    """A shard under test: remembers state, limits in force and the last outcome."""
+
+    def __init__(self, config: StepConfig = CONFIG) -> None:
+        self.config, self.state, self.seq = config, ShardState(), 0
+        self.in_force: dict[tuple[str, str], float] = {}
+
+    def run(self, events: Events = Events(), *, now_ms: int) -> Outcome:
+        round_ = Round(epoch=1, seq=self.seq, now_ms=now_ms)
+        self.state, outcome = step(self.state, events, round_, self.config)
+        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.seq += 1
+        for row in outcome.limits.to_pylist():
+            self.in_force[row["group"], row["broker"]] = row[RATE_COLUMNS[0]]
+        for row in outcome.ended.to_pylist():
+            self.in_force.pop((row["group"], row["broker"]), None)
+        return outcome
+
+
+def started(quota: float, **uses: float) -> Shard:
+    shard = Shard()
+    shard.run(quotas(("g", quota)), now_ms=T0)
+    shard.run(reports(*(report(b, T0, {"g": u}) for b, u in uses.items())), now_ms=T0)
+    return shard
+
+
+def test_the_core_imports_no_spark_and_no_io() -> None:
+    code = (
+        "import sys, quotaplane.control, quotaplane.laws, quotaplane.demand\n"
+        "bad = {'pyspark', 'kafka', 'deltalake', 'pandas', 'google'} & set(sys.modules)\n"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_pip82_example_gets_its_residual_as_headroom() -> None:
+    shard = started(100, b1=10, b2=50, b3=30)
+    limits = [shard.in_force["g", b] for b in ("b1", "b2", "b3")]
+    assert limits == pytest.approx([10 + 10 / 3, 50 + 10 / 3, 30 + 10 / 3])
+    assert sum(limits) <= 100
+
+
+def test_an_idle_broker_that_wakes_has_its_fair_share_one_round_after_it_was_seen_saturated() -> (
+    None
+):
+    shard = started(100, b1=200, b2=0)
+    idle = shard.in_force["g", "b2"]
+    assert 0 < idle < 5
+    for turn in (1, 2):  # b2 wakes: it uses all of the little it has, b1 all of the rest
+        at = T0 + 20_000 * turn
+        uses = {b: shard.in_force["g", b] for b in ("b1", "b2")}
+        shard.run(reports(*(report(b, at, {"g": u}) for b, u in uses.items())), now_ms=at)
+        assert shard.in_force["g", "b2"] == pytest.approx(50)
+
+
+def test_a_report_from_before_a_raise_does_not_look_satisfied() -> None:
+    """The window began under the old limit of 50, so 50 used of the new 80 is still saturated."""
+    shard = started(100, b1=200, b2=200)
+    assert shard.in_force["g", "b1"] == pytest.approx(50)
+    at = T0 + 20_000
+    shard.run(reports(report("b1", at, {"g": 50}), report("b2", at, {"g": 10})), now_ms=at)
+    assert shard.in_force["g", "b1"] == pytest.approx(90)
+    late = at + 1_000
+    shard.run(reports(report("b1", late, {"g": 50})), now_ms=late)
+    assert shard.in_force["g", "b1"] == pytest.approx(90)
+
+
+def test_a_report_that_names_an_older_applied_seq_is_held_against_the_limit_before() -> None:
+    shard = started(100, b1=200, b2=200)
+    at = T0 + 20_000
+    shard.run(reports(report("b1", at, {"g": 50}), report("b2", at, {"g": 10})), now_ms=at)
+    late = at + 9_000  # the window began after the raise, but the broker had not heard of it
+    behind = report("b1", late, {"g": 50}, applied_epoch=1, applied_seq=1)
+    shard.run(reports(behind), now_ms=late)
+    assert shard.in_force["g", "b1"] == pytest.approx(90)
+    shard.run(
+        reports(report("b1", late + 1, {"g": 50}, applied_epoch=1, applied_seq=2)),
+        now_ms=late + 1,
+    )
+    assert shard.in_force["g", "b1"] == pytest.approx(70)
+
+
+def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> None:
+    shard = started(100, b1=10, b2=50)
+    state = shard.state.to_bytes()
+    outcome = shard.run(
+        reports(report("b1", T0, {"g": 10}), report("b2", T0 - 5_000, {"g": 99})), now_ms=T0
+    )
+    assert (outcome.counts["duplicates"], outcome.counts["outdated"]) == (1, 1)
+    assert outcome.counts["reports"] == len(outcome.limits) == len(outcome.usage) == 0
+    assert ShardState.from_bytes(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
+
+
+def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_made() -> None:
+    shard = started(100, b1=10)
+    newest, older = report("b1", T0 + 9, {"g": 40}), report("b1", T0 + 4, {"g": 20})
+    outcome = shard.run(reports(newest, older, newest), now_ms=T0 + 10)
+    assert shard.state.rows.usage[0].tolist() == [40]
+    assert outcome.usage is not None
+    assert sorted(outcome.usage[RATE_COLUMNS[0]].to_pylist()) == [20, 40]
+    assert outcome.counts["duplicates"] == 1
+
+
+def test_a_suppressed_value_means_unchanged_not_zero() -> None:
+    shard = started(100, b1=40)
+    outcome = shard.run(reports(report("b1", T0 + 5, {"g": float("nan")})), now_ms=T0 + 5)
+    assert shard.state.rows.usage[0].tolist() == [40]
+    assert outcome.usage is not None
+    assert outcome.usage[RATE_COLUMNS[0]].to_pylist() == [None]
+
+
+def test_a_restarted_broker_is_heard_although_it_counts_from_zero_again() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(report("b", T0, {"g": 1}, started_at_ms=5, sequence=900)), now_ms=T0)
+    shard.run(reports(report("b", T0 + 1, {"g": 2}, started_at_ms=6, sequence=0)), now_ms=T0 + 1)
+    assert shard.state.rows.usage[0].tolist() == [2]
+
+
+def test_a_silent_broker_turns_stale_then_gone_and_its_share_is_given_on() -> None:
+    shard = started(100, b1=200, b2=200)
+    seen = []
+    for second in (4, 8, 12, 16):
+        at = T0 + second * 1000
+        outcome = shard.run(reports(report("b1", at, {"g": 50})), now_ms=at)
+        seen.append([tuple(row.values())[:2] for row in outcome.brokers.to_pylist()])
+    assert seen == [[], [], [("b2", "stale")], [("b2", "gone")]]
+    assert shard.in_force == {("g", "b1"): pytest.approx(100)}
+    assert shard.state.brokers.names == ("b1",)
+
+
+def test_a_timer_alone_expires_the_last_broker_and_then_nothing_is_due() -> None:
+    shard = started(100, b1=200)
+    for _ in range(3):
+        due = next_due_ms(shard.state, CONFIG)
+        if due is None:
+            break
+        shard.run(now_ms=due)
+    assert next_due_ms(shard.state, CONFIG) is None
+    assert (len(shard.state.rows), len(shard.state.brokers), shard.in_force) == (0, 0, {})
+
+
+def test_a_zero_report_takes_a_brokers_use_away() -> None:
+    shard = started(100, b1=200, b2=200)
+    at = T0 + 20_000
+    shard.run(reports(report("b1", at, {"g": 50}), report("b2", at, {"g": 0})), now_ms=at)
+    assert shard.in_force["g", "b1"] > 95
+    assert shard.in_force["g", "b2"] > 0
+
+
+def test_a_quota_change_is_in_force_with_its_own_round() -> None:
+    shard = started(100, b1=200, b2=200)
+    shard.run(quotas(("g", 60), version=5), now_ms=T0 + 100)
+    assert list(shard.in_force.values()) == pytest.approx([30, 30])
+    shard.run(quotas(("g", None), version=6), now_ms=T0 + 200)
+    assert list(shard.in_force.values()) == [np.inf, np.inf]
+
+
+def test_the_latest_of_several_changes_counts_and_groups_come_and_go() -> None:
+    shard = started(100, b1=10)
+    outcome = shard.run(quotas("g", ("h", 7), ("g", 50), "h", version=3), now_ms=T0 + 1)
+    assert shard.state.groups.names.to_pylist() == ["g"]
+    assert shard.in_force == {("g", "b1"): pytest.approx(50)}
+    outcome = shard.run(quotas("g", version=9), now_ms=T0 + 2)
+    assert [(r["group"], r["why"]) for r in outcome.ended.to_pylist()] == [("g", "group_deleted")]
+    assert len(shard.state.groups) == len(shard.state.rows) == 0
+
+
+def test_unknown_groups_come_out_as_such_and_the_others_are_used() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    outcome = shard.run(reports(report("b1", T0, {"nobody": 3, "g": 10})), now_ms=T0)
+    assert outcome.unknown is not None and outcome.usage is not None
+    assert outcome.unknown["group"].to_pylist() == ["nobody"]
+    assert outcome.usage["group"].to_pylist() == ["g"]
+    assert shard.in_force == {("g", "b1"): pytest.approx(100)}
+
+
+def test_small_changes_are_not_sent_and_everything_is_renewed_in_turn() -> None:
+    shard = started(100, b1=40, b2=40)
+    renewed = 0
+    for turn in range(1, CONFIG.refresh_rounds + 1):
+        at = T0 + 20_000 + turn
+        outcome = shard.run(
+            reports(*(report(b, at, {"g": 40 + turn / 100}) for b in ("b1", "b2"))), now_ms=at
+        )
+        assert outcome.counts["limits_changed"] == 0
+        renewed += len(outcome.limits)
+    assert renewed == 2
+
+
+def test_a_cold_start_gives_four_hungry_brokers_a_quarter_each() -> None:
+    shard = started(100, a=100, b=100, c=100, d=100)
+    assert list(shard.in_force.values()) == pytest.approx([25] * 4)
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("quota"), st.sampled_from("gh"), st.floats(0, 1e6)),
+        st.tuples(st.just("delete"), st.sampled_from("gh"), st.just(0.0)),
+        st.tuples(st.just("report"), st.sampled_from("abc"), st.floats(0, 1e6)),
+        st.tuples(st.just("wait"), st.just(""), st.floats(0, 30_000)),
+    ),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+@settings(max_examples=200, deadline=None)
+def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_its_bytes(
+    events: list[tuple[str, str, float]],
+) -> None:
+    shard, now = Shard(), T0
+    for number, (kind, name, value) in enumerate(events):
+        now += 1
+        if kind == "wait":
+            now += int(value)
+            outcome = shard.run(now_ms=now)
+        elif kind == "report":
+            outcome = shard.run(reports(report(name, now, {"g": value, "h": value / 2})), now_ms=now)
+        else:
+            change = name if kind == "delete" else (name, value)
+            outcome = shard.run(quotas(change, version=number), now_ms=now)
+        again = ShardState.from_bytes(shard.state.to_bytes())
+        assert again.to_bytes() == shard.state.to_bytes()
+        for index, group in enumerate(shard.state.groups.names.to_pylist()):
+            rows = shard.state.rows
+            total = rows.limit[0][rows.group == index].sum()
+            told = [v for (g, _), v in shard.in_force.items() if g == group]
+            if told:
+                assert total <= shard.state.groups.quota[0][index] * (1 + 1e-9)
+                assert sum(told) == pytest.approx(total)
+        assert outcome.counts["limits_sent"] == len(outcome.limits)
+
+
+def test_to_single_never_rounds_up() -> None:
+    values = np.random.default_rng(1).random(1000) * 1e6
+    single = to_single(values)
+    assert (single <= values).all()
+    assert single == pytest.approx(values, rel=1e-6)
+    assert (to_single(single) == single).all()
