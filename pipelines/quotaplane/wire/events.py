@@ -1,0 +1,174 @@
+"""What goes between the decoder and the operator: Arrow tables, and the same as bytes by shard.
+
+A payload of reports is two Arrow IPC streams one after the other: the headers of all reports of
+the batch (so that every shard hears every broker's heartbeat, whatever groups it uses), then the
+entries of one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+HEADERS: Final = pa.schema(
+    [
+        _required("broker", pa.string()),
+        _required("started_at_ms", pa.int64()),
+        _required("sequence", pa.int64()),
+        _required("published_at_ms", pa.int64()),
+        _required("window_s", pa.float64()),
+        _required("applied_epoch", pa.int64()),
+        _required("applied_seq", pa.int64()),
+        _required("uses_ids", pa.bool_()),
+        _required("position", pa.string()),
+    ]
+)
+"""A row per usable report. Stock reports have ``started_at_ms`` 0, ``sequence`` = the publish time.
+
+``applied_epoch`` and ``applied_seq`` are -1 when the broker has no limits yet or doesn't say.
+"""
+
+ENTRIES: Final = pa.schema(
+    [
+        _required("report", pa.int32()),
+        _required("group_id", pa.int64()),
+        pa.field("group", pa.string()),
+        *(_required(name, pa.float64()) for name in RATE_COLUMNS),
+    ]
+)
+"""A row per resource group in a report: ``report`` is the row of its header; NaN = unchanged.
+
+``group`` is null when the report named its groups by id. The columns ``THROTTLED_COLUMNS`` follow
+when a report of the batch has any (NaN = unknown).
+"""
+
+ENTRIES_THROTTLED: Final = pa.schema(
+    [*ENTRIES, *(_required(name, pa.float64()) for name in THROTTLED_COLUMNS)]
+)
+
+REJECTED: Final = pa.schema(
+    [
+        _required("reason", pa.string()),
+        _required("detail", pa.string()),
+        _required("position", pa.string()),
+        _required("published_at_ms", pa.int64()),
+        _required("counts_as_bad", pa.bool_()),
+        _required("raw", pa.binary()),
+    ]
+)
+"""A row per report, or part of one, that can't be used; ``reason`` is a code of ``reasons``."""
+
+GROUPS: Final = pa.schema(
+    [
+        _required("group", pa.string()),
+        _required("group_id", pa.int64()),
+        *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
+        _required("deleted", pa.bool_()),
+        _required("version", pa.int64()),
+    ]
+)
+"""A row per change of a resource group: its quota (null = unlimited) from ``version`` on."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch of reports as tables: ``HEADERS``, ``ENTRIES`` (or ``_THROTTLED``), ``REJECTED``."""
+
+    headers: pa.Table
+    entries: pa.Table
+    rejected: pa.Table
+
+
+def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
+    """One payload for each shard, in order; none when the batch has no usable report."""
+    if not decoded.headers.num_rows:
+        return []
+    return [
+        (shard, _to_bytes(decoded.headers, part))
+        for shard, part in enumerate(_by_shard(decoded.entries, shards))
+    ]
+
+
+def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
+    """The headers and entries of several payloads of one shard, each in one table.
+
+    ``report`` is rebased to the joined headers. Throttled columns are there when any payload has
+    them, NaN for the others.
+    """
+    headers, entries, offset = [], [], 0
+    for payload in payloads:
+        head, part = _from_bytes(payload, 2)
+        if offset:
+            moved = pa.array(part["report"].to_numpy() + np.int32(offset))
+            part = part.set_column(0, ENTRIES.field("report"), moved)
+        offset += head.num_rows
+        headers.append(head)
+        entries.append(part)
+    if any(part.num_columns > len(ENTRIES) for part in entries):
+        entries = [_with_throttled(part) for part in entries]
+    if not payloads:
+        return HEADERS.empty_table(), ENTRIES.empty_table()
+    return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
+
+
+def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
+    """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned."""
+    table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
+    table = table.select(GROUPS.names).cast(GROUPS)
+    return [
+        (shard, _to_bytes(part))
+        for shard, part in enumerate(_by_shard(table, shards))
+        if part.num_rows
+    ]
+
+
+def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
+    """The changes of several payloads in one table, in the order of the payloads."""
+    if not payloads:
+        return GROUPS.empty_table()
+    tables = [_from_bytes(payload, 1)[0] for payload in payloads]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _by_shard(table: pa.Table, shards: int) -> list[pa.Table]:
+    """The rows of each shard, in the order that they had."""
+    if shards == 1:
+        return [table]
+    shard = (table["group_id"].to_numpy() % shards).astype(np.uint16)  # settings: at most 4096
+    order = np.argsort(shard, kind="stable")
+    ordered = table.take(pa.array(order))
+    bounds = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    return [ordered.slice(a, b - a) for a, b in pairwise(bounds)]
+
+
+def _with_throttled(entries: pa.Table) -> pa.Table:
+    if entries.num_columns > len(ENTRIES):
+        return entries
+    unknown: Any = pa.array(np.full(entries.num_rows, np.nan))
+    columns = [*entries.columns, *(unknown for _ in THROTTLED_COLUMNS)]
+    return pa.Table.from_arrays(columns, schema=ENTRIES_THROTTLED)
+
+
+def _to_bytes(*tables: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    for table in tables:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _from_bytes(payload: bytes, count: int) -> list[pa.Table]:
+    source = pa.BufferReader(payload)
+    return [pa.ipc.open_stream(source).read_all() for _ in range(count)]

@@ -1,0 +1,134 @@
+"""``LimitsUpdate`` messages: what one broker may use, out and in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from quotaplane.errors import InputError
+from quotaplane.model import RATE_COLUMNS, FloatArray, IntArray
+from quotaplane.wire.own import FAMILY, group_columns
+from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
+from quotaplane.wire.views import ColumnView
+
+LIMITS_HEAD: Final = FAMILY + b"L1"
+_MAGIC: Final = int.from_bytes(LIMITS_HEAD[1:], "little")
+_UPDATE: Final = ColumnView(LimitsUpdate)
+
+
+@dataclass(frozen=True)
+class LimitsMessage:
+    """A decoded ``LimitsUpdate``.
+
+    The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
+    ``limits`` (n, 4) are per second, inf = unlimited. Removed groups may come both ways at once.
+    """
+
+    broker: str
+    shard: int
+    epoch: int
+    seq: int
+    issued_at_ms: int
+    lease_ms: int
+    groups: tuple[str, ...]
+    group_ids: IntArray
+    limits: FloatArray
+    removed_groups: tuple[str, ...]
+    removed_group_ids: IntArray
+
+
+def encode_limits(
+    *,
+    broker: str,
+    shard: int,
+    epoch: int,
+    seq: int,
+    issued_at_ms: int,
+    lease_ms: int,
+    limits: FloatArray,
+    groups: Sequence[str] | None = None,
+    group_ids: Sequence[int] | IntArray | None = None,
+    removed_groups: Sequence[str] | None = None,
+    removed_group_ids: Sequence[int] | IntArray | None = None,
+) -> bytes:
+    """One broker's limits (n, 4) per second, inf = unlimited, for n groups by name or by id.
+
+    A dimension that is unlimited for all of them is left out.
+
+    >>> update = encode_limits(broker="b1", shard=0, epoch=1, seq=7, issued_at_ms=0, lease_ms=5000,
+    ...     groups=["g"], limits=np.array([[20.0, np.inf, np.inf, np.inf]]))
+    >>> decode_limits(update).limits
+    array([[20., inf, inf, inf]])
+
+    Raises:
+        ValueError: names and ids are both given or both not, shapes don't fit, or a limit is NaN
+            or negative.
+    """
+    limits = np.asarray(limits, np.float64)
+    if not (limits >= 0).all():
+        raise ValueError("a limit is NaN or negative")
+    message: Any = LimitsUpdate(
+        magic=_MAGIC,
+        broker=broker,
+        shard=shard,
+        epoch=epoch,
+        seq=seq,
+        issued_at_ms=issued_at_ms,
+        lease_ms=lease_ms,
+        removed_groups=removed_groups or (),
+    )
+    columns = group_columns(message.groups, groups, group_ids, limits)
+    for name, column in zip(RATE_COLUMNS, limits.T, strict=True):
+        if not np.isposinf(column).all():
+            columns[name] = column
+    if removed_group_ids is not None:
+        columns["removed_group_ids"] = np.asarray(removed_group_ids, np.int64)
+    return _UPDATE.write(message, columns)
+
+
+def decode_limits(value: bytes) -> LimitsMessage:
+    """Read one ``LimitsUpdate``.
+
+    Raises:
+        InputError: it is none, or what it says makes no sense.
+    """
+    if not value.startswith(LIMITS_HEAD):
+        raise InputError(f"not a LimitsUpdate: it begins with {value[:5].hex(' ') or 'nothing'}")
+    try:
+        message, columns = _UPDATE.parse(value)
+    except DecodeError:
+        raise InputError(f"not a LimitsUpdate, or not all of it: {len(value)} bytes") from None
+    groups = tuple(message.groups)
+    ids = columns["group_ids"]
+    if groups and len(ids):
+        raise InputError(f"LimitsUpdate for {message.broker!r}: groups by name and by id at once")
+    count = len(groups) or len(ids)
+    limits = np.full((count, len(RATE_COLUMNS)), np.inf)
+    for at, name in enumerate(RATE_COLUMNS):
+        column = columns[name]
+        if len(column) not in (0, count):
+            raise InputError(
+                f"LimitsUpdate for {message.broker!r}: {name} has {len(column)} values "
+                f"for {count} groups"
+            )
+        if len(column):
+            limits[:, at] = column
+    if not (limits >= 0).all():
+        raise InputError(f"LimitsUpdate for {message.broker!r}: a limit is NaN or negative")
+    return LimitsMessage(
+        broker=message.broker,
+        shard=message.shard,
+        epoch=message.epoch,
+        seq=message.seq,
+        issued_at_ms=message.issued_at_ms,
+        lease_ms=message.lease_ms,
+        groups=groups,
+        group_ids=ids.astype(np.int64),
+        limits=limits,
+        removed_groups=tuple(message.removed_groups),
+        removed_group_ids=columns["removed_group_ids"].astype(np.int64),
+    )

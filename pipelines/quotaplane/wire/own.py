@@ -1,0 +1,201 @@
+"""Our own ``UsageReport``: bytes to blocks, and back for brokers, simulators and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, FloatArray, IntArray
+from quotaplane.wire.blocks import Block, Header
+from quotaplane.wire.ids import NO_ID, ids_of
+from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.reasons import (
+    ABSURD,
+    LENGTH_MISMATCH,
+    NOT_PROTOBUF,
+    WRONG_PROTOBUF,
+    UnusableReportError,
+    check_broker,
+)
+from quotaplane.wire.views import ColumnView
+
+FAMILY: Final = b"\x0dQP"
+"""How all our messages begin; then one letter for the kind, one for the version."""
+
+REPORT_HEAD: Final = FAMILY + b"R1"
+_MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
+_MOST: Final = 2**63
+_REPORT: Final = ColumnView(UsageReport)
+_NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
+
+
+def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
+    """Decode one report; ``index`` is its place in the batch. Rates are not checked yet.
+
+    Raises:
+        UnusableReportError: the report as a whole can't be used.
+    """
+    message, columns = _parse(value)
+    broker = check_broker(message.broker)
+    for name in _NUMBERS:
+        if getattr(message, name) >= _MOST:
+            raise UnusableReportError(ABSURD, f"{name} is {getattr(message, name)}")
+    names: list[str] = list(message.groups)
+    given = columns["group_ids"]
+    if names and len(given):
+        raise UnusableReportError(
+            LENGTH_MISMATCH, f"{len(names)} groups by name and {len(given)} by id: one or the other"
+        )
+    count = len(names) or len(given)
+    ids = ids_of(names) if names else np.maximum(given, NO_ID).astype(np.int64)
+    rates = _stack(columns, RATE_COLUMNS, count)
+    throttled = flawed = None
+    given_throttled = [row for row, name in enumerate(THROTTLED_COLUMNS) if len(columns[name])]
+    if given_throttled:
+        throttled = _stack(columns, THROTTLED_COLUMNS, count)
+        holes = np.isnan(throttled[given_throttled]) & ~np.isnan(rates[given_throttled])
+        flawed = holes.any(axis=0)
+    block = Block(
+        report=np.full(count, index, np.int64),
+        ids=ids,
+        names=pa.array(names, pa.string()) if names else None,
+        rates=rates,
+        throttled=throttled,
+        flawed=flawed if flawed is not None and flawed.any() else None,
+    )
+    applied = message.HasField("applied_epoch") and message.HasField("applied_seq")
+    header = Header(
+        broker=broker,
+        started_at_ms=message.started_at_ms,
+        sequence=message.sequence,
+        window_s=message.window_ms / 1000.0,
+        applied_epoch=message.applied_epoch if applied else -1,
+        applied_seq=message.applied_seq if applied else -1,
+        uses_ids=len(given) > 0,
+    )
+    return header, block
+
+
+def _parse(value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
+    if value[:5] != REPORT_HEAD:
+        head = value[1:5].decode("ascii", "replace")
+        raise UnusableReportError(
+            WRONG_PROTOBUF, f"a quotaplane message, but {head!r} is no report"
+        )
+    try:
+        message, columns = _REPORT.parse(value)
+    except DecodeError:
+        raise UnusableReportError(
+            NOT_PROTOBUF, f"{len(value)} bytes that are no UsageReport, or not all of it"
+        ) from None
+    if message.magic != _MAGIC:
+        raise UnusableReportError(WRONG_PROTOBUF, f"its magic is {message.magic:#x} in the end")
+    return message, columns
+
+
+def _stack(
+    columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
+) -> FloatArray:
+    """The columns as (4, count); an empty one is all NaN."""
+    stacked = np.full((len(names), count), np.nan)
+    for row, name in enumerate(names):
+        column = columns[name]
+        if len(column) == count:
+            stacked[row] = column
+        elif len(column):
+            raise UnusableReportError(
+                LENGTH_MISMATCH, f"{name} has {len(column)} values for {count} groups"
+            )
+    return stacked
+
+
+def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
+    """The report cut down to some of its entries."""
+    message, columns = _parse(value)
+    picked = np.fromiter(chosen, np.int64)
+    part = _head(message)
+    part.groups.extend([message.groups[i] for i in picked.tolist()] if message.groups else [])
+    return _REPORT.write(
+        part, {name: column[picked] for name, column in columns.items() if len(column)}
+    )
+
+
+def _head(message: Any) -> Any:
+    part: Any = UsageReport(magic=_MAGIC, broker=message.broker, window_ms=message.window_ms)
+    for name in _NUMBERS:
+        if not name.startswith("applied") or message.HasField(name):
+            setattr(part, name, getattr(message, name))
+    return part
+
+
+def encode_report(
+    *,
+    broker: str,
+    started_at_ms: int,
+    sequence: int,
+    window_ms: int,
+    usage: FloatArray,
+    throttled: FloatArray | None = None,
+    groups: Sequence[str] | None = None,
+    group_ids: Sequence[int] | IntArray | None = None,
+    applied: tuple[int, int] | None = None,
+) -> bytes:
+    """A report in our own format: ``usage`` and ``throttled`` (n, 4) per second, NaN = unchanged.
+
+    Either ``groups`` or ``group_ids`` (n). ``applied`` is the (epoch, seq) of the limits in force.
+    A dimension that is NaN throughout is left out.
+
+    >>> value = encode_report(broker="b1", started_at_ms=1, sequence=7, window_ms=5000,
+    ...     groups=["g"], usage=np.array([[3.0, np.nan, np.nan, np.nan]]))
+    >>> value.hex(" ")
+    '0d 51 50 52 31 12 02 62 31 18 01 20 07 28 88 27 42 01 67 52 08 00 00 00 00 00 00 08 40'
+
+    Raises:
+        ValueError: names and ids are both given or both not, or the arrays' shapes don't fit.
+    """
+    message: Any = UsageReport(
+        magic=_MAGIC,
+        broker=broker,
+        started_at_ms=started_at_ms,
+        sequence=sequence,
+        window_ms=window_ms,
+    )
+    if applied is not None:
+        message.applied_epoch, message.applied_seq = applied
+    columns = {**group_columns(message.groups, groups, group_ids, usage)}
+    columns.update(_given(usage, RATE_COLUMNS))
+    if throttled is not None:
+        if np.shape(throttled) != np.shape(usage):
+            raise ValueError("throttled is not of usage's shape")
+        columns.update(_given(throttled, THROTTLED_COLUMNS))
+    return _REPORT.write(message, columns)
+
+
+def group_columns(
+    field: Any,
+    groups: Sequence[str] | None,
+    group_ids: Sequence[int] | IntArray | None,
+    rates: FloatArray,
+) -> dict[str, FloatArray | IntArray]:
+    """Put names into ``field``, or return the column of ids; one for each row of ``rates``."""
+    if (groups is None) == (group_ids is None):
+        raise ValueError("give either groups or group_ids")
+    given: Any = groups if groups is not None else group_ids
+    if np.shape(rates) != (len(given), len(RATE_COLUMNS)):
+        raise ValueError(f"rates of shape {np.shape(rates)} for {len(given)} groups")
+    if groups is not None:
+        field.extend(groups)
+        return {}
+    return {"group_ids": np.asarray(group_ids, np.int64)}
+
+
+def _given(rates: FloatArray, names: Sequence[str]) -> dict[str, FloatArray | IntArray]:
+    return {
+        name: column
+        for name, column in zip(names, np.asarray(rates, float).T, strict=True)
+        if not np.isnan(column).all()
+    }

@@ -1,0 +1,78 @@
+"""Why a report, or a part of it, can't be used: the codes of dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quotaplane.errors import InputError
+
+EMPTY: Final = "empty"
+TOO_LARGE: Final = "too_large"
+NOT_PROTOBUF: Final = "not_protobuf"
+WRONG_PROTOBUF: Final = "wrong_protobuf"
+MISSING_FIELD: Final = "missing_field"
+NO_BROKER: Final = "no_broker"
+BAD_GROUP: Final = "bad_group"
+LENGTH_MISMATCH: Final = "length_mismatch"
+NEGATIVE: Final = "negative"
+NOT_FINITE: Final = "not_finite"
+ABSURD: Final = "absurd"
+FUTURE: Final = "future"
+STALE: Final = "stale"
+
+REASONS: Final = {
+    EMPTY: "no bytes at all",
+    TOO_LARGE: "longer than reports.max_report_bytes; not parsed",
+    NOT_PROTOBUF: "can't be parsed: truncated, or never was one of our messages",
+    WRONG_PROTOBUF: "parses, but is another message",
+    MISSING_FIELD: "a required field of the stock format is not there",
+    NO_BROKER: "the broker's name is empty, too long or not printable",
+    BAD_GROUP: "a group's name is empty, too long or not printable, or its id is negative",
+    LENGTH_MISMATCH: "a column is not as long as the list of groups, or names and ids are mixed",
+    NEGATIVE: "a rate below zero",
+    NOT_FINITE: "an infinite rate, or NaN where it means nothing",
+    ABSURD: "a number that can't be: a rate above reports.max_rate_per_s, a count beyond 63 bits",
+    FUTURE: "published more than reports.max_clock_skew_s ahead of now",
+    STALE: "published more than reports.stale_after_intervals intervals ago",
+}
+"""Every code that ``decode`` gives, in words."""
+
+MAX_BROKER_CHARS: Final = 512
+MAX_GROUP_CHARS: Final = 1024
+
+
+class UnusableReportError(InputError):
+    """A whole report can't be used: ``reason`` is the code, the message the detail."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def shown(name: str, most: int = 60) -> str:
+    r"""A name from outside, fit for one line of a log or a table.
+
+    >>> shown("a\nb")
+    "'a\\nb'"
+    >>> shown("x" * 100, most=5)
+    "'xxxxx'..."
+    """
+    return repr(name) if len(name) <= most else f"{name[:most]!r}..."
+
+
+def check_broker(broker: str) -> str:
+    """The broker's name, if it is one.
+
+    Raises:
+        UnusableReportError: with ``no_broker``.
+    """
+    if not broker:
+        raise UnusableReportError(NO_BROKER, "the broker's name is empty")
+    if len(broker) > MAX_BROKER_CHARS:
+        raise UnusableReportError(
+            NO_BROKER,
+            f"the broker's name has {len(broker)} characters (at most {MAX_BROKER_CHARS})",
+        )
+    if not broker.isprintable():
+        raise UnusableReportError(NO_BROKER, f"the broker's name is not printable: {shown(broker)}")
+    return broker

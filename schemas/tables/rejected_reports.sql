@@ -1,0 +1,20 @@
+-- Generated from quotaplane.history.tables by `python -m quotaplane.history.ddl`.
+CREATE TABLE rejected_reports (
+  epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
+  seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
+  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  position STRING NOT NULL COMMENT 'where the report stood in its topic',
+  published_at TIMESTAMP COMMENT 'when the report was published; null if the topic does not say',
+  reason STRING NOT NULL COMMENT 'short code, for example truncated or stale',
+  detail STRING COMMENT 'what exactly was wrong',
+  counts_as_bad BOOLEAN NOT NULL COMMENT 'counted towards reports.max_bad_share',
+  raw BINARY COMMENT 'the report as it was received'
+)
+USING delta
+COMMENT 'Dead letters: reports that could not be used, with the reason and the raw bytes.'
+TBLPROPERTIES (
+  'delta.checkpointInterval' = '25',
+  'delta.enableExpiredLogCleanup' = 'true',
+  'delta.logRetentionDuration' = 'interval 15 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+);

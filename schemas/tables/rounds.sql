@@ -1,0 +1,25 @@
+-- Generated from quotaplane.history.tables by `python -m quotaplane.history.ddl`.
+CREATE TABLE rounds (
+  epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
+  seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
+  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  positions STRING NOT NULL COMMENT 'JSON: where the round\'s input began and ended',
+  reports BIGINT NOT NULL COMMENT 'reports used',
+  entries BIGINT NOT NULL COMMENT 'entries in them',
+  duplicates BIGINT NOT NULL COMMENT 'reports that had been seen before',
+  outdated BIGINT NOT NULL COMMENT 'reports older than one already used',
+  rejected BIGINT NOT NULL COMMENT 'reports that could not be used (see rejected_reports)',
+  quota_changes BIGINT NOT NULL COMMENT 'changes of resource_groups taken in',
+  groups_recomputed BIGINT NOT NULL COMMENT 'resource groups whose limits were computed',
+  limits_sent BIGINT NOT NULL COMMENT 'rows that went out, and to the table limits',
+  messages_sent BIGINT NOT NULL COMMENT 'messages they went out in',
+  brokers_live BIGINT NOT NULL COMMENT 'brokers that counted'
+)
+USING delta
+COMMENT 'One row per round, written after everything else of it: a round that is here is complete.'
+TBLPROPERTIES (
+  'delta.checkpointInterval' = '25',
+  'delta.enableExpiredLogCleanup' = 'true',
+  'delta.logRetentionDuration' = 'interval 15 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+);

@@ -1,0 +1,24 @@
+-- Generated from quotaplane.history.tables by `python -m quotaplane.history.ddl`.
+CREATE TABLE usage (
+  epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
+  seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
+  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  `date` DATE NOT NULL COMMENT 'UTC day of `at`; the partition that maintain expires',
+  broker STRING NOT NULL COMMENT 'name of the broker',
+  `group` STRING NOT NULL COMMENT 'name of the resource group',
+  published_at TIMESTAMP COMMENT 'when the report was published; null if the topic does not say',
+  position STRING NOT NULL COMMENT 'where the report stood in its topic',
+  publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
+  publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
+  dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
+  dispatch_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report'
+)
+USING delta
+PARTITIONED BY (date)
+COMMENT 'What each broker reported to have used of each resource group: one row per report entry.'
+TBLPROPERTIES (
+  'delta.checkpointInterval' = '25',
+  'delta.enableExpiredLogCleanup' = 'true',
+  'delta.logRetentionDuration' = 'interval 15 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+);

@@ -1,0 +1,118 @@
+"""Limits on the wire: exact, and refused by the broker's end when they make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from quotaplane.errors import InputError
+from quotaplane.model import group_id
+from quotaplane.wire.limits import LimitsMessage, decode_limits, encode_limits
+from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
+from tests.unit.wire_cases import damaged, names, own_report
+
+INF = np.inf
+MAGIC = 0x314C5051
+
+
+def _encode(**changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "broker": "b1",
+        "shard": 2,
+        "epoch": 3,
+        "seq": 2**62,
+        "issued_at_ms": 1_700_000_000_000,
+        "lease_ms": 120_000,
+        "groups": ["a", "b"],
+        "limits": np.array([[20.0, INF, 0.0, INF], [1 / 3, INF, INF, INF]]),
+    }
+    return encode_limits(**{**fields, **changes})
+
+
+def test_protobuf_reads_what_is_written() -> None:
+    value = _encode(removed_groups=["c"], removed_group_ids=[5])
+    assert value[:5] == b"\x0dQPL1"
+    message: Any = LimitsUpdate.FromString(value)
+    assert (message.broker, message.shard, message.epoch, message.seq) == ("b1", 2, 3, 2**62)
+    assert (message.issued_at_ms, message.lease_ms) == (1_700_000_000_000, 120_000)
+    assert list(message.groups) == ["a", "b"]
+    assert list(message.publish_messages_per_s) == [20.0, 1 / 3]
+    assert list(message.publish_bytes_per_s) == []  # unlimited for all: left out
+    assert list(message.dispatch_messages_per_s) == [0.0, INF]
+    assert list(message.removed_groups) == ["c"]
+    assert list(message.removed_group_ids) == [5]
+
+
+def _same(one: LimitsMessage, **expected: Any) -> None:
+    for name, value in expected.items():
+        np.testing.assert_array_equal(getattr(one, name), value)
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(names, max_size=5), st.lists(names, max_size=3), st.booleans())
+def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_id: bool) -> None:
+    elements = st.one_of(st.floats(0, 1e18), st.just(INF))
+    limits = data.draw(hnp.arrays(float, (len(groups), 4), elements=elements))
+    ids, gone_ids = [group_id(name) for name in groups], [group_id(name) for name in gone]
+    keys: dict[str, Any] = (
+        {"groups": None, "group_ids": ids, "removed_group_ids": gone_ids}
+        if by_id
+        else {"groups": groups, "removed_groups": gone}
+    )
+    _same(
+        decode_limits(_encode(limits=limits, **keys)),
+        broker="b1",
+        shard=2,
+        epoch=3,
+        seq=2**62,
+        issued_at_ms=1_700_000_000_000,
+        lease_ms=120_000,
+        limits=limits,
+        groups=() if by_id else tuple(groups),
+        group_ids=ids if by_id else [],
+        removed_groups=() if by_id else tuple(gone),
+        removed_group_ids=gone_ids if by_id else [],
+    )
+
+
+@pytest.mark.parametrize("limit", [np.nan, -1.0, -INF])
+def test_encode_refuses_limits_that_are_none(limit: float) -> None:
+    with pytest.raises(ValueError, match="NaN or negative"):
+        _encode(limits=np.array([[1.0, 1, 1, limit], [1, 1, 1, 1]]))
+
+
+def _raw(**fields: Any) -> bytes:
+    return LimitsUpdate(magic=MAGIC, broker="b", **fields).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"", "begins with nothing"),
+        (own_report(), "begins with 0d 51 50 52 31"),
+        (_encode()[:-1], "not all of it"),
+        (_raw(groups=["a"], group_ids=[1]), "by name and by id"),
+        (_raw(groups=["a"], publish_bytes_per_s=[1, 2]), "2 values for 1 groups"),
+        (_raw(groups=["a"], publish_bytes_per_s=[float("nan")]), "NaN or negative"),
+        (_raw(groups=["a"], publish_bytes_per_s=[-1]), "NaN or negative"),
+    ],
+)
+def test_decode_refuses_what_is_none(value: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        decode_limits(value)
+
+
+@settings(deadline=None)
+@given(damaged(st.just(_encode(removed_group_ids=[5]))))
+def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
+    try:
+        found = decode_limits(value)
+    except InputError:
+        return
+    assert found.limits.shape == (len(found.groups) or len(found.group_ids), 4)
+    assert (found.limits >= 0).all()

@@ -1,0 +1,165 @@
+"""Our own report format: exact bytes, round trips, columns read as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.wire.own import _REPORT
+from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.reports import encode_report
+from tests.unit.wire_cases import damaged, decode_now, names, own_report
+
+rates = st.one_of(st.floats(0, 1e15), st.just(np.nan))
+
+
+def test_it_begins_with_its_magic() -> None:
+    assert own_report()[:5] == b"\x0dQPR1"
+
+
+def test_protobuf_reads_what_is_written() -> None:
+    message: Any = UsageReport.FromString(own_report(applied=(3, 9)))
+    assert message.broker == "broker-1"
+    assert (message.started_at_ms, message.sequence, message.window_ms) == (1000, 7, 5000)
+    assert (message.applied_epoch, message.applied_seq) == (3, 9)
+    assert list(message.groups) == ["a", "b"]
+    assert list(message.publish_bytes_per_s) == [100.0, 200.0]
+    assert list(message.dispatch_messages_per_s) == []  # NaN throughout: left out
+    assert list(message.dispatch_bytes_per_s) == [0.0, 0.0]
+
+
+def test_header_and_entries() -> None:
+    found = decode_now(own_report(applied=(3, 9)))
+    head = found.headers.to_pylist()[0]
+    assert head["started_at_ms"] == 1000
+    assert head["sequence"] == 7
+    assert head["window_s"] == 5.0
+    assert (head["applied_epoch"], head["applied_seq"]) == (3, 9)
+    assert not head["uses_ids"]
+    assert found.entries["group"].to_pylist() == ["a", "b"]
+    assert found.entries["group_id"].to_pylist() == [group_id("a"), group_id("b")]
+    assert found.entries["publish_messages_per_s"].to_pylist() == [1.0, 2.0]
+    assert np.isnan(found.entries["dispatch_messages_per_s"].to_numpy()).all()
+    assert THROTTLED_COLUMNS[0] not in found.entries.column_names
+
+
+def test_limits_of_round_zero_were_applied_and_none_were_not() -> None:
+    heads = decode_now(own_report(applied=(0, 0)), own_report()).headers
+    assert heads["applied_epoch"].to_pylist() == [0, -1]
+    assert heads["applied_seq"].to_pylist() == [0, -1]
+
+
+def test_ids_in_place_of_names() -> None:
+    ids = [group_id("a"), group_id("b")]
+    found = decode_now(own_report(groups=None, group_ids=ids))
+    assert found.headers["uses_ids"].to_pylist() == [True]
+    assert found.entries["group_id"].to_pylist() == ids
+    assert found.entries["group"].to_pylist() == [None, None]
+
+
+def test_throttled_beside_reports_that_have_none() -> None:
+    throttled = np.array([[0.0, 5.0, np.nan, np.nan], [1.0, 6.0, np.nan, np.nan]])
+    found = decode_now(own_report(), own_report(throttled=throttled))
+    assert found.rejected.num_rows == 0
+    column = found.entries["throttled_publish_bytes_per_s"].to_numpy()
+    np.testing.assert_array_equal(column, [np.nan, np.nan, 5.0, 6.0])
+    np.testing.assert_array_equal(found.entries["report"].to_numpy(), [0, 0, 1, 1])
+
+
+def test_a_report_without_groups_is_a_heartbeat() -> None:
+    found = decode_now(own_report(groups=[], usage=np.empty((0, 4))))
+    assert found.headers.num_rows == 1
+    assert found.entries.num_rows == 0
+    assert found.rejected.num_rows == 0
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(names, min_size=1, max_size=6, unique=True), st.booleans())
+def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None:
+    usage = data.draw(hnp.arrays(float, (len(groups), 4), elements=rates))
+    throttled = np.where(np.isnan(usage), np.nan, 1.0)
+    value = own_report(
+        usage=usage,
+        throttled=throttled,
+        groups=None if by_id else groups,
+        group_ids=[group_id(name) for name in groups] if by_id else None,
+    )
+    found = decode_now(value)
+    assert found.rejected.num_rows == 0
+    assert found.entries["group_id"].to_pylist() == [group_id(name) for name in groups]
+    back = np.stack([found.entries[name].to_numpy() for name in RATE_COLUMNS], axis=1)
+    np.testing.assert_array_equal(back, usage)
+
+
+@settings(deadline=None)
+@given(damaged(st.sampled_from([own_report(), own_report(groups=None, group_ids=[1, 2])])))
+def test_columns_read_as_arrays_are_those_of_protobuf(value: bytes) -> None:
+    try:
+        expected: Any = UsageReport.FromString(value)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            _REPORT.parse(value)
+        return
+    message, columns = _REPORT.parse(value)
+    assert (message.broker, message.sequence) == (expected.broker, expected.sequence)
+    assert list(message.groups) == list(expected.groups)
+    for name, column in columns.items():
+        np.testing.assert_array_equal(column, np.array(list(getattr(expected, name))))
+
+
+def _same_entries(one: bytes, other: bytes) -> None:
+    found, expected = decode_now(one).entries, decode_now(other).entries
+    assert found.num_rows == expected.num_rows > 0
+    for name in expected.column_names:
+        np.testing.assert_array_equal(found[name].to_pylist(), expected[name].to_pylist())
+
+
+def test_columns_that_are_not_packed_are_as_valid() -> None:
+    plain = own_report(groups=["a"], usage=np.array([[2.0, np.nan, np.nan, np.nan]]))
+    packed = bytes.fromhex("52 08") + np.array([2.0]).tobytes()
+    assert packed in plain
+    unpacked = plain.replace(packed, bytes.fromhex("51") + np.array([2.0]).tobytes())
+    _same_entries(unpacked, plain)
+
+
+def test_a_column_in_two_pieces_is_one() -> None:
+    plain = own_report(usage=np.array([[1.0, *[np.nan] * 3], [2.0, *[np.nan] * 3]]))
+    one, two = (bytes.fromhex("52 08") + np.array([x]).tobytes() for x in (1.0, 2.0))
+    whole = bytes.fromhex("52 10") + np.array([1.0, 2.0]).tobytes()
+    assert whole in plain
+    _same_entries(plain.replace(whole, one + two), plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group_ids": [1, 2]}, "either groups or group_ids"),
+        ({"groups": None}, "either groups or group_ids"),
+        ({"groups": ["a"]}, "shape"),
+        ({"throttled": np.zeros((1, 4))}, "shape"),
+    ],
+)
+def test_encode_refuses_what_does_not_fit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        own_report(**changes)
+
+
+def test_ids_make_a_report_of_long_names_small() -> None:
+    groups = [f"tenant-{i:010d}/".ljust(80, "x") for i in range(5000)]
+    fields: dict[str, Any] = {
+        "broker": "b",
+        "started_at_ms": 1,
+        "sequence": 1,
+        "window_ms": 5000,
+        "usage": np.ones((5000, 4)),
+    }
+    by_name = encode_report(groups=groups, **fields)
+    by_id = encode_report(group_ids=[group_id(name) for name in groups], **fields)
+    assert len(by_name) == len(by_id) + 5000 * (82 - 8) - 4  # tag, length, 80; tag and length once

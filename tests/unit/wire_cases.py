@@ -1,0 +1,107 @@
+"""Reports for the tests of wire: generated, damaged, and read by nothing but protobuf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from hypothesis import strategies as st
+
+from quotaplane.settings import Reports
+from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
+from quotaplane.wire.reports import Decoded, decode, encode_report
+
+NOW_MS = 1_700_000_000_000
+REPORTS = Reports(interval_s=5, max_rate_per_s=1e18)
+
+# Counts whose bytes look like tags and lengths of the message around them.
+_TRICKY = [0, 1, 8, 10, 0x0A, 0x12, 0x1A, 0x22, 127, 128, 0x0A12, 18 << 7, 2322, 2**53 + 1]
+counts = st.one_of(st.sampled_from(_TRICKY), st.integers(0, 2**56 - 1))
+names = st.one_of(
+    st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12),
+    st.text("ab/", min_size=1, max_size=300),
+)
+
+
+@st.composite
+def stock_messages(draw: st.DrawFn, values: st.SearchStrategy[int] = counts) -> Any:
+    """A ResourceUsageInfo as a Pulsar broker could send it."""
+    message: Any = ResourceUsageInfo(broker=draw(names))
+    for name in draw(st.lists(names, max_size=8, unique=True)):
+        entry = message.usageMap.add(owner=name)
+        for part in ("publish", "dispatch"):
+            if draw(st.booleans()):
+                usage = getattr(entry, part)
+                usage.messagesPerPeriod, usage.bytesPerPeriod = draw(values), draw(values)
+        if draw(st.integers(0, 3)) == 0:
+            entry.storage.totalBytes = draw(values)
+    return message
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes that were a message until some were flipped, lost, doubled or made up."""
+    value = bytearray(draw(whole))
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["flip", "set", "cut", "lose", "double", "insert"]))
+        at = draw(st.integers(0, max(len(value) - 1, 0)))
+        until = at + draw(st.integers(1, 12))
+        if kind == "flip" and value:
+            value[at] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "set" and value:
+            value[at] = draw(st.sampled_from([0, 8, 10, 16, 18, 26, 34, 127, 128, 255]))
+        elif kind == "cut":
+            del value[at:]
+        elif kind == "lose":
+            del value[at:until]
+        elif kind == "double":
+            value[at:at] = value[at:until]
+        else:
+            value[at:at] = draw(st.binary(min_size=1, max_size=12))
+    return bytes(value)
+
+
+def entries_by_protobuf(value: bytes) -> tuple[str, list[tuple[Any, ...]]] | None:
+    """The broker, then each entry's owner and counts (None = absent); None if unreadable."""
+    try:
+        message: Any = ResourceUsageInfo.FromString(value)
+        if not message.IsInitialized():
+            return None
+        rows = []
+        for entry in message.usageMap:
+            row: list[Any] = [entry.owner]
+            for part in ("publish", "dispatch"):
+                usage, has = getattr(entry, part), entry.HasField(part)
+                two = [float(usage.messagesPerPeriod), float(usage.bytesPerPeriod)]
+                row += two if has else [None, None]
+            rows.append(tuple(row))
+    except DecodeError:
+        return None
+    if any(isinstance(name, bytes) for name in (message.broker, *(row[0] for row in rows))):
+        return None  # not UTF-8
+    return message.broker, rows
+
+
+def own_report(**changes: Any) -> bytes:
+    """A good report of two groups in our own format, with changes."""
+    fields: dict[str, Any] = {
+        "broker": "broker-1",
+        "started_at_ms": 1000,
+        "sequence": 7,
+        "window_ms": 5000,
+        "groups": ["a", "b"],
+        "usage": np.array([[1.0, 100.0, np.nan, 0.0], [2.0, 200.0, np.nan, 0.0]]),
+    }
+    return encode_report(**{**fields, **changes})
+
+
+def decode_now(*values: bytes | None, **options: Any) -> Decoded:
+    """Decode reports that were published just now, at positions "0", "1" ..."""
+    return decode(
+        values,
+        np.full(len(values), options.pop("published_at_ms", NOW_MS)),
+        [str(i) for i in range(len(values))],
+        now_ms=NOW_MS,
+        reports=options.pop("reports", REPORTS),
+    )
