@@ -1,0 +1,9 @@
+"""Expire, compact and vacuum the history; safe while the quota job runs."""
+
+from __future__ import annotations
+
+from quotaplane.history.maintenance import main
+from quotaplane.streams.entry import run_job
+
+if __name__ == "__main__":
+    run_job(main)

@@ -1,0 +1,1 @@
+"""The history: Delta tables of everything that came in, was decided and went out."""

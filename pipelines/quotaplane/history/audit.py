@@ -1,0 +1,168 @@
+"""Questions to the history: the SQL files in ``audits/``, asked with Spark.
+
+A file's first comment line is its question; ``-- :name = value  meaning`` lines declare its
+parameters, with defaults. Every table is a view of its own name; besides, there are
+``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
+``limit_values`` (``audits/_limit_values.sql``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from quotaplane.errors import InputError
+from quotaplane.history.tables import (
+    RESOURCE_GROUPS,
+    TABLES,
+    open_table,
+    storage_options,
+    table_uri,
+)
+from quotaplane.settings import History
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER: Final = Path(__file__).parent / "audits"
+_PARAMETER: Final = re.compile(r"^-- :(\w+) = ([\d.]+)  (.+)$", re.MULTILINE)
+BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
+"""Before any history: what ``since`` is by default."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that the question depends on."""
+
+    default: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One question; ``sql`` has the named parameter ``:since`` and those of ``parameters``."""
+
+    name: str
+    question: str
+    sql: str
+    parameters: Mapping[str, Parameter]
+
+
+def list_audits() -> list[Audit]:
+    """The audits that come with quotaplane, by name."""
+    return [_parsed(file) for file in sorted(FOLDER.glob("[!_]*.sql"))]
+
+
+def load_audit(name: str) -> Audit:
+    """An audit by name, or any SQL file of the same form by its path.
+
+    Raises:
+        InputError: there is none of this name; lists those there are.
+    """
+    if name.endswith(".sql"):
+        try:
+            return _parsed(Path(name))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{name}: can't be read: {error}") from None
+    audits = {audit.name: audit for audit in list_audits()}
+    if name not in audits:
+        raise InputError(f"there is no audit {name!r}; there are {', '.join(audits)}")
+    return audits[name]
+
+
+def _parsed(file: Path) -> Audit:
+    sql = file.read_text(encoding="utf-8")
+    first = sql.partition("\n")[0]
+    question = first.removeprefix("--").strip() if first.startswith("--") else file.name
+    found = {m[1]: Parameter(float(m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
+    return Audit(file.stem, question, sql, found)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """A point in time: ISO 8601 (UTC unless it says otherwise), or how long ago.
+
+    >>> noon = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    >>> parse_since("90m", noon).isoformat()
+    '2026-03-01T10:30:00+00:00'
+    >>> parse_since("2026-02-28", noon).isoformat()
+    '2026-02-28T00:00:00+00:00'
+
+    Raises:
+        InputError: it is neither.
+    """
+    ago = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if ago:
+        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
+        return now - timedelta(**{unit: int(ago[1])})
+    try:
+        # Python 3.10 does not know the Z.
+        at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        raise InputError(
+            f"--since: {text!r} is neither a time (2026-03-01T12:00:00Z) "
+            "nor an age (30s, 15m, 2h, 7d)"
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+def register_views(spark: SparkSession, history: History) -> None:
+    """Make the history's tables known to SQL, as they are now.
+
+    Raises:
+        HistoryError: a table is missing or is not what this version writes.
+    """
+    options = storage_options(history) or {}
+    for name in TABLES:
+        open_table(history, name)
+        reader = spark.read.format("delta").options(**options)
+        reader.load(table_uri(history, name)).createOrReplaceTempView(name)
+    _changes(spark, history, options).createOrReplaceTempView("resource_group_changes")
+    spark.sql((FOLDER / "_limit_values.sql").read_text("utf-8")).createOrReplaceTempView(
+        "limit_values"
+    )
+
+
+def _changes(spark: SparkSession, history: History, options: Mapping[str, str]) -> DataFrame:
+    # A deleted row can't say who deleted it: that is in the commit.
+    commits = open_table(history, RESOURCE_GROUPS.name).history()
+    users = [(entry["version"], entry.get("userName")) for entry in commits]
+    by_version = spark.createDataFrame(users, "_commit_version long, user string")
+    feed = (
+        spark.read.format("delta")
+        .options(**options)
+        .option("readChangeFeed", "true")
+        .option("startingVersion", min(version for version, _ in users))
+        .load(table_uri(history, RESOURCE_GROUPS.name))
+    )
+    return feed.join(by_version, "_commit_version").selectExpr(
+        "_commit_version AS version",
+        "_commit_timestamp AS at",
+        "coalesce(user, updated_by) AS by",
+        "_change_type AS change",
+        *(f"`{name}`" for name in RESOURCE_GROUPS.schema.names if not name.startswith("updated")),
+    )
+
+
+def ask(
+    spark: SparkSession,
+    audit: Audit,
+    since: datetime = BEGINNING,
+    parameters: Mapping[str, float] | None = None,
+) -> DataFrame:
+    """The answer to an audit, from the views (``register_views``).
+
+    Raises:
+        InputError: the audit has no such parameter.
+    """
+    values = {name: parameter.default for name, parameter in audit.parameters.items()}
+    for name, value in (parameters or {}).items():
+        if name not in values:
+            raise InputError(f"audit {audit.name} has no parameter {name}")
+        values[name] = value
+    # As text: a datetime would be taken for one of the session's time zone.
+    since_text = since.astimezone(timezone.utc).isoformat()
+    return spark.sql(audit.sql, args={"since": since_text, **values})

@@ -1,0 +1,11 @@
+-- A limit given or taken, one row per dimension; Infinity where nothing limits the broker.
+SELECT
+  broker, `group`, dimension, epoch, seq, at, reason, ended,
+  CASE WHEN ended OR limit_per_s IS NULL THEN DOUBLE('Infinity') ELSE limit_per_s END AS limit_per_s
+FROM limits
+LATERAL VIEW stack(4,
+  'publish_messages', publish_messages_per_s, publish_messages_reason,
+  'publish_bytes', publish_bytes_per_s, publish_bytes_reason,
+  'dispatch_messages', dispatch_messages_per_s, dispatch_messages_reason,
+  'dispatch_bytes', dispatch_bytes_per_s, dispatch_bytes_reason
+) AS dimension, limit_per_s, reason

@@ -1,0 +1,71 @@
+-- Who exceeded its limit, and when?
+--
+-- Each report is held against the limit in force when it was published, or the highest one of the
+-- last :settle_s seconds, as usage is measured over a window and a new limit needs time to get
+-- there. A limit is in force until the next one. One row per unbroken run of reports above it.
+-- :tolerance = 0.05  how far above the limit is still fine, as a part of it
+-- :settle_s = 5  for how long the previous limit still excuses a report
+WITH reports AS (
+  SELECT
+    broker, `group`, dimension, coalesce(published_at, at) AS at,
+    -- A rate that did not change is not reported again.
+    last_value(rate, true) OVER (
+      PARTITION BY broker, `group`, dimension ORDER BY coalesce(published_at, at), epoch, seq
+    ) AS used_per_s
+  FROM usage
+  LATERAL VIEW stack(4,
+    'publish_messages', publish_messages_per_s,
+    'publish_bytes', publish_bytes_per_s,
+    'dispatch_messages', dispatch_messages_per_s,
+    'dispatch_bytes', dispatch_bytes_per_s
+  ) AS dimension, rate
+  WHERE date >= date_sub(to_date(timestamp(:since)), 1)
+),
+events AS (
+  SELECT broker, `group`, dimension, at, used_per_s, NULL AS limit_per_s, NULL AS highest, NULL AS reason
+  FROM reports
+  UNION ALL
+  SELECT
+    broker, `group`, dimension, at, NULL, limit_per_s,
+    greatest(limit_per_s, lag(limit_per_s, 1, DOUBLE('Infinity')) OVER (
+      PARTITION BY broker, `group`, dimension ORDER BY epoch, seq
+    )),
+    coalesce(reason, '')
+  FROM limit_values
+),
+as_of AS (
+  SELECT
+    broker, `group`, dimension, at, used_per_s,
+    last_value(reason, true) OVER so_far AS reason,
+    greatest(
+      last_value(limit_per_s, true) OVER so_far,
+      max(highest) OVER (
+        PARTITION BY broker, `group`, dimension ORDER BY unix_millis(at)
+        RANGE BETWEEN CAST(:settle_s * 1000 AS BIGINT) PRECEDING AND CURRENT ROW
+      )
+    ) AS limit_per_s
+  FROM events
+  WINDOW so_far AS (
+    PARTITION BY broker, `group`, dimension ORDER BY unix_millis(at)
+    RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+),
+judged AS (
+  SELECT *, coalesce(used_per_s > limit_per_s * (1 + :tolerance), false) AS over
+  FROM as_of
+  WHERE used_per_s IS NOT NULL AND at >= timestamp(:since)
+),
+runs AS (
+  SELECT *, count_if(NOT over) OVER (PARTITION BY broker, `group`, dimension ORDER BY at) AS run
+  FROM judged
+)
+SELECT
+  broker, `group`, dimension,
+  min(at) AS first_at, max(at) AS last_at, count(*) AS reports,
+  max_by(limit_per_s, used_per_s - limit_per_s) AS limit_per_s,
+  max_by(used_per_s, used_per_s - limit_per_s) AS worst_used_per_s,
+  max_by(reason, used_per_s - limit_per_s) AS reason
+FROM runs
+WHERE over
+GROUP BY broker, `group`, dimension, run
+ORDER BY first_at, broker, `group`, dimension

@@ -1,0 +1,92 @@
+-- How long until a quota change was in force everywhere?
+--
+-- From the change's commit until the limits of all the group's brokers added up to the new quota
+-- (all were unlimited; none was left of a deleted group). state is "in force", "superseded" (the
+-- next change came first), "pending", or "no brokers".
+-- :tolerance = 0.01  how far the sum may be from the quota, as a part of it
+WITH sides AS (
+  SELECT
+    `group`, version, at, by, dimension,
+    change IN ('update_preimage', 'delete') AS old, change = 'delete' AS deleted, quota
+  FROM resource_group_changes
+  LATERAL VIEW stack(4,
+    'publish_messages', publish_messages_per_s,
+    'publish_bytes', publish_bytes_per_s,
+    'dispatch_messages', dispatch_messages_per_s,
+    'dispatch_bytes', dispatch_bytes_per_s
+  ) AS dimension, quota
+),
+changes AS (
+  SELECT
+    `group`, dimension, version, first(at) AS changed_at, first(by) AS changed_by,
+    max(quota) FILTER (WHERE old) AS from_per_s, max(quota) FILTER (WHERE NOT old) AS to_per_s,
+    bool_or(deleted) AS deleted
+  FROM sides
+  GROUP BY `group`, dimension, version
+),
+spans AS (
+  SELECT *, lead(changed_at) OVER (PARTITION BY `group`, dimension ORDER BY version) AS next_at
+  FROM changes
+  WHERE from_per_s IS DISTINCT FROM to_per_s
+),
+-- What each row of limits adds to and takes from its group: the sum then follows by running totals.
+steps AS (
+  SELECT
+    `group`, dimension, epoch, seq, at,
+    NOT ended AS has, limit_per_s < DOUBLE('Infinity') AS limited,
+    lag(NOT ended, 1, false) OVER before AS had,
+    lag(limit_per_s < DOUBLE('Infinity'), 1, false) OVER before AS was_limited,
+    if(limit_per_s < DOUBLE('Infinity'), limit_per_s, 0) AS new,
+    lag(if(limit_per_s < DOUBLE('Infinity'), limit_per_s, 0), 1, 0) OVER before AS previous
+  FROM limit_values
+  WINDOW before AS (PARTITION BY broker, `group`, dimension ORDER BY epoch, seq)
+),
+rounds_of_group AS (
+  SELECT
+    `group`, dimension, epoch, seq, min(at) AS at, sum(new - previous) AS added,
+    sum(int(has) - int(had)) AS came, sum(int(limited) - int(was_limited)) AS came_limited
+  FROM steps
+  GROUP BY `group`, dimension, epoch, seq
+),
+totals AS (
+  SELECT
+    `group`, dimension, at, sum(added) OVER so_far AS total, sum(came) OVER so_far AS brokers,
+    sum(came_limited) OVER so_far AS limited
+  FROM rounds_of_group
+  WINDOW so_far AS (PARTITION BY `group`, dimension ORDER BY epoch, seq)
+),
+followed AS (
+  SELECT
+    c.*, t.at, t.brokers,
+    CASE
+      WHEN c.deleted THEN t.brokers = 0
+      WHEN t.brokers = 0 THEN false
+      WHEN c.to_per_s IS NULL THEN t.limited = 0
+      ELSE t.limited = t.brokers AND abs(t.total - c.to_per_s) <= :tolerance * c.to_per_s + 1e-9
+    END AS done
+  FROM spans AS c
+  LEFT JOIN totals AS t
+    ON t.`group` = c.`group` AND t.dimension = c.dimension AND t.at >= c.changed_at
+    AND (c.next_at IS NULL OR t.at < c.next_at)
+),
+answers AS (
+  SELECT
+    `group`, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
+    min(at) AS first_at, min(at) FILTER (WHERE done) AS in_force_at,
+    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most
+  FROM followed
+  GROUP BY ALL
+)
+SELECT
+  `group`, dimension, changed_at, changed_by, from_per_s, to_per_s,
+  CASE
+    WHEN in_force_at IS NOT NULL THEN 'in force'
+    WHEN next_at IS NOT NULL THEN 'superseded'
+    WHEN most > 0 THEN 'pending'
+    ELSE 'no brokers'
+  END AS state,
+  brokers, first_at AS first_limit_at, in_force_at,
+  (unix_millis(in_force_at) - unix_millis(changed_at)) / 1000 AS seconds
+FROM answers
+WHERE changed_at >= timestamp(:since)
+ORDER BY changed_at, `group`, dimension

@@ -1,0 +1,275 @@
+"""Reading and changing the quotas (table ``resource_groups``): no JVM, safe beside the job.
+
+A change is a Delta MERGE by the deltalake package. It fails when somebody else committed in
+between, and is then made again from what they left: no change is lost, none is made twice. The
+table's change feed carries it to the job, and says for good who changed what.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
+
+from quotaplane.errors import HistoryError, InputError
+from quotaplane.history.tables import (
+    RESOURCE_GROUPS,
+    ensure_tables,
+    one_line,
+    open_table,
+    table_uri,
+)
+from quotaplane.history.tables import storage_options as options_of
+from quotaplane.model import RATE_COLUMNS, FloatArray, group_id
+from quotaplane.settings import History
+
+MAX_NAME: Final = 1024
+"""The longest name of a resource group, in characters."""
+
+_ATTEMPTS: Final = 20
+_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+
+
+def put_groups(
+    history: History,
+    groups: Sequence[str],
+    quotas: FloatArray,
+    by: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> pa.Table:
+    """Create groups or change their quotas, all of them or (on an error) none.
+
+    Args:
+        history: where the tables are; they are created if absent.
+        groups: n different names.
+        quotas: (n, 4) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
+            it unlimited.
+        by: who does it; kept in the row and in the table's log.
+        sleep: waits between attempts.
+
+    Returns:
+        The rows as they are now, in the order of ``groups``. Those that were not changed keep
+        their ``updated_at``; if no row changes nothing is written.
+
+    Raises:
+        InputError: a name or a quota is wrong; names it.
+        HistoryError: the table can't be read or written.
+    """
+    names = [check_name(group) for group in groups]
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+        raise InputError(f"group {twice!r} is given twice")
+    _check_quotas(names, quotas)
+    if not DeltaTable.is_deltatable(table_uri(history, RESOURCE_GROUPS.name), options_of(history)):
+        ensure_tables(history)
+
+    def once(table: DeltaTable) -> pa.Table:
+        current = _read(table)
+        rows, changed = _rows_after(current, names, quotas, by)
+        if changed.any():
+            merge = table.merge(
+                rows.filter(pa.array(changed)),
+                "t.`group` = s.`group`",
+                source_alias="s",
+                target_alias="t",
+                writer_properties=_PROPERTIES,
+                commit_properties=CommitProperties(custom_metadata={"userName": by}),
+            )
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        return rows
+
+    return _optimistically(history, once, sleep)
+
+
+def delete_groups(
+    history: History,
+    groups: Sequence[str],
+    by: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Delete groups, all of them or none.
+
+    Raises:
+        InputError: there is no such group; names the first one.
+        HistoryError: the table can't be read or written.
+    """
+    doomed = pa.table({"group": pa.array(list(dict.fromkeys(groups)), pa.string())})
+
+    def once(table: DeltaTable) -> None:
+        there = pc.is_in(doomed["group"], value_set=_read(table)["group"].combine_chunks())
+        if not pc.all(there, min_count=0).as_py():
+            missing = doomed.filter(pc.invert(there))["group"][0].as_py()
+            raise InputError(f"group {missing!r} does not exist")
+        merge = table.merge(
+            doomed,
+            "t.`group` = s.`group`",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=_PROPERTIES,
+            commit_properties=CommitProperties(custom_metadata={"userName": by}),
+        )
+        merge.when_matched_delete().execute()
+
+    _optimistically(history, once, sleep)
+
+
+def list_groups(history: History) -> pa.Table:
+    """All groups, by name, with the columns of the table; a null quota is unlimited.
+
+    Raises:
+        HistoryError: the table is missing or can't be read.
+    """
+    return _read(open_table(history, RESOURCE_GROUPS.name)).sort_by("group")
+
+
+def get_group(history: History, group: str) -> dict[str, Any]:
+    """One group's row; a quota of None is unlimited.
+
+    Raises:
+        InputError: there is no such group.
+        HistoryError: the table is missing or can't be read.
+    """
+    rows = _read(open_table(history, RESOURCE_GROUPS.name), group).to_pylist()
+    if not rows:
+        raise InputError(f"group {group!r} does not exist")
+    row: dict[str, Any] = rows[0]
+    return row
+
+
+def group_changes(history: History, group: str | None = None) -> list[dict[str, Any]]:
+    """Who changed what and when, oldest first, as far back as the table's log goes.
+
+    Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate columns to
+    numbers or None (unlimited); ``from`` is None for a new group, ``to`` for a deleted one.
+    """
+    table = open_table(history, RESOURCE_GROUPS.name)
+    log = {entry["version"]: entry for entry in table.history()}
+    feed = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=min(log))).read_all()
+    names = [*RESOURCE_GROUPS.schema.names, "_commit_version", "_change_type"]
+    plain = [pa.string() if kind == pa.string_view() else kind for kind in feed.schema.types]
+    fields = zip(feed.schema, plain, strict=True)
+    feed = feed.cast(pa.schema([field.with_type(kind) for field, kind in fields])).select(names)
+    if group is not None:
+        feed = feed.filter(pc.equal(feed["group"], group))
+    changes: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in feed.sort_by([("_commit_version", "ascending"), ("group", "ascending")]).to_pylist():
+        version, kind = row["_commit_version"], row["_change_type"]
+        committed = log[version]
+        at = datetime.fromtimestamp(committed["timestamp"] / 1000, tz=timezone.utc)
+        by = committed.get("userName", row["updated_by"])
+        change = changes.setdefault(
+            (version, row["group"]),
+            {"at": at, "by": by, "group": row["group"], "from": None, "to": None},
+        )
+        side = "from" if kind in ("update_preimage", "delete") else "to"
+        change[side] = {name: row[name] for name in RATE_COLUMNS}
+    return list(changes.values())
+
+
+def check_name(group: str) -> str:
+    """A group's name, if it can be one.
+
+    Raises:
+        InputError: it is empty, longer than 1024 characters, or has a control character.
+    """
+    if not group:
+        raise InputError("a group's name must not be empty")
+    if len(group) > MAX_NAME:
+        raise InputError(f"group {group[:20]!r}...: longer than {MAX_NAME} characters")
+    if not group.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in group):
+        raise InputError(f"group {group!r}: has a control character")
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"group {group!r}: not valid Unicode") from None
+    return group
+
+
+def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
+    if quotas.shape != (len(names), len(RATE_COLUMNS)):
+        raise InputError(f"quotas must have shape ({len(names)}, 4), not {quotas.shape}")
+    bad = np.argwhere(quotas < 0)
+    if len(bad):
+        row, column = bad[0]
+        value = f"{quotas[row, column]:g}"
+        raise InputError(
+            f"group {names[row]!r}: {RATE_COLUMNS[column]}: must be 0 or more, not {value}"
+        )
+
+
+def _rows_after(
+    current: pa.Table, names: Sequence[str], quotas: FloatArray, by: str
+) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """The rows of the named groups after the change, and which of them differ from before."""
+    group = pa.array(names, pa.string())
+    place = pc.index_in(group, value_set=current["group"].combine_chunks())
+    known = np.asarray(place.is_valid())
+    if not known.all():
+        _refuse_collisions(current, [n for n, k in zip(names, known, strict=True) if not k])
+    before = current.take(place)
+    old = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
+    old[~known] = np.inf
+    new = np.where(np.isnan(quotas), old, quotas)
+    changed: np.ndarray[Any, np.dtype[np.bool_]] = ~known | (new != old).any(axis=1)
+    now = pa.scalar(datetime.now(timezone.utc), RESOURCE_GROUPS.schema.field("updated_at").type)
+    mask = pa.array(changed)
+    rows = [
+        group,
+        *(pa.array(column, mask=np.isinf(column)) for column in new.T),
+        pc.if_else(mask, now, before["updated_at"]),
+        pc.if_else(mask, by, before["updated_by"]),
+    ]
+    return pa.table(rows, schema=RESOURCE_GROUPS.schema), changed
+
+
+def _rates(table: pa.Table, name: str) -> FloatArray:
+    filled = table[name].fill_null(np.inf).combine_chunks()
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _refuse_collisions(current: pa.Table, new: Sequence[str]) -> None:
+    # 63 bits: with a million groups the odds are about 1 in 20 million, and a collision would let
+    # two groups share one quota without anybody being told.
+    ids = {group_id(name): name for name in current["group"].to_pylist()}
+    for name in new:
+        other = ids.setdefault(group_id(name), name)
+        if other != name:
+            raise InputError(f"group {name!r}: has the same id as {other!r}; choose another name")
+
+
+def _read(table: DeltaTable, group: str | None = None) -> pa.Table:
+    # Not to_pyarrow_table(): that imports pandas, which takes longer than all the rest.
+    only = None if group is None else '"group" = \'' + group.replace("'", "''") + "'"
+    try:
+        rows = pa.RecordBatchReader.from_stream(table.scan(predicate=only)).read_all()
+        # The rows come with string views, which hardly any pyarrow kernel knows.
+        return rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+
+
+def _optimistically(
+    history: History, once: Callable[[DeltaTable], Any], sleep: Callable[[float], None]
+) -> Any:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return once(open_table(history, RESOURCE_GROUPS.name))
+        except (CommitFailedError, DeltaProtocolError) as error:
+            if attempt == _ATTEMPTS:
+                raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+            # Several writers in step would go on colliding.
+            sleep(random.uniform(0, 0.02 * min(attempt, 10)))
+        except (DeltaError, OSError) as error:
+            raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+    raise AssertionError("unreachable")

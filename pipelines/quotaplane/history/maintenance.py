@@ -1,0 +1,147 @@
+"""Keeping the history small and quick: expire, compact, vacuum. No Spark, safe beside the job.
+
+The job appends a small file a round and table; each live file makes every later append and every
+query a little slower (docs/adr/0004 has the numbers). Appends never conflict with what happens
+here; two runs at once, or a run beside ``quotaplane groups``, may, and then try again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Final, NoReturn, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.history.tables import (
+    APPENDED,
+    RESOURCE_GROUPS,
+    ROUNDS,
+    Table,
+    one_line,
+    open_table,
+)
+from quotaplane.settings import History, load_settings
+
+KEEP_DAYS: Final = 30
+_ATTEMPTS: Final = 10
+_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was done to one table."""
+
+    table: str
+    rows_expired: int
+    files_compacted: int
+    files_deleted: int
+    """From disk: no version that is still kept needs them."""
+    files: int
+    """Live ones, afterwards."""
+
+
+def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -> list[Kept]:
+    """Expire rows older than ``keep_days`` and tidy up each table; quotas are never expired.
+
+    Tables with a ``date`` column lose whole days, which costs next to nothing.
+
+    Raises:
+        HistoryError: a table is missing or can't be written.
+    """
+    before = now - timedelta(days=keep_days)
+    # Quotas last: theirs is the table that others may be changing.
+    return [_maintain(history, table, before) for table in (*APPENDED, RESOURCE_GROUPS)]
+
+
+def _maintain(history: History, table: Table, before: datetime) -> Kept:
+    def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return work(open_table(history, table.name))
+            except CommitFailedError as error:
+                if attempt == _ATTEMPTS:
+                    raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+            except (DeltaError, OSError) as error:
+                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+        raise AssertionError("unreachable")
+
+    expired = 0
+    if "at" in table.schema.names:
+        expired = retried(lambda t: _expire(t, table, before))
+    compacted = retried(lambda t: t.optimize.compact(writer_properties=_PROPERTIES))
+    # A full vacuum also finds what a killed writer left behind, but takes change data for such
+    # leftovers: the quotas get the other kind, which deletes only what the log says is replaced.
+    full = table is not RESOURCE_GROUPS
+    deleted = retried(lambda t: t.vacuum(dry_run=False, full=full))
+
+    def finish(opened: DeltaTable) -> int:
+        opened.create_checkpoint()
+        opened.cleanup_metadata()
+        return len(opened.file_uris())
+
+    return Kept(
+        table.name, expired, int(compacted["numFilesRemoved"]), len(deleted), retried(finish)
+    )
+
+
+def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
+    if "date" in table.partition_by:
+        predicate = f"date < DATE '{before:%Y-%m-%d}'"
+    else:
+        predicate = f"at < '{_text(before)}'"
+    if table is ROUNDS:
+        # The newest round stays, however old: the next epoch is counted from it.
+        ats = pa.RecordBatchReader.from_stream(opened.scan(columns=["at"])).read_all()["at"]
+        if len(ats):
+            predicate += f" AND at < '{_text(pc.max(ats).as_py())}'"
+    return int(opened.delete(predicate)["num_deleted_rows"] or 0)
+
+
+def _text(at: datetime) -> str:
+    return f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def main(argv: Sequence[str]) -> int:
+    """``./spark-submit.sh maintain``: prints what was done, a JSON object per table.
+
+    Raises:
+        ConfigError: the options or the settings are wrong.
+        HistoryError: a table is missing or can't be written.
+    """
+    parser = _Parser(
+        prog="./spark-submit.sh maintain",
+        description="Expire, compact and vacuum the history; the job may go on meanwhile.",
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
+    where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    parser.add_argument(
+        "--keep-days",
+        type=float,
+        metavar="N",
+        default=float(KEEP_DAYS),
+        help=f"expire rows of rounds longer ago than this ({KEEP_DAYS})",
+    )
+    args = parser.parse_args(argv)
+    if not 0 < args.keep_days <= 36500:
+        raise ConfigError(
+            f"--keep-days must be more than 0 and at most 36500, not {args.keep_days:g}"
+        )
+    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
+        print(json.dumps(asdict(kept)), flush=True)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see {self.prog} --help)")

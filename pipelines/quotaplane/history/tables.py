@@ -1,0 +1,277 @@
+"""The history's Delta tables: what they hold, and how they are made and opened.
+
+Times are UTC timestamps (microseconds, what Delta's ``TIMESTAMP`` is) so that they read well in
+SQL. Rates are per second; a null rate means "unchanged since the last report" in ``usage`` and
+"unlimited" in ``limits`` and ``resource_groups``, never NaN or infinity. ``schemas/tables/*.sql``
+holds the same schemas as DDL (``quotaplane.history.ddl`` writes it; a test compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from quotaplane.errors import HistoryError
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.settings import History
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+STAMP_COLUMNS: Final = ("epoch", "seq", "at", "date")
+"""Filled in by the writer from the round; rows handed to it do not have them."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One history table; ``schema`` fields carry their comment as metadata."""
+
+    name: str
+    comment: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"comment": comment})
+
+
+def _rates(meaning: str) -> list[pa.Field]:
+    return [_column(name, pa.float64(), meaning, null=True) for name in RATE_COLUMNS]
+
+
+_STAMP: Final = [
+    _column("epoch", pa.int64(), "bumped for each new checkpoint or owner"),
+    _column("seq", pa.int64(), "the round: id of the micro-batch"),
+    _column("at", TIMESTAMP, "the round's now"),
+]
+_DATE: Final = _column("date", pa.date32(), "UTC day of `at`; the partition that maintain expires")
+_POSITION: Final = _column("position", pa.string(), "where the report stood in its topic")
+_PUBLISHED: Final = _column(
+    "published_at",
+    TIMESTAMP,
+    "when the report was published; null if the topic does not say",
+    null=True,
+)
+_BROKER: Final = _column("broker", pa.string(), "name of the broker")
+_GROUP: Final = _column("group", pa.string(), "name of the resource group")
+
+CHECKPOINT_INTERVAL: Final = 25
+# Measured (docs/adr/0004): an append costs 0.25 ms more for each commit since the last checkpoint,
+# 0.03 ms for each old entry left in the log and 0.004 ms for each live file. So there are frequent
+# checkpoints, the log is kept for minutes only (nobody travels in time through these tables), and
+# `maintain` compacts the files.
+_HOT: Final = {
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.enableExpiredLogCleanup": "true",
+    "delta.logRetentionDuration": "interval 15 minutes",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+
+
+def _appended(name: str, comment: str, columns: list[pa.Field], *, by_date: bool = False) -> Table:
+    stamp = [*_STAMP, _DATE] if by_date else _STAMP
+    partitions = ("date",) if by_date else ()
+    return Table(name, comment, pa.schema([*stamp, *columns]), partitions, _HOT)
+
+
+USAGE: Final = _appended(
+    "usage",
+    "What each broker reported to have used of each resource group: one row per report entry.",
+    [
+        _BROKER,
+        _GROUP,
+        _PUBLISHED,
+        _POSITION,
+        *_rates("used rate per second; null = unchanged since the last report"),
+    ],
+    by_date=True,
+)
+
+LIMITS: Final = _appended(
+    "limits",
+    "What each broker was allowed of each resource group, and why: one row per limit sent.",
+    [
+        _BROKER,
+        _GROUP,
+        *_rates("limit per second; null = unlimited"),
+        *(
+            _column(f"{name}_reason", pa.string(), f"why {name}_per_s is what it is", null=True)
+            for name in DIMENSIONS
+        ),
+        _column("lease_ms", pa.int64(), "how long the limit holds without being renewed"),
+        _column("ended", pa.bool_(), "the broker no longer has the group; the limits are void"),
+    ],
+    by_date=True,
+)
+
+BROKERS: Final = _appended(
+    "brokers",
+    "One row per change of a broker's status.",
+    [
+        _BROKER,
+        _column("status", pa.string(), "live, stale or gone, from this round on"),
+        _column("last_seen_at", TIMESTAMP, "when its last usable report was published"),
+    ],
+)
+
+ROUNDS: Final = _appended(
+    "rounds",
+    "One row per round, written after everything else of it: a round that is here is complete.",
+    [
+        _column("positions", pa.string(), "JSON: where the round's input began and ended"),
+        *(
+            _column(name, pa.int64(), comment)
+            for name, comment in (
+                ("reports", "reports used"),
+                ("entries", "entries in them"),
+                ("duplicates", "reports that had been seen before"),
+                ("outdated", "reports older than one already used"),
+                ("rejected", "reports that could not be used (see rejected_reports)"),
+                ("quota_changes", "changes of resource_groups taken in"),
+                ("groups_recomputed", "resource groups whose limits were computed"),
+                ("limits_sent", "rows that went out, and to the table limits"),
+                ("messages_sent", "messages they went out in"),
+                ("brokers_live", "brokers that counted"),
+            )
+        ),
+    ],
+)
+
+REJECTED_REPORTS: Final = _appended(
+    "rejected_reports",
+    "Dead letters: reports that could not be used, with the reason and the raw bytes.",
+    [
+        _POSITION,
+        _PUBLISHED,
+        _column("reason", pa.string(), "short code, for example truncated or stale"),
+        _column("detail", pa.string(), "what exactly was wrong", null=True),
+        _column("counts_as_bad", pa.bool_(), "counted towards reports.max_bad_share"),
+        _column("raw", pa.binary(), "the report as it was received", null=True),
+    ],
+)
+
+RESOURCE_GROUPS: Final = Table(
+    "resource_groups",
+    "The quotas. Its change feed drives the job and says who changed what, when, from and to.",
+    pa.schema(
+        [
+            _GROUP,
+            *_rates("the group's global quota per second; null = unlimited"),
+            _column("updated_at", TIMESTAMP, "when the row was last written"),
+            _column("updated_by", pa.string(), "who wrote it"),
+        ]
+    ),
+    # Changes are rare, and the change feed is the audit trail: its log is kept for a year. Data
+    # files that a change replaced are not part of that and go after a week.
+    properties={
+        "delta.enableChangeDataFeed": "true",
+        "delta.checkpointInterval": "100",
+        "delta.logRetentionDuration": "interval 365 days",
+        "delta.deletedFileRetentionDuration": "interval 7 days",
+    },
+)
+
+APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
+"""What a round appends to, rounds last."""
+
+TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED)}
+
+
+def table_uri(history: History, name: str) -> str:
+    """Where a table is.
+
+    >>> table_uri(History(path="/data/history/"), "usage")
+    '/data/history/usage'
+    """
+    return f"{history.path.rstrip('/')}/{name}"
+
+
+def storage_options(history: History) -> dict[str, str] | None:
+    """The object store's options, for the deltalake package; None if there are none."""
+    return {k: v.get_secret_value() for k, v in history.storage_options.items()} or None
+
+
+def ensure_tables(history: History) -> None:
+    """Create the tables that are absent and check those that are there.
+
+    Raises:
+        HistoryError: a table has another schema, or can't be reached.
+    """
+    for table in TABLES.values():
+        uri = table_uri(history, table.name)
+        try:
+            # Another process may be doing the same: whoever comes second just opens the table.
+            # With retries its creation would be committed again, as version 1 with another table
+            # id, and a change-feed stream that began in between would stop.
+            if not DeltaTable.is_deltatable(uri, storage_options(history)):
+                DeltaTable.create(
+                    uri,
+                    Schema.from_arrow(table.schema),
+                    partition_by=list(table.partition_by),
+                    name=table.name,
+                    description=table.comment,
+                    configuration=table.properties,
+                    storage_options=storage_options(history),
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )
+        except (DeltaError, OSError) as error:
+            if not _exists(uri, history):
+                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+        open_table(history, table.name)
+
+
+def _exists(uri: str, history: History) -> bool:
+    try:
+        return DeltaTable.is_deltatable(uri, storage_options(history))
+    except (DeltaError, OSError):
+        return False
+
+
+def open_table(history: History, name: str) -> DeltaTable:
+    """Open a table at its newest version.
+
+    Raises:
+        HistoryError: it is missing, can't be read, or is not what this version writes.
+    """
+    uri = table_uri(history, name)
+    try:
+        opened = DeltaTable(uri, storage_options=storage_options(history))
+    except TableNotFoundError:
+        raise HistoryError(
+            f"history table {name} at {uri}: there is none; the job or "
+            "`quotaplane groups put` creates it"
+        ) from None
+    except (DeltaError, OSError, ValueError) as error:
+        raise HistoryError(f"history table {name} at {uri}: {one_line(error)}") from None
+    difference = _difference(TABLES[name], opened)
+    if difference:
+        raise HistoryError(f"history table {name} at {uri}: {difference}")
+    return opened
+
+
+def _difference(table: Table, opened: DeltaTable) -> str:
+    there = {f.name: str(f.type) for f in opened.schema().fields}
+    wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
+    for name, kind in wanted.items():
+        if name not in there:
+            return f"column {name} is missing"
+        if there[name] != kind:
+            return f"column {name} is {there[name]}, expected {kind}"
+    for name in there.keys() - wanted.keys():
+        return f"column {name} is not one that this version writes"
+    if tuple(opened.metadata().partition_columns) != table.partition_by:
+        return (
+            f"partitioned by {opened.metadata().partition_columns}, expected {table.partition_by}"
+        )
+    return ""
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's text: delta-rs appends stack frames and advice."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

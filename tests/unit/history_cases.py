@@ -1,0 +1,88 @@
+"""Small rows for the history's tables, for every test that writes some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from quotaplane.history.tables import ROUNDS, STAMP_COLUMNS
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.settings import History
+
+NAN = float("nan")
+INF = float("inf")
+NOON_MS = 1_772_366_400_000
+"""2026-03-01T12:00:00Z."""
+DAY_MS = 86_400_000
+
+
+def usage(
+    rows: Sequence[tuple[str, str, float]], published_at_ms: int = NOON_MS, position: str = "0:1"
+) -> pa.Table:
+    """Reported (broker, group, publish_messages_per_s); the other rates were not repeated."""
+    brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
+    columns: dict[str, Any] = {
+        "broker": pa.array(brokers, pa.string()).dictionary_encode(),
+        "group": pa.array(groups, pa.string()).dictionary_encode(),
+        "published_at_ms": pa.array([published_at_ms] * len(rows), pa.int64()),
+        "position": pa.array([position] * len(rows), pa.string()),
+        **{name: pa.array([NAN] * len(rows), pa.float64()) for name in RATE_COLUMNS},
+    }
+    columns[RATE_COLUMNS[0]] = pa.array(rates, pa.float64())
+    return pa.table(columns)
+
+
+def limits(
+    rows: Sequence[tuple[str, str, float]], reason: str = "fair share", *, ended: bool = False
+) -> pa.Table:
+    """Limits on (broker, group) of publish_messages_per_s; the other dimensions are unlimited."""
+    brokers, groups, rates = zip(*rows, strict=True)
+    columns: dict[str, Any] = {
+        "broker": pa.array(brokers),
+        "group": pa.array(groups),
+        **{name: pa.array([INF] * len(rows), pa.float64()) for name in RATE_COLUMNS},
+        **{f"{name}_reason": pa.array(["unlimited"] * len(rows)) for name in DIMENSIONS},
+        "lease_ms": pa.array([120_000] * len(rows), pa.int64()),
+        "ended": pa.array([ended] * len(rows)),
+    }
+    columns[RATE_COLUMNS[0]] = pa.array(rates, pa.float64())
+    columns[f"{DIMENSIONS[0]}_reason"] = pa.array([reason] * len(rows))
+    return pa.table(columns)
+
+
+def brokers(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
+    """Changes of status: (broker, status, last_seen_at_ms)."""
+    names, statuses, seen = zip(*rows, strict=True)
+    return pa.table(
+        {"broker": list(names), "status": list(statuses), "last_seen_at_ms": list(seen)}
+    )
+
+
+def rounds(reports: int = 1) -> pa.Table:
+    """The one row of a round."""
+    counts = (f.name for f in ROUNDS.schema if f.type == pa.int64())
+    row = {name: [0] for name in counts if name not in STAMP_COLUMNS}
+    return pa.table({**row, "positions": ["{}"], "reports": [reports]})
+
+
+def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:
+    """Dead letters, one per time."""
+    n = len(published_at_ms)
+    return pa.table(
+        {
+            "position": ["reports:0:7"] * n,
+            "published_at_ms": pa.array(published_at_ms, pa.int64()),
+            "reason": ["truncated"] * n,
+            "detail": pa.nulls(n, pa.string()),
+            "counts_as_bad": [True] * n,
+            "raw": [b"\xff\x00"] * n,
+        }
+    )
+
+
+def read(history: History, name: str) -> pa.Table:
+    """All rows of a table, as another process sees them."""
+    return DeltaTable(Path(history.path) / name).to_pyarrow_table()

@@ -1,0 +1,146 @@
+"""Maintenance makes the tables smaller, loses nothing it should keep, and disturbs nobody."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.history.groups import group_changes, list_groups, put_groups
+from quotaplane.history.maintenance import Kept, main, maintain
+from quotaplane.history.tables import TABLES, ensure_tables
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
+from quotaplane.settings import History
+
+from tests.unit.history_cases import (
+    DAY_MS,
+    NOON_MS,
+    brokers,
+    limits,
+    read,
+    rejected,
+    rounds,
+    usage,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """Ten days with two rounds each, the last one ending at noon of 1 March."""
+    made = History(path=str(tmp_path))
+    ensure_tables(made)
+    with HistoryWriter(made, "checkpoint-1") as writer:
+        for seq in range(20):
+            now_ms = NOON_MS - (9 - seq // 2) * DAY_MS + seq % 2
+            writer.append_round(Round(1, seq, now_ms), full_round())
+    return made
+
+
+def full_round() -> dict[str, object]:
+    return {
+        "usage": usage([("b", "g", 1.0), ("b", "h", 2.0)]),
+        "limits": limits([("b", "g", 1.0)]),
+        "brokers": brokers([("b", "live", NOON_MS)]),
+        "rejected_reports": rejected(),
+        "rounds": rounds(),
+    }
+
+
+def test_it_compacts_and_keeps_every_row(history: History) -> None:
+    before = {name: read(history, name).sort_by("seq") for name in full_round()}
+    done = {kept.table: kept for kept in maintain(history, NOON)}
+    assert done.keys() == TABLES.keys()
+    assert {name: kept.rows_expired for name, kept in done.items()} == dict.fromkeys(TABLES, 0)
+    assert (done["usage"].files_compacted, done["usage"].files) == (20, 10)  # one a day
+    assert (done["rounds"].files_compacted, done["rounds"].files) == (20, 1)
+    assert {name: read(history, name).sort_by("seq") for name in before} == before
+
+
+def test_it_expires_what_is_older(history: History) -> None:
+    done = {kept.table: kept for kept in maintain(history, NOON, keep_days=3)}
+    # usage and limits go by whole days: the 26th of February stays.
+    left = {name: sorted(set(read(history, name)["seq"].to_pylist())) for name in full_round()}
+    assert left["usage"] == left["limits"] == list(range(12, 20))
+    assert left["rounds"] == left["brokers"] == left["rejected_reports"] == list(range(12, 20))
+    assert done["usage"] == Kept("usage", 24, 8, 0, 4)
+    assert done["rounds"].rows_expired == 12
+
+
+def test_the_newest_round_stays_however_old(history: History) -> None:
+    maintain(history, NOON + timedelta(days=400))
+    assert read(history, "rounds")["seq"].to_pylist() == [19]
+    assert read(history, "usage").num_rows == 0
+
+
+def test_replays_are_still_told_apart_afterwards(history: History) -> None:
+    with HistoryWriter(history, "checkpoint-1") as running:
+        maintain(history, NOON, keep_days=3)
+        rows = read(history, "usage").num_rows
+        running.append_round(Round(1, 19, NOON_MS), full_round())  # type: ignore[arg-type]
+        assert read(history, "usage").num_rows == rows
+        running.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+    with HistoryWriter(history, "checkpoint-1") as restarted:
+        restarted.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+    assert read(history, "usage").num_rows == rows + 2
+
+
+def test_twice_is_as_good_as_once(history: History) -> None:
+    maintain(history, NOON)
+    again = maintain(history, NOON)
+    assert [(kept.rows_expired, kept.files_compacted) for kept in again] == [(0, 0)] * len(TABLES)
+
+
+def test_quotas_and_their_change_feed_stay(history: History) -> None:
+    for quota in (10.0, 20.0, 30.0):
+        put_groups(history, ["a"], np.array([[quota, np.inf, np.inf, np.inf]]), "ann")
+    put_groups(history, ["b"], np.full((1, 4), 5.0), "bob")
+    changes, groups = group_changes(history), list_groups(history)
+    folder = Path(history.path, "resource_groups", "_change_data")
+    feed = sorted(file.name for file in folder.iterdir())
+    maintain(history, NOON + timedelta(days=400), keep_days=1)
+    assert len(changes) == 4
+    assert group_changes(history) == changes
+    assert list_groups(history) == groups
+    assert sorted(file.name for file in folder.iterdir()) == feed
+
+
+def test_without_tables_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match=r"^history table usage at .*: there is none"):
+        maintain(History(path=str(tmp_path / "nowhere")), NOON)
+
+
+def test_the_command_prints_an_object_per_table(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--history", history.path, "--keep-days", "36500"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["table"] for line in lines][-1] == "resource_groups"
+    assert {line["table"] for line in lines} == TABLES.keys()
+    assert lines[0] == {
+        "table": "usage",
+        "rows_expired": 0,
+        "files_compacted": 20,
+        "files_deleted": 0,
+        "files": 10,
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        ([], "--conf --history is required"),
+        (["--history", "h", "--keep-days", "0"], "--keep-days must be over 0"),
+        (["--history", "h", "--keep-days", "nan"], "--keep-days must be over 0"),
+        (["--history", "h", "--keep-days", "soon"], "--keep-days: invalid float value: 'soon'"),
+        (["--conf", "nowhere.yaml"], "nowhere.yaml: can't be read"),
+    ],
+)
+def test_wrong_options_are_one_clear_line(argv: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        main(argv)
