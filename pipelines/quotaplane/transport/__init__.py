@@ -1,0 +1,122 @@
+"""Transports: where reports come from and where limits go.
+
+Every transport has two ends. The control plane holds a ``Transport``: reports as a streaming
+DataFrame, limits out from the driver. A broker (or its agent, or the simulator) holds a
+``BrokerLink``: reports out, limits in, without Spark or a JVM. All transports pass one suite,
+``tests/contract``; what it asserts is what the rest of the code may count on:
+
+* the bytes of a report arrive as they were sent, each report once, over restarts too;
+* ``position`` names one report for good (the same after a restart), so that a dead letter can be
+  found again, and a report sent later never comes in an earlier micro-batch of its broker;
+* within one micro-batch the order of rows is left open: reports carry their own sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from quotaplane.settings import DeltaTransport, KafkaTransport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Starting = Literal["earliest", "latest"]
+
+
+class Message(NamedTuple):
+    """One message of the limits topic: ``key`` is the broker it is for."""
+
+    key: str
+    value: bytes
+
+
+class OutgoingReport(NamedTuple):
+    """One report as its broker sends it; ``published_at_ms`` is milliseconds since 1970 in UTC."""
+
+    broker: str
+    value: bytes
+    published_at_ms: int
+
+
+class Transport(Protocol):
+    """The control plane's end of the reports and limits topics."""
+
+    def check(self) -> None:
+        """Return if the topics can be reached and exist.
+
+        Raises:
+            TransportError: they can't or don't, within seconds.
+        """
+
+    def read_reports(self, spark: SparkSession) -> DataFrame:
+        """Stream the reports.
+
+        Returns a streaming DataFrame with exactly the columns ``value binary``,
+        ``published_at_ms long`` (since 1970 in UTC) and ``position string``.
+        """
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Send limits from the driver; durable when it returns.
+
+        Raises:
+            TransportError: some were not accepted; the same call may be made again, because
+                limits are absolute and applying one twice is harmless.
+        """
+
+    def close(self) -> None:
+        """Let go of connections; a second call does nothing."""
+
+
+class BrokerLink(Protocol):
+    """A broker's end: reports out, limits in. Needs neither Spark nor a JVM."""
+
+    def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
+        """Send ``(broker, bytes, published_at_ms)`` each; durable when it returns.
+
+        Raises:
+            TransportError: some were not accepted.
+        """
+
+    def poll_limits(self) -> list[Message]:
+        """Return the limits that came since the last call, oldest first within a broker."""
+
+    def close(self) -> None:
+        """Let go of connections; a second call does nothing."""
+
+
+def open_transport(settings: DeltaTransport | KafkaTransport) -> Transport:
+    """Open the control plane's end; nothing is connected to before its first use.
+
+    Raises:
+        ConfigError: what this kind of transport needs is not installed.
+    """
+    if isinstance(settings, DeltaTransport):
+        from quotaplane.transport.delta import DeltaTopics
+
+        return DeltaTopics(settings)
+    from quotaplane.transport.kafka import KafkaTopics
+
+    return KafkaTopics(settings)
+
+
+def open_broker_link(
+    settings: DeltaTransport | KafkaTransport, *, limits_from: Starting = "latest"
+) -> BrokerLink:
+    """Open a broker's end.
+
+    ``limits_from="latest"`` hands out the limits published after this call, which is all a broker
+    needs, since every limit comes again within ``limits.refresh_rounds`` rounds; ``"earliest"``
+    begins with the oldest that the topic still holds.
+
+    Raises:
+        ConfigError: what this kind of transport needs is not installed.
+        TransportError: the limits topic can't be reached.
+    """
+    if isinstance(settings, DeltaTransport):
+        from quotaplane.transport.delta import DeltaLink
+
+        return DeltaLink(settings, limits_from)
+    from quotaplane.transport.kafka import KafkaLink
+
+    return KafkaLink(settings, limits_from)

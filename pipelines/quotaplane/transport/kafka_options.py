@@ -1,0 +1,150 @@
+"""One description of a Kafka cluster, said twice: to kafka-python and to Spark's JVM client.
+
+Certificates and keys travel to the JVM by value, not by path, so that executors on other machines
+need no copy of the files.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any, Final
+
+from quotaplane.errors import ConfigError
+from quotaplane.settings import KafkaSecurity, KafkaTransport
+
+FETCH_WAIT_MS: Final = 10
+"""How long a broker may sit on an empty fetch. Kafka's default of 500 ms is what a small
+micro-batch would spend idle: 1.3 s a batch against 0.4 s (docs/kafka.md)."""
+
+REDACTED_OPTIONS: Final = "(?i)url|jaas|keystore|truststore|password"
+"""What Spark must not print of a source's options in plans, errors and its web page."""
+
+_PBES2: Final = bytes.fromhex("06092a864886f70d01050d")
+"""In a key's header: encrypted in the way that OpenSSL prefers and Java 17 and 21 lack."""
+
+_LOGIN_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def client_options(settings: KafkaTransport) -> dict[str, Any]:
+    """Return the keyword arguments of every kafka-python client.
+
+    Raises:
+        ConfigError: a certificate or key file can't be read.
+    """
+    security = settings.security
+    for key in ("ca_file", "certificate_file", "key_file"):
+        _read(security, key)
+    options: dict[str, Any] = {
+        "bootstrap_servers": bootstrap_servers(settings),
+        "client_id": "quotaplane",
+        # The default backs off up to 30 s from a server that restarts.
+        "reconnect_backoff_max_ms": 1000,
+        "security_protocol": security.protocol,
+        "ssl_cafile": security.ca_file,
+        "ssl_certfile": security.certificate_file,
+        "ssl_keyfile": security.key_file,
+        "ssl_password": security.key_password and security.key_password.get_secret_value(),
+        "sasl_mechanism": security.sasl_mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": security.password and security.password.get_secret_value(),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def bootstrap_servers(settings: KafkaTransport) -> list[str]:
+    """Split the comma-separated list, as Kafka's own tools do.
+
+    >>> bootstrap_servers(KafkaTransport(kind="kafka", bootstrap_servers="a:9092, b:9092",
+    ...     report_topics=("r",), limits_topic="l"))
+    ['a:9092', 'b:9092']
+    """
+    return [server.strip() for server in settings.bootstrap_servers.split(",") if server.strip()]
+
+
+def source_options(settings: KafkaTransport) -> dict[str, str]:
+    """Return the options of Spark's Kafka source.
+
+    Raises:
+        ConfigError: a certificate or key file can't be read, or is in a form Java can't use.
+    """
+    options = {
+        "kafka.bootstrap.servers": ",".join(bootstrap_servers(settings)),
+        "subscribe": ",".join(settings.report_topics),
+        "startingOffsets": settings.starting,
+        "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
+        "groupIdPrefix": settings.group_id_prefix,
+        "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
+    }
+    if settings.max_reports_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(settings.max_reports_per_trigger)
+    return options | _java_security(settings.security)
+
+
+def jaas_config(mechanism: str, username: str, password: str) -> str:
+    r"""Return Kafka's ``sasl.jaas.config``; quotes, backslashes and line ends are escaped.
+
+    >>> print(jaas_config("PLAIN", "me", 'a"b\\c').split(" required ")[1])
+    username="me" password="a\"b\\c";
+    """
+    return (
+        f"{_LOGIN_MODULES[mechanism]} required "
+        f"username={_quoted(username)} password={_quoted(password)};"
+    )
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'
+
+
+def _java_security(security: KafkaSecurity) -> dict[str, str]:
+    options: dict[str, str] = {"kafka.security.protocol": security.protocol}
+    if (authorities := _read(security, "ca_file")) is not None:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        options["kafka.ssl.truststore.certificates"] = authorities
+    certificate, key = _read(security, "certificate_file"), _read(security, "key_file")
+    if certificate is not None and key is not None:
+        _check_key(security.key_file, key)
+        options["kafka.ssl.keystore.type"] = "PEM"
+        options["kafka.ssl.keystore.certificate.chain"] = certificate
+        options["kafka.ssl.keystore.key"] = key
+        if security.key_password is not None:
+            options["kafka.ssl.key.password"] = security.key_password.get_secret_value()
+    if security.sasl_mechanism and security.username is not None and security.password is not None:
+        options["kafka.sasl.mechanism"] = security.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = jaas_config(
+            security.sasl_mechanism, security.username, security.password.get_secret_value()
+        )
+    return options
+
+
+def _check_key(path: str | None, key: str) -> None:
+    """Java is choosy, and says so only when the stream starts, with a page of trace."""
+    kind, _, body = key.partition("-----BEGIN ")[2].partition("-----")
+    body = body.partition("-----END")[0]
+    if kind == "PRIVATE KEY" or (
+        kind == "ENCRYPTED PRIVATE KEY" and _PBES2 not in base64.b64decode(body)[:64]
+    ):
+        return
+    raise ConfigError(
+        f"transport.security.key_file: {path}: Java can't read this form of key; convert it with "
+        "`openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out NEW_KEY` (or -nocrypt)"
+    )
+
+
+def _read(security: KafkaSecurity, key: str) -> str | None:
+    path: str | None = getattr(security, key)
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError as error:
+        why = error.strerror
+    except UnicodeDecodeError:
+        why = "not a PEM file"
+    raise ConfigError(f"transport.security.{key}: {path}: can't be read: {why}")

@@ -1,0 +1,114 @@
+"""What only the embedded transport has: its tables are compacted and trimmed while in use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from quotaplane.errors import TransportError
+from quotaplane.transport import Message, delta, open_broker_link, open_transport
+from tests.contract.rigs import DeltaRig, drain
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def files_of(rig: DeltaRig, topic: str) -> int:
+    return len(DeltaTable(f"{rig.settings().path}/{topic}").file_uris())
+
+
+def test_writers_compact_without_loss_or_doubling(
+    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    checkpoint = tmp_path / "checkpoint"
+    reports, limits = [], []
+    for number in range(8):
+        link.send_reports([("a", b"%d" % number, number), ("b", b"%d" % number, number)])
+        transport.publish([Message("a", b"%d" % number)])
+        if number % 4 == 3:
+            reports += drain(spark, transport, checkpoint)
+            limits += link.poll_limits()
+    assert files_of(delta_rig, "reports") < 8
+    assert sorted(row.value for row in reports) == sorted([b"%d" % n for n in range(8)] * 2)
+    assert len({row.position for row in reports}) == 16
+    assert limits == [Message("a", b"%d" % number) for number in range(8)]
+
+
+def test_positions_outlive_compaction(
+    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    for number in range(3):
+        link.send_reports([("a", b"%d" % number, now_ms())])
+    before = drain(spark, transport, tmp_path / "before")
+    delta.maintain(delta_rig.settings())
+    assert files_of(delta_rig, "reports") == 1
+    after = drain(spark, transport, tmp_path / "after")
+    assert {row.position: row.value for row in after} == {row.position: row.value for row in before}
+
+
+def test_old_messages_can_be_deleted_under_readers(
+    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    checkpoint = tmp_path / "checkpoint"
+    link.send_reports([("a", b"old", now_ms() - 7_200_000), ("a", b"young", now_ms())])
+    transport.publish([Message("a", b"0")])
+    assert len(drain(spark, transport, checkpoint)) == 2
+    assert link.poll_limits() == [Message("a", b"0")]
+    delta.maintain(delta_rig.settings(), keep_s=3600)
+    link.send_reports([("a", b"new", now_ms())])
+    transport.publish([Message("a", b"1")])
+    assert [row.value for row in drain(spark, transport, checkpoint)] == [b"new"]
+    assert link.poll_limits() == [Message("a", b"1")]
+    left = drain(spark, transport, tmp_path / "fresh")
+    assert sorted(row.value for row in left) == [b"new", b"young"]
+
+
+def test_several_brokers_send_at_once(
+    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 4)
+    failures: list[BaseException] = []
+
+    def send(broker: str) -> None:
+        try:
+            link = open_broker_link(delta_rig.settings())
+            for number in range(10):
+                link.send_reports([(broker, f"{broker}{number}".encode(), number)])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=send, args=(broker,)) for broker in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    arrived = drain(spark, open_transport(delta_rig.settings()), tmp_path / "checkpoint")
+    assert sorted(row.value.decode() for row in arrived) == sorted(
+        f"{broker}{number}" for broker in "abcd" for number in range(10)
+    )
+
+
+def test_some_other_table_is_refused(delta_rig: DeltaRig) -> None:
+    path = f"{delta_rig.settings().path}/reports"
+    write_deltalake(path, pa.table({"something": [1]}))
+    with pytest.raises(TransportError, match=r"reports: is no topic .*transport\.path"):
+        open_transport(delta_rig.settings()).check()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(TransportError, match=f"{tmp_path}/file") as caught:
+        open_transport(DeltaRig(tmp_path / "file").settings()).check()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,282 @@
+"""What only Kafka has: codecs, encryption, logins, partitions, and clusters that are not there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from quotaplane.errors import ConfigError, TransportError
+from quotaplane.transport import Message, kafka, open_broker_link, open_transport
+from quotaplane.transport.kafka_options import source_options
+from tests.contract.rigs import UNREACHABLE, KafkaRig, drain
+from tests.servers.kafka_server import SASL_PASSWORD, SASL_USER, KafkaServer
+
+NOON_MS = 1_790_000_000_000
+
+
+def sasl(server: KafkaServer, password: str = SASL_PASSWORD) -> dict[str, Any]:
+    assert server.certificates is not None
+    return {
+        "bootstrap_servers": server.bootstrap("SASL_SSL"),
+        "security": {
+            "protocol": "SASL_SSL",
+            "ca_file": str(server.certificates.authority),
+            "sasl_mechanism": "PLAIN",
+            "username": SASL_USER,
+            "password": password,
+        },
+    }
+
+
+def mutual_tls(server: KafkaServer) -> dict[str, Any]:
+    assert server.certificates is not None
+    return {
+        "bootstrap_servers": server.bootstrap("SSL"),
+        "security": {
+            "protocol": "SSL",
+            "ca_file": str(server.certificates.authority),
+            "certificate_file": str(server.certificates.client_certificate),
+            "key_file": str(server.certificates.client_key),
+        },
+    }
+
+
+@pytest.mark.parametrize("security", [sasl, mutual_tls])
+def test_the_whole_way_is_encrypted(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path, security: Any
+) -> None:
+    settings = kafka_rig.settings(**security(kafka_rig.server))
+    transport, link = open_transport(settings), open_broker_link(settings)
+    transport.check()
+    link.send_reports([("a", b"report", NOON_MS)])
+    transport.publish([Message("a", b"limits")])
+    assert link.poll_limits() == [Message("a", b"limits")]
+    arrived = drain(spark, transport, tmp_path / "checkpoint")
+    assert [(row.value, row.published_at_ms) for row in arrived] == [(b"report", NOON_MS)]
+    transport.close()
+    link.close()
+
+
+def test_a_running_query_does_not_show_secrets(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = kafka_rig.settings(**sasl(kafka_rig.server))
+    reports = open_transport(settings).read_reports(spark)
+    reports.explain(extended=True)
+    assert "kafka.sasl.jaas.config=*********(redacted)" in capsys.readouterr().out
+    link = open_broker_link(settings)
+    link.send_reports([("a", b"report", NOON_MS)])
+    link.close()
+
+    def fail(batch: DataFrame, _: int) -> None:
+        batch.explain(extended=True)
+        raise ValueError("on purpose")
+
+    writer = reports.writeStream.foreachBatch(fail).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException, match="on purpose") as caught:
+        query.awaitTermination(60)
+    query.explain(extended=True)
+    plans = capsys.readouterr().out
+    assert "Physical Plan" in plans
+    # A part of the password that every form of escaping leaves alone.
+    assert "odd=characters" not in plans + str(caught.value)
+
+
+def test_a_key_that_java_cannot_read_is_told_before_the_stream_starts(
+    kafka_rig: KafkaRig, tmp_path: Path
+) -> None:
+    new = ec.generate_private_key(ec.SECP256R1())
+    modern = serialization.BestAvailableEncryption(b"secret")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    settings = mutual_tls(kafka_rig.server)
+    settings["security"]["key_file"] = str(tmp_path / "client.key")
+    (tmp_path / "client.key").write_bytes(new.private_bytes(pem, pkcs8, modern))
+    with pytest.raises(ConfigError, match=r"transport\.security\.key_file: .*openssl pkcs8"):
+        source_options(kafka_rig.settings(**settings))
+
+
+def test_a_wrong_password_is_one_line_without_it(
+    kafka_rig: KafkaRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = kafka_rig.settings(
+        **sasl(kafka_rig.server, "not-the-password"), connect_timeout_s=2.0
+    )
+    with pytest.raises(TransportError, match="Authentication failed") as caught:
+        open_transport(settings).check()
+    assert "\n" not in str(caught.value)
+    assert "not-the-password" not in str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize("end", ["transport", "link"])
+def test_an_unreachable_cluster_is_told_in_time(kafka_rig: KafkaRig, end: str) -> None:
+    settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, connect_timeout_s=1.0)
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=rf"{UNREACHABLE}.*ECONNREFUSED") as caught:
+        if end == "transport":
+            open_transport(settings).check()
+        else:
+            open_broker_link(settings)
+    assert time.monotonic() - began < 5
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["report_topics", "limits_topic"])
+def test_a_missing_topic_is_named_and_not_created(kafka_rig: KafkaRig, key: str) -> None:
+    wrong: Any = ("nowhere",) if key == "report_topics" else "nowhere"
+    with pytest.raises(TransportError, match="'nowhere' does not exist"):
+        open_transport(kafka_rig.settings(**{key: wrong})).check()
+    admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    assert "nowhere" not in admin.list_topics()
+    admin.close()
+
+
+def test_publishing_to_a_missing_topic_fails(kafka_rig: KafkaRig) -> None:
+    settings = kafka_rig.settings(limits_topic="nowhere", connect_timeout_s=1, publish_timeout_s=1)
+    transport = open_transport(settings)
+    with pytest.raises(TransportError, match=kafka_rig.server.bootstrap_servers):
+        transport.publish([Message("a", b"limits")])
+    transport.close()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_compressed_reports_of_other_programs_are_read(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path, codec: str
+) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=kafka_rig.server.bootstrap_servers, compression_type=codec, linger_ms=50
+    )
+    values = [f"{number}".encode() * 500 for number in range(20)]
+    for value in values:
+        producer.send(kafka_rig.report_topics[0], value, b"a", timestamp_ms=NOON_MS)
+    producer.close(timeout=10)
+    arrived = drain(spark, open_transport(kafka_rig.settings()), tmp_path / "checkpoint")
+    assert sorted(row.value for row in arrived) == sorted(values)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
+def test_limits_are_compressed_as_configured(kafka_rig: KafkaRig, codec: str) -> None:
+    settings = kafka_rig.settings(compression=codec)
+    transport, link = open_transport(settings), open_broker_link(settings)
+    limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
+    transport.publish(limits)
+    assert sorted(link.poll_limits()) == limits
+    transport.close()
+    link.close()
+
+
+def test_reports_come_from_every_topic_and_partition(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    link = open_broker_link(kafka_rig.settings())
+    link.send_reports([(f"broker-{number}", b"%d" % number, NOON_MS) for number in range(40)])
+    link.close()
+    arrived = drain(spark, open_transport(kafka_rig.settings()), tmp_path / "checkpoint")
+    assert sorted(int(row.value) for row in arrived) == list(range(40))
+    places = {row.position.partition("@")[0] for row in arrived}
+    assert places == {f"{topic}/{part}" for topic in kafka_rig.report_topics for part in (0, 1)}
+
+
+def test_a_record_without_a_value_comes_as_an_empty_report(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    producer.send(kafka_rig.report_topics[0], None, b"a", partition=1)
+    producer.close(timeout=10)
+    (arrived,) = drain(spark, open_transport(kafka_rig.settings()), tmp_path / "checkpoint")
+    assert arrived.value == b""
+    assert arrived.position == f"{kafka_rig.report_topics[0]}/1@0"
+
+
+def test_a_message_over_the_limit_is_refused(kafka_rig: KafkaRig) -> None:
+    transport = open_transport(kafka_rig.settings(max_request_bytes=100_000))
+    with pytest.raises(TransportError, match="100104|max_request_size"):
+        transport.publish([Message("a", b"x" * 100_000)])
+    transport.publish([Message("a", b"small")])
+    transport.close()
+
+
+def test_a_link_follows_new_partitions(
+    kafka_rig: KafkaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "METADATA_MAX_AGE_MS", 100)
+    settings = kafka_rig.settings()
+    link = open_broker_link(settings)
+    transport = open_transport(settings)
+    transport.publish([Message("a", b"before")])
+    assert link.poll_limits() == [Message("a", b"before")]
+    admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    admin.create_partitions({kafka_rig.limits_topic: 5})
+    admin.wait_for_topics([kafka_rig.limits_topic])
+    admin.close()
+    fresh = open_transport(settings)
+    limits = [Message(f"broker-{number}", b"after") for number in range(30)]
+    fresh.publish(limits)
+    came: list[Message] = []
+    deadline = time.monotonic() + 30
+    while len(came) < len(limits) and time.monotonic() < deadline:
+        came += link.poll_limits()
+    assert sorted(came) == sorted(limits)
+    for each in (transport, fresh, link):
+        each.close()
+
+
+def test_deleted_reports_stop_the_stream_or_are_left_out(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka_rig.report_topics[0]
+    producer = KafkaProducer(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    checkpoint = tmp_path / "checkpoint"
+    producer.send(topic, b"0", partition=0).get(timeout=10)
+    drain(spark, open_transport(kafka_rig.settings()), checkpoint)
+    for number in (1, 2, 3):
+        producer.send(topic, b"%d" % number, partition=0).get(timeout=10)
+    producer.close(timeout=10)
+    admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    admin.delete_records({TopicPartition(topic, 0): 3})
+    admin.close()
+    with pytest.raises(StreamingQueryException):
+        drain(spark, open_transport(kafka_rig.settings()), checkpoint)
+    arrived = drain(spark, open_transport(kafka_rig.settings(fail_on_data_loss=False)), checkpoint)
+    assert [row.value for row in arrived] == [b"3"]
+
+
+def test_missing_certificate_file_is_a_config_error(kafka_rig: KafkaRig, tmp_path: Path) -> None:
+    security = {"protocol": "SSL", "ca_file": str(tmp_path / "none.pem")}
+    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem"):
+        open_transport(kafka_rig.settings(security=security)).check()
+
+
+def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None:
+    settings = kafka_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
+    transport, link = open_transport(settings), open_broker_link(settings)
+    transport.publish([Message("a", b"before")])
+    assert link.poll_limits() == [Message("a", b"before")]
+    kafka_rig.server.stop()
+    try:
+        with pytest.raises(TransportError, match=kafka_rig.server.bootstrap_servers):
+            transport.publish([Message("a", b"during")])
+        with pytest.raises(TransportError, match="limits can't be read"):
+            link.poll_limits()
+    finally:
+        kafka_rig.server.start()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            transport.publish([Message("a", b"after")])
+            break
+        except TransportError:
+            assert time.monotonic() < deadline
+    assert link.poll_limits()[-1] == Message("a", b"after")
+    transport.close()
+    link.close()

@@ -1,0 +1,252 @@
+"""What every transport holds: the rest of the code counts on this and on nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quotaplane.transport import Message, open_broker_link, open_transport
+from tests.contract.rigs import Arrived, Rig, drain
+
+NOON_MS = 1_790_000_000_000
+"""A time in 2026; reports of one test are published from here on."""
+
+
+def numbered(broker: str, first: int, count: int) -> list[tuple[str, bytes, int]]:
+    return [
+        (broker, f"{broker}:{number}".encode(), NOON_MS + number)
+        for number in range(first, first + count)
+    ]
+
+
+def test_check_accepts_topics_that_can_be_used(rig: Rig) -> None:
+    transport = open_transport(rig.settings())
+    transport.check()
+    transport.check()
+    transport.close()
+    transport.close()
+
+
+def test_columns_are_exactly_those_of_the_contract(rig: Rig, spark: SparkSession) -> None:
+    reports = open_transport(rig.settings()).read_reports(spark)
+    assert reports.isStreaming
+    assert reports.dtypes == [
+        ("value", "binary"),
+        ("published_at_ms", "bigint"),
+        ("position", "string"),
+    ]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
+def test_bytes_and_times_arrive_as_sent(
+    rig: Rig, spark: SparkSession, tmp_path: Path, zone: str
+) -> None:
+    # The first second after midnight UTC, the hour that a summer time leaves out, and tomorrow.
+    times = [1_790_035_200_001, 1_773_027_000_123, NOON_MS + 86_400_000]
+    values = [b"", bytes(range(256)), b"\xff\xfe\x00", "größe".encode()]
+    sent = [
+        (f"broker-{number}", value + bytes([number]) * (value != b""), at)
+        for number, (value, at) in enumerate(itertools.product(values, times))
+    ]
+    link = open_broker_link(rig.settings())
+    link.send_reports(sent)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        arrived = drain(spark, open_transport(rig.settings()), tmp_path / "checkpoint")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    link.close()
+    assert sorted((row.value, row.published_at_ms) for row in arrived) == sorted(
+        (value, at) for _, value, at in sent
+    )
+
+
+def test_positions_name_a_report_for_good(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+    link = open_broker_link(rig.settings())
+    link.send_reports([report for broker in "abcd" for report in numbered(broker, 0, 3)])
+    link.send_reports(numbered("a", 3, 2))
+    link.close()
+    first = drain(spark, open_transport(rig.settings()), tmp_path / "one")
+    second = drain(spark, open_transport(rig.settings()), tmp_path / "two")
+    positions = {row.position: row.value for row in first}
+    assert len(positions) == len(first) == 14
+    assert {row.position: row.value for row in second} == positions
+
+
+def test_a_later_report_never_comes_in_an_earlier_batch(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    link = open_broker_link(rig.settings())
+    for number in range(5):
+        link.send_reports([report for broker in "abc" for report in numbered(broker, number, 1)])
+    link.close()
+    arrived = drain(spark, open_transport(rig.settings(per_batch=4)), tmp_path / "checkpoint")
+    assert len(arrived) == 15
+    for broker in (b"a", b"b", b"c"):
+        own = [row for row in arrived if row.value.startswith(broker)]
+        by_time = sorted(own, key=lambda row: row.published_at_ms)
+        batches = [row.batch for row in by_time]
+        assert batches == sorted(batches)
+
+
+def test_admission_control_bounds_a_batch(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+    link = open_broker_link(rig.settings())
+    for number in range(6):
+        # One report a send: two sends are two files of the one and two records of the other.
+        link.send_reports(numbered("a", number, 1))
+    link.close()
+    arrived = drain(spark, open_transport(rig.settings(per_batch=2)), tmp_path / "checkpoint")
+    sizes = [len(list(rows)) for _, rows in itertools.groupby(arrived, lambda row: row.batch)]
+    assert sizes == [2, 2, 2]
+
+
+def test_a_restart_goes_on_without_loss_or_doubling(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    link = open_broker_link(rig.settings())
+    sent = [numbered("a", 0, 4), numbered("b", 0, 4), numbered("a", 4, 4)]
+    arrived: list[Arrived] = []
+    for reports in sent:
+        link.send_reports(reports)
+        arrived += drain(spark, open_transport(rig.settings()), checkpoint)
+    link.close()
+    assert sorted(row.value for row in arrived) == sorted(
+        value for reports in sent for _, value, _ in reports
+    )
+    assert drain(spark, open_transport(rig.settings()), checkpoint) == []
+
+
+def test_a_batch_that_was_not_committed_comes_again_the_same(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    link = open_broker_link(rig.settings())
+    link.send_reports(numbered("a", 0, 3))
+    drain(spark, open_transport(rig.settings()), checkpoint)
+    link.send_reports(numbered("a", 3, 3))
+    before = drain(spark, open_transport(rig.settings()), checkpoint)
+    for name in (str(before[0].batch), f".{before[0].batch}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    link.send_reports(numbered("a", 6, 1))
+    link.close()
+    again = drain(spark, open_transport(rig.settings()), checkpoint)
+    assert sorted(row for row in again if row.batch == before[0].batch) == sorted(before)
+    assert [row.value for row in again if row.batch != before[0].batch] == [b"a:6"]
+
+
+def test_a_large_report_passes(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+    large = bytes(range(256)) * 36_000  # 9.2 MB
+    link = open_broker_link(rig.settings())
+    link.send_reports([("a", b"before", NOON_MS), ("a", large, NOON_MS), ("a", b"after", NOON_MS)])
+    link.close()
+    arrived = drain(spark, open_transport(rig.settings()), tmp_path / "checkpoint")
+    assert sorted(row.value for row in arrived) == sorted([b"before", large, b"after"])
+
+
+def test_latest_leaves_out_what_was_there(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+    link = open_broker_link(rig.settings())
+    link.send_reports(numbered("a", 0, 3))
+    values: list[bytes] = []
+    query = (
+        open_transport(rig.settings(starting="latest"))
+        .read_reports(spark)
+        .writeStream.foreachBatch(
+            lambda batch, _: values.extend(bytes(row.value) for row in batch.collect())
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        wait_until(lambda: query.lastProgress is not None)
+        link.send_reports(numbered("a", 3, 2))
+        wait_until(lambda: len(values) >= 2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        link.close()
+    assert sorted(values) == [b"a:3", b"a:4"]
+
+
+def test_limits_come_back_with_keys_and_bytes(rig: Rig) -> None:
+    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
+    limits = [Message("a", bytes(range(256))), Message("größe", b""), Message("c", b"\xff")]
+    transport.publish(limits)
+    assert sorted(link.poll_limits()) == sorted(limits)
+    assert link.poll_limits() == []
+    transport.publish([Message("a", b"next")])
+    assert link.poll_limits() == [Message("a", b"next")]
+    transport.close()
+    link.close()
+    link.close()
+
+
+def test_limits_of_one_broker_come_in_order(rig: Rig) -> None:
+    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
+    brokers = ["a", "b", "c", "d", "e"]
+    for number in range(4):
+        first, second = f"{number}.0".encode(), f"{number}.1".encode()
+        transport.publish([Message(broker, first) for broker in brokers])
+        transport.publish([Message(broker, second) for broker in brokers])
+    came = link.poll_limits()
+    for broker in brokers:
+        assert [value for key, value in came if key == broker] == [
+            f"{number}.{half}".encode() for number in range(4) for half in (0, 1)
+        ]
+    transport.close()
+    link.close()
+
+
+def test_large_limits_pass(rig: Rig) -> None:
+    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
+    limits = [Message("a", b"x" * 9_000_000), Message("b", b"y")]
+    transport.publish(limits)
+    assert sorted(link.poll_limits()) == limits
+    transport.close()
+    link.close()
+
+
+def test_nothing_to_send_sends_nothing(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
+    transport.publish([])
+    link.send_reports([])
+    assert link.poll_limits() == []
+    assert drain(spark, transport, tmp_path / "checkpoint") == []
+    transport.close()
+    link.close()
+
+
+def test_a_link_hears_what_came_after_it_was_opened(rig: Rig) -> None:
+    transport = open_transport(rig.settings())
+    transport.publish([Message("a", b"old")])
+    late = open_broker_link(rig.settings())
+    all_of_it = open_broker_link(rig.settings(), limits_from="earliest")
+    transport.publish([Message("a", b"new")])
+    assert late.poll_limits() == [Message("a", b"new")]
+    assert all_of_it.poll_limits() == [Message("a", b"old"), Message("a", b"new")]
+    for each in (transport, late, all_of_it):
+        each.close()
+
+
+def test_every_link_hears_everything(rig: Rig) -> None:
+    transport = open_transport(rig.settings())
+    links = [open_broker_link(rig.settings()) for _ in range(3)]
+    transport.publish([Message("a", b"1"), Message("b", b"2")])
+    for link in links:
+        assert sorted(link.poll_limits()) == [Message("a", b"1"), Message("b", b"2")]
+        link.close()
+    transport.close()
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,250 @@
+"""A real Kafka server on loopback, for the contract tests and the benchmarks.
+
+Its jars come from Maven once (about 60 MB, kept in the user's cache); it is ready in about 4 s and
+holds one broker and controller in one process. ``secure=True`` adds two listeners: mutual TLS, and
+TLS with SASL PLAIN; their certificates are made on the spot.
+
+    with KafkaServer(Path("/some/empty/folder")) as kafka:
+        kafka.create_topic("reports", partitions=2)
+        ... kafka.bootstrap_servers ...
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import pyspark
+from kafka import KafkaAdminClient
+
+from tests.servers.certificates import Certificates, make_certificates
+
+JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"
+SASL_USER: Final = "quotaplane"
+SASL_PASSWORD: Final = 'pass"word\\with,odd=characters;'
+"""Has every character that a JAAS line must have escaped."""
+
+_READY: Final = "Kafka Server started"
+_READY_WITHIN_S: Final = 60.0
+_MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+_CLUSTER_ID: Final = "cXVvdGFwbGFuZS10ZXN0cw"
+
+
+class KafkaServer:
+    """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports."""
+
+    def __init__(self, folder: Path, *, heap_mb: int = 512, secure: bool = False) -> None:
+        self._folder = folder
+        self._heap_mb = heap_mb
+        self._process: subprocess.Popen[bytes] | None = None
+        plain, controller, tls, sasl = _free_ports(4)
+        self._ports = {"PLAINTEXT": plain, "CONTROLLER": controller}
+        self.certificates: Certificates | None = None
+        if secure:
+            self.certificates = make_certificates(folder / "certificates")
+            self._ports |= {"SSL": tls, "SASL_SSL": sasl}
+
+    def bootstrap(self, listener: str = "PLAINTEXT") -> str:
+        """``host:port`` of a listener: PLAINTEXT, and with ``secure`` SSL and SASL_SSL."""
+        return f"127.0.0.1:{self._ports[listener]}"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.bootstrap()
+
+    @property
+    def pid(self) -> int:
+        """Of the server's process; -1 while there is none."""
+        return self._process.pid if self._process else -1
+
+    def start(self) -> None:
+        """Start and wait until it serves.
+
+        Raises:
+            RuntimeError: it did not come up; the message ends with its log.
+        """
+        classpath = f"{kafka_jars()}/*"
+        properties = self._folder / "kraft.properties"
+        if not properties.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            properties.write_text(self._properties())
+            (self._folder / "log4j2.properties").write_text(_LOG4J)
+            tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
+            _run("formatting Kafka's storage", [_java(), "-cp", classpath, *tool])
+        log = self._folder / "server.log"
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(
+                [
+                    _java(),
+                    f"-Xmx{self._heap_mb}m",
+                    "-XX:+UseSerialGC",
+                    f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
+                    *("-cp", classpath, "kafka.Kafka", str(properties)),
+                ],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while _READY not in log.read_text(errors="replace"):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+                raise RuntimeError(f"Kafka did not start; its log ends:\n{tail}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it cleanly, or by force after 20 s."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> KafkaServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic and return its name once it has leaders."""
+        options: dict[str, Any] = {"num_partitions": partitions, "replication_factor": 1}
+        options["configs"] = dict(configs or {})
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        try:
+            admin.create_topics({name: options}, wait_for_metadata=True)
+        finally:
+            admin.close()
+        return name
+
+    def _properties(self) -> str:
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
+        advertised = ",".join(part for part in listeners.split(",") if "CONTROLLER" not in part)
+        names = [*self._ports]
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{self.bootstrap('CONTROLLER')}",
+            "listeners": listeners,
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in names
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self._folder / "data"),
+            "auto.create.topics.enable": "false",
+            "message.max.bytes": str(_MAX_MESSAGE_BYTES),
+            "replica.fetch.max.bytes": str(_MAX_MESSAGE_BYTES),
+            "num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # Tests send reports from tomorrow, too.
+            "log.message.timestamp.after.max.ms": str(2**63 - 1),
+        }
+        if self.certificates is not None:
+            lines |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self.certificates.server_keystore),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.certificates.authority),
+                "listener.name.ssl.ssl.client.auth": "required",
+                "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_ssl.plain.sasl.jaas.config": _server_jaas(),
+            }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+_LOG4J: Final = """\
+status=error
+rootLogger.level=warn
+rootLogger.appenderRef.console.ref=console
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d %p %c{1}: %m%n
+logger.ready.name=kafka.server.KafkaRaftServer
+logger.ready.level=info
+"""
+
+
+def kafka_jars() -> Path:
+    """Return the folder of the server's jars, fetched at the first call on this machine.
+
+    Raises:
+        RuntimeError: they could not be fetched; the message is the resolver's.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quotaplane"
+    jars = cache / f"kafka-server-{uuid.uuid5(uuid.NAMESPACE_OID, JARS.read_text()).hex[:12]}"
+    if jars.is_dir():
+        return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    settings = os.environ.get("QUOTAPLANE_IVY_SETTINGS")
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        command = [_java(), "-jar", str(ivy), *(["-settings", settings] if settings else [])]
+        command += ["-ivy", str(JARS), "-types", "jar", "bundle", "-retrieve"]
+        _run("fetching Kafka's jars", [*command, f"{scratch}/jars/[artifact]-[revision].[ext]"])
+        # Renamed when complete: a fetch that was cut short leaves nothing that looks finished.
+        shutil.copytree(f"{scratch}/jars", f"{jars}.{os.getpid()}")
+    try:
+        os.rename(f"{jars}.{os.getpid()}", jars)
+    except OSError:
+        shutil.rmtree(f"{jars}.{os.getpid()}")  # somebody else was first
+    return jars
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _run(what: str, command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{what} failed:\n{done.stdout}{done.stderr}")
+
+
+def _server_jaas() -> str:
+    from quotaplane.transport.kafka_options import jaas_config
+
+    client = jaas_config("PLAIN", SASL_USER, SASL_PASSWORD)
+    secret = client.partition(" password=")[2].rstrip(";")
+    line = client.rstrip(";") + f" user_{SASL_USER}={secret};"
+    return line.replace("\\", "\\\\")  # once more for the properties file
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,100 @@
+"""A Spark standalone cluster on loopback: a master and two workers, from PySpark's own jars."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+_READY_WITHIN_S: Final = 60.0
+_STOP_WITHIN_S: Final = 20.0
+_MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+_WORKER_READY: Final = re.compile(r"Successfully registered with master")
+
+
+class SparkStandalone:
+    """Use as a context manager; ``url`` is what ``--master`` takes.
+
+    Args:
+        folder: an empty folder for the logs and for what the workers are sent.
+        environment: the launcher's (``./spark-submit.sh --env``), for Java and SPARK_HOME.
+        workers: how many, each with one core and 1 GB to give away.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], workers: int = 2) -> None:
+        self.url = ""
+        self.work = folder / "work"
+        self._folder = folder
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        # Nothing of this checkout or of .venv but Spark itself: a worker on another machine has
+        # neither. SPARK_CONF_DIR is empty, so that the workers have Spark's own settings.
+        self._environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": os.environ.get("HOME", "/"),
+            "JAVA_HOME": environment["JAVA_HOME"],
+            "SPARK_HOME": environment["SPARK_HOME"],
+            "SPARK_CONF_DIR": str(folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+
+    def __enter__(self) -> SparkStandalone:
+        try:
+            ready = self._start("master", _MASTER_READY, "--port", "0", "--webui-port", "0")
+            self.url = ready.group(1)
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.work))
+            for number in range(self._workers):
+                self._start(f"worker{number}", _WORKER_READY, *size, "--webui-port", "0", self.url)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _start(self, name: str, ready: re.Pattern[str], *options: str) -> re.Match[str]:
+        role = "master.Master" if name == "master" else "worker.Worker"
+        log = self._folder / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [
+                    f"{self._environment['SPARK_HOME']}/bin/spark-class",
+                    f"org.apache.spark.deploy.{role}",
+                    *("--host", "127.0.0.1"),
+                    *options,
+                ],
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._processes.append(process)
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while (found := ready.search(log.read_text("utf-8", "replace"))) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"Spark's {name} did not start: {log.read_text('utf-8')[-2000:]}")
+            time.sleep(0.1)
+        return found
+
+    def _stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(_STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,44 @@
+"""A job for test_standalone: prints as JSON where its executors have Python and the package from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pandas as pd
+
+from quotaplane.streams.session import build_session
+
+
+def look(rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    import os
+    import sys
+    import time
+
+    import deltalake
+
+    import quotaplane
+
+    for _ in rows:
+        time.sleep(0.2)  # so that one executor does not take all of the tasks
+        yield pd.DataFrame(
+            {
+                "cwd": [os.getcwd()],
+                "package": [quotaplane.__file__],
+                "library": [deltalake.__file__],
+                "prefix": [sys.prefix],
+                "daemon": [sys.modules["__main__"].__file__],
+            }
+        )
+
+
+def main() -> None:
+    spark = build_session("standalone-probe")
+    schema = "cwd string, package string, library string, prefix string, daemon string"
+    frame = spark.range(0, 8, 1, 8).mapInPandas(look, schema)
+    print(json.dumps([row.asDict() for row in frame.collect()]))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The quota job against a real Kafka: reports from another process in, limits read back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import encode_report, encode_stock_report
+from tests.job import ROOT, RunningJob, history_table, put_quotas, write_conf
+from tests.servers.kafka_server import KafkaServer
+
+NOTHING = float("nan")
+
+
+class Cluster:
+    """Brokers that want more than their quota and obey the limits they read."""
+
+    def __init__(self, server: KafkaServer, topics: list[str], limits_topic: str) -> None:
+        self.topics = topics
+        self.limits: dict[str, float] = {}
+        self._sent = 0
+        self._gzip, self._plain = (
+            KafkaProducer(
+                bootstrap_servers=server.bootstrap_servers,
+                compression_type=codec,
+                max_request_size=16 * 1024 * 1024,
+            )
+            for codec in ("gzip", None)
+        )
+        self._consumer = KafkaConsumer(
+            limits_topic,
+            bootstrap_servers=server.bootstrap_servers,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=50,
+        )
+
+    def report(self, interval_s: float, **demand: float) -> None:
+        """``stock_*`` brokers speak stock Pulsar's format, the others ours with ids."""
+        self._sent += 1
+        for number, (broker, want) in enumerate(demand.items()):
+            used = min(want, self.limits.get(broker, np.inf))
+            if broker.startswith("stock"):
+                counts = np.array([[used * interval_s, NOTHING, NOTHING, NOTHING]])
+                counts[0, 1] = 1000.0
+                value = encode_stock_report(broker, ["tenant/ns"], counts)
+            else:
+                value = encode_report(
+                    broker=broker,
+                    started_at_ms=1,
+                    sequence=self._sent,
+                    window_ms=int(interval_s * 1000),
+                    groups=["tenant/ns"],
+                    usage=np.array([[used, 100.0, NOTHING, NOTHING]]),
+                )
+            producer = self._gzip if number % 2 else self._plain
+            producer.send(self.topics[number % 2], value, key=broker.encode()).get(10)
+
+    def send_raw(self, value: bytes) -> None:
+        self._plain.send(self.topics[0], value).get(10)
+
+    def listen(self) -> list[Any]:
+        updates = []
+        for message in self._consumer:
+            update = decode_limits(message.value)
+            assert message.key.decode() == update.broker
+            self.limits.update({update.broker: row[0] for row in update.limits})
+            updates.append(update)
+        return updates
+
+
+@pytest.fixture
+def cluster(kafka_server: KafkaServer) -> Cluster:
+    mark = uuid.uuid4().hex[:8]
+    topics = [kafka_server.create_topic(f"usage-{mark}-{n}", partitions=2) for n in (0, 1)]
+    return Cluster(kafka_server, topics, kafka_server.create_topic(f"limits-{mark}", partitions=1))
+
+
+def test_reports_in_limits_out_restart_and_stop(
+    kafka_server: KafkaServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    limits_topic = cluster._consumer.subscription().pop()
+    conf = write_conf(
+        tmp_path,
+        {
+            "kind": "kafka",
+            "bootstrap_servers": kafka_server.bootstrap_servers,
+            "report_topics": cluster.topics,
+            "limits_topic": limits_topic,
+        },
+        reports={"interval_s": 2.0},
+        limits={"lease_s": 60},
+        trigger={"interval_s": 0.5},
+    )
+
+    def fair(**share: float) -> bool:
+        cluster.report(2.0, stock_a=80, own_b=80, stock_c=want_c)
+        time.sleep(0.5)
+        cluster.listen()
+        return cluster.limits == {k: pytest.approx(v, rel=0.1) for k, v in share.items()}
+
+    with RunningJob(conf) as job:
+        put_quotas(job.settings, **{"tenant/ns": 120.0})
+        want_c = 0.0
+        job.wait_until(lambda: fair(stock_a=59, own_b=59, stock_c=2))
+        want_c = 60.0  # the idle broker wakes
+        job.wait_until(lambda: fair(stock_a=40, own_b=40, stock_c=40))
+
+        for bad in (b"\xff\x00noise", os.urandom(64), b"\n\x03abc\xff", b"x" * 9_000_000):
+            cluster.send_raw(bad)
+        put_quotas(job.settings, **{"tenant/ns": 60.0})
+        job.wait_until(lambda: fair(stock_a=20, own_b=20, stock_c=20))
+        job.wait_until(lambda: history_table(job.settings, "rejected_reports").num_rows >= 4)
+        os.kill(job.process.pid, signal.SIGTERM)
+        assert job.process.wait(60) == 0, job.log.read_text()
+        before = job.rounds()
+
+    letters = history_table(job.settings, "rejected_reports").to_pylist()
+    assert b"\xff\x00noise" in {letter["raw"] for letter in letters}
+    assert all(letter["position"].startswith(cluster.topics[0]) for letter in letters)
+
+    with RunningJob(conf) as job:
+        put_quotas(job.settings, **{"tenant/ns": 90.0})
+        job.wait_until(lambda: fair(stock_a=30, own_b=30, stock_c=30))
+        os.kill(job.process.pid, signal.SIGINT)
+        assert job.process.wait(60) in (0, 130), job.log.read_text()
+        rounds = history_table(job.settings, "rounds")
+    assert rounds.num_rows > before
+    assert len(set(rounds["seq"].to_pylist())) == rounds.num_rows
+    assert set(rounds["epoch"].to_pylist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"transport": {"kind": "kafka"}}, "transport.bootstrap_servers"),
+        ({"shard": 3}, "shard"),
+        ({"law": {"name": "unfair"}}, "unfair"),
+        ({"shards": "many"}, "shards"),
+        ("unreachable", "127.0.0.1:1"),
+    ],
+)
+def test_a_wrong_configuration_is_one_clear_line(
+    tmp_path: Path, change: dict[str, Any] | str, says: str
+) -> None:
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    more: dict[str, Any] = {}
+    if change == "unreachable":
+        transport = {
+            "kind": "kafka",
+            "bootstrap_servers": "127.0.0.1:1",
+            "report_topics": ["r"],
+            "limits_topic": "l",
+            "connect_timeout_s": 3,
+        }
+    elif isinstance(change, dict):
+        transport = change.get("transport", transport)
+        more = {key: value for key, value in change.items() if key != "transport"}
+    conf = write_conf(tmp_path, transport, **more)
+    done = subprocess.run(
+        [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode not in (0, 1)
+    assert len(lines) == 1 and says in lines[0], done.stderr
+    assert not (tmp_path / "checkpoint").exists()
