@@ -1,0 +1,9 @@
+"""Watch the quota loop divide fairly: the real job on a simulated cluster, about a minute."""
+
+from __future__ import annotations
+
+from quotaplane.sim.demo import main
+from quotaplane.streams.entry import run_job
+
+if __name__ == "__main__":
+    run_job(main)

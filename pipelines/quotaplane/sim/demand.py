@@ -1,0 +1,85 @@
+"""What a simulated cluster wants: a schedule of true demand, and the noise around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS, FloatArray
+
+NOISES: Final = ("none", "poisson")
+"""``none``: exactly the schedule; ``poisson``: a Poisson count with the schedule's mean."""
+
+
+class Change(NamedTuple):
+    """From ``at_s`` on, what one broker wants of one group; absent dimensions stay as they are."""
+
+    at_s: float
+    broker: str
+    group: str
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Piecewise constant demand.
+
+    ``starts_s`` has shape (pieces,), ascending from 0; ``rates`` has shape
+    (pieces, brokers, groups, 4) in units per second.
+    """
+
+    starts_s: FloatArray
+    rates: FloatArray
+
+    def at(self, t_s: float) -> FloatArray:
+        """The demand at a time, shape (brokers, groups, 4); before 0 it is that of 0.
+
+        >>> steps = Schedule(np.array([0.0, 5.0]), np.arange(8.0).reshape(2, 1, 1, 4))
+        >>> float(steps.at(4.9)[0, 0, 0]), float(steps.at(5.0)[0, 0, 0])
+        (0.0, 4.0)
+        """
+        piece = max(int(np.searchsorted(self.starts_s, t_s, side="right")) - 1, 0)
+        now: FloatArray = self.rates[piece]
+        return now
+
+
+def build_schedule(
+    brokers: tuple[str, ...], groups: tuple[str, ...], changes: Iterable[Change]
+) -> Schedule:
+    """Put changes, in any order, into a schedule; nobody wants anything before its first one.
+
+    Raises:
+        InputError: a change names a broker, a group or a dimension that there is not.
+    """
+    ordered = sorted(changes, key=lambda change: change.at_s)
+    starts = sorted({0.0, *(change.at_s for change in ordered)})
+    rates = np.zeros((len(starts), len(brokers), len(groups), len(DIMENSIONS)))
+    for change in ordered:
+        piece = starts.index(change.at_s)
+        broker, group = _index(brokers, change.broker), _index(groups, change.group)
+        for dimension, rate in change.rates.items():
+            rates[piece:, broker, group, _index(DIMENSIONS, dimension)] = rate
+    return Schedule(np.array(starts), rates)
+
+
+def noisy(
+    rates: FloatArray, noise: str, rng: np.random.Generator, window_s: float = 1.0
+) -> FloatArray:
+    """Rates as they turn out over a window; any shape.
+
+    ``poisson`` draws the count of the window, so a longer window is steadier.
+    """
+    if noise == "none":
+        return rates
+    return rng.poisson(rates * window_s) / window_s
+
+
+def _index(names: tuple[str, ...], name: str) -> int:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise InputError(f"schedule: there is no {name!r} (there are {', '.join(names)})") from None

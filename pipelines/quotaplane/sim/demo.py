@@ -1,0 +1,209 @@
+"""``./spark-submit.sh demo``: the real job on the embedded transport, against simulated brokers."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import statistics
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from quotaplane.errors import ConfigError
+from quotaplane.history.audit import ask, load_audit, register_views
+from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.laws import LAWS
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.sim.cluster import Cluster
+from quotaplane.sim.director import Director
+from quotaplane.sim.live import Screen, print_summary
+from quotaplane.sim.record import Record
+from quotaplane.sim.report import Audit, write_report
+from quotaplane.sim.scenarios import DEMO, DURATION_S
+from quotaplane.streams.quota import QuotaJob, prepare
+from quotaplane.streams.session import build_session
+from quotaplane.transport import open_broker_link
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERRUPTED = 130
+FOLDER = "var/demo"
+_MARK = ".quotaplane-demo"
+_REFRESH_S = 0.25
+_AUDIT = "propagation"
+_AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brokers", "seconds")
+
+
+class StopRequest(BaseException):
+    """Ctrl-C or SIGTERM: end cleanly."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Play the demo; returns the exit code."""
+    args = _parse(argv)
+    console = Console()
+    folder = Path(args.output).absolute()
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        settings = demo_settings(folder, args.law)
+        _fresh_folder(folder)
+        _play(console, settings, folder, args)
+    except (StopRequest, KeyboardInterrupt):
+        console.print("\nstopped")
+        return INTERRUPTED
+    return 0
+
+
+def demo_settings(folder: Path, law: str = "max_min") -> Settings:
+    """Settings as in conf/local.yaml, but with a report every second."""
+    return parse_settings(
+        {
+            "transport": {"kind": "delta", "path": str(folder / "topics")},
+            "history": {"path": str(folder / "history")},
+            "checkpoint": str(folder / "checkpoint"),
+            "trigger": {"interval_s": 0.5},
+            # A laptop that is busy starting Spark takes a moment to get to the first reports.
+            "reports": {"interval_s": 1.0, "stale_after_intervals": 10.0},
+            "law": {"name": law},
+        },
+        source="demo",
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./spark-submit.sh demo",
+        description="The quota job on a simulated cluster; ends by itself in about a minute.",
+    )
+    parser.add_argument("--law", default="max_min", choices=list(LAWS), help="default: max_min")
+    parser.add_argument("--seed", type=int, default=0, help="of the noisy traffic; default: 0")
+    parser.add_argument("--output", metavar="FOLDER", default=FOLDER, help=f"default: {FOLDER}")
+    parser.add_argument(
+        "--seconds", type=int, default=DURATION_S, help=f"how much to play; default: {DURATION_S}"
+    )
+    return parser.parse_args(argv)
+
+
+def _fresh_folder(folder: Path) -> None:
+    """An empty folder in place of the run before; never one that is not a demo's.
+
+    Raises:
+        ConfigError: the folder has something else in it, or can't be written.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / _MARK).exists():
+                raise ConfigError(f"--output: {folder} is not empty and no earlier demo's folder")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+    except OSError as error:
+        raise ConfigError(f"--output: {folder}: {error.strerror}") from None
+
+
+def _play(
+    console: Console,
+    settings: Settings,
+    folder: Path,
+    args: argparse.Namespace,
+) -> None:
+    began = time.monotonic()
+    record = Record(DEMO)
+    director = Director(
+        DEMO,
+        record,
+        # as ``quotaplane groups put`` and ``delete`` do it
+        put=lambda groups, quotas: put_groups(settings.history, groups, quotas, by="demo"),
+        delete=lambda groups: delete_groups(settings.history, groups, by="demo"),
+        seed=args.seed,
+    )
+    console.print("demo: making topics, history tables and resource groups ...")
+    transport = prepare(settings)
+    director.open()
+    console.print("demo: starting Spark ...")
+    spark = build_session("quotaplane demo", log_level="error")
+    signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
+    job = QuotaJob(spark, settings, transport)
+    console.print(
+        f"demo: the job runs ({time.monotonic() - began:.0f} s); "
+        f"{len(DEMO.brokers)} brokers report every second ..."
+    )
+    cluster = Cluster(
+        director, record, open_broker_link(settings.transport), duration_s=args.seconds
+    )
+    batches: dict[int, int] = {}
+    try:
+        cluster.start()
+        with Screen(console) as screen:
+            while cluster.is_alive():
+                cluster.join(_REFRESH_S)
+                _note_batches(job, batches)
+                screen.show(record, _status(record, batches))
+                if not job.query.isActive:
+                    job.wait()
+        cluster.raise_if_failed()
+        job.stop()
+        audit = _ask(spark, settings, record)
+    finally:
+        cluster.stop()
+        if job.query.isActive:
+            job.stop()
+    _finish(console, folder, record, cluster, batches, audit)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise StopRequest
+
+
+def _note_batches(job: QuotaJob, batches: dict[int, int]) -> None:
+    """Duration in ms of each micro-batch that did something, by its id."""
+    progress: Any = job.query.lastProgress
+    if progress is not None and progress.numInputRows:
+        batches[progress.batchId] = progress.durationMs.get("triggerExecution", 0)
+
+
+def _status(record: Record, batches: dict[int, int]) -> str:
+    if not record.intervals:
+        return ""
+    live = int(record.intervals[-1].alive.sum())
+    median = statistics.median(batches.values()) / 1000 if batches else 0.0
+    return f"{live} brokers live   micro-batch {max(batches, default=0)}, median {median:.2f} s"
+
+
+def _ask(spark: SparkSession, settings: Settings, record: Record) -> Audit:
+    """How long the quotas that changed while the demo ran took to be in force, by the history."""
+    audit = load_audit(_AUDIT)
+    start_ms = next((i.now_ms for i in record.intervals if i.t_s >= 0), 0)
+    register_views(spark, settings.history)
+    since = datetime.fromtimestamp(start_ms / 1000, tz=timezone.utc)
+    answer = ask(spark, audit, since).select(*_AUDIT_COLUMNS)
+    rows = tuple(tuple(row) for row in answer.collect())
+    return Audit(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, rows)
+
+
+def _finish(
+    console: Console,
+    folder: Path,
+    record: Record,
+    cluster: Cluster,
+    batches: dict[int, int],
+    audit: Audit,
+) -> None:
+    """Summary, audit and report."""
+    facts = {
+        "reports sent": f"{cluster.reports:,}",
+        "micro-batches": f"{len(batches):,}",
+        "median micro-batch": f"{statistics.median(batches.values()) / 1000:.2f} s",
+    }
+    report = folder / "report.html"
+    write_report(report, record, facts, audit)
+    print_summary(console, record, facts, audit)
+    console.print(f"report:  {report}", soft_wrap=True)
+    console.print(f"history: {folder / 'history'}", soft_wrap=True)

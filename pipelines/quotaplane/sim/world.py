@@ -1,0 +1,93 @@
+"""A simulated cluster: true demand on one side, bytes to and from the control plane on the other.
+
+Pure: time comes in as an argument, noise from a seed. The demo runs it in a thread against the
+real job, the closed-loop tests against the same code without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quotaplane.errors import InputError
+from quotaplane.model import BoolArray, FloatArray
+from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
+from quotaplane.sim.demand import Schedule, noisy
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What the cluster did in one reporting interval; arrays are (brokers, groups, 4), per second.
+
+    ``wanted`` is the schedule's demand, ``demand`` what noise made of it; both are 0 where a
+    broker is dead or a group detached. ``limit`` is what was in force.
+    """
+
+    t_s: float
+    now_ms: int
+    wanted: FloatArray
+    demand: FloatArray
+    usage: FloatArray
+    limit: FloatArray
+    alive: BoolArray
+    reports: list[Report]
+
+
+class World:
+    """Brokers with a schedule of demand; ``poisson`` names the groups whose traffic is noisy."""
+
+    def __init__(
+        self,
+        specs: tuple[BrokerSpec, ...],
+        groups: tuple[str, ...],
+        schedule: Schedule,
+        *,
+        poisson: Collection[str] = (),
+        interval_s: float = 1.0,
+        seed: int = 0,
+        started_at_ms: int = 1,
+    ) -> None:
+        if schedule.rates.shape[1:3] != (len(specs), len(groups)):
+            raise InputError(
+                f"schedule: is for {schedule.rates.shape[1:3]} (brokers, groups), "
+                f"not {len(specs), len(groups)}"
+            )
+        self.brokers = Brokers(specs, groups, interval_s=interval_s, started_at_ms=started_at_ms)
+        self.groups = groups
+        self._schedule = schedule
+        self._noisy = np.array([group in poisson for group in groups], dtype=bool)
+        self._interval_s = interval_s
+        self._rng = np.random.default_rng(seed)
+
+    def interval(self, t_s: float, now_ms: int) -> Interval:
+        """Let the interval that ends now pass: who used what, and what is reported of it."""
+        there = (self.brokers.alive[:, None] & self.brokers.attached)[..., None]
+        wanted = np.where(there, self._schedule.at(t_s), 0.0)
+        demand = wanted.copy()
+        demand[:, self._noisy] = noisy(
+            wanted[:, self._noisy], "poisson", self._rng, self._interval_s
+        )
+        limit = self.brokers.limits(now_ms)
+        usage = self.brokers.use(demand, now_ms)
+        reports = self.brokers.reports(usage, demand, now_ms)
+        alive = self.brokers.alive.copy()
+        return Interval(t_s, now_ms, wanted, demand, usage, limit, alive, reports)
+
+    def receive(self, values: Iterable[bytes]) -> int:
+        """Hand limits to the brokers; returns how many limits changed."""
+        return self.brokers.receive(values)
+
+    def attach(self, group: str, brokers: BoolArray | bool = True) -> None:
+        """The group has topics on these brokers, shape (brokers,): they report it from now on."""
+        self.brokers.attached[:, self._group(group)] = brokers
+
+    def detach(self, group: str) -> None:
+        """The group has no topics any more: nobody uses or reports it."""
+        self.attach(group, False)
+
+    def _group(self, group: str) -> int:
+        if group not in self.groups:
+            raise InputError(f"groups: there is no {group!r}")
+        return self.groups.index(group)

@@ -1,0 +1,183 @@
+"""The whole loop without Spark: simulated brokers, real bytes, the real decoder and step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.sim.brokers import BrokerSpec, Report
+from quotaplane.sim.demand import Change, build_schedule
+from quotaplane.sim.world import Interval, World
+from quotaplane.state import ShardState
+from quotaplane.streams.rounds import round_config, run_round
+from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.wire.reports import decode
+
+START_MS = 1_700_000_000_000
+
+Mangle = Callable[[list[Report]], list[Report]]
+
+
+def settings_with(**parts: Any) -> Settings:
+    """Settings with a report every second; nothing in them is opened."""
+    base = {
+        "transport": {"kind": "delta", "path": "unused"},
+        "history": {"path": "unused"},
+        "checkpoint": "unused",
+        "reports": {"interval_s": 1.0},
+    }
+    return parse_settings({**base, **parts})
+
+
+class Loop:
+    """Rounds of one second: brokers use and report, the step answers, brokers apply.
+
+    ``mangle`` is what the network does to a round's reports, and limits arrive after so many
+    rounds of ``limits_late``; ``intervals`` is what happened.
+    """
+
+    def __init__(
+        self,
+        wants: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+        quotas: Mapping[str, Mapping[str, float]],
+        *,
+        settings: Settings | None = None,
+        specs: Mapping[str, BrokerSpec] | None = None,
+        dimension: str = DIMENSIONS[0],
+        changes: Sequence[Change] = (),
+        mangle: Mangle = lambda reports: reports,
+        poisson: Sequence[str] = (),
+        limits_late: int = 0,
+    ) -> None:
+        """``wants``: by group and broker, (second, rate) steps in ``dimension``."""
+        self.settings = settings or settings_with()
+        steps = [
+            Change(at_s, broker, group, {dimension: rate})
+            for group, brokers in wants.items()
+            for broker, pairs in brokers.items()
+            for at_s, rate in pairs
+        ] + list(changes)
+        names = tuple(sorted({change.broker for change in steps}))
+        self.groups = tuple(sorted({change.group for change in steps}))
+        self.world = World(
+            tuple((specs or {}).get(name, BrokerSpec(name)) for name in names),
+            self.groups,
+            build_schedule(names, self.groups, steps),
+            poisson=poisson,
+            started_at_ms=START_MS,
+        )
+        for group in self.groups:
+            taking_part = {change.broker for change in steps if change.group == group}
+            self.world.attach(group, np.array([name in taking_part for name in names]))
+        self.names = names
+        self.intervals: list[Interval] = []
+        self.rejected: list[dict[str, Any]] = []
+        self.messages: list[bytes] = []
+        self._mangle = mangle
+        self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
+        self._config = round_config(self.settings, epoch=1)
+        self._states = [ShardState() for _ in range(self.settings.shards)]
+        self._pending: list[tuple[str, Mapping[str, float] | None]] = list(quotas.items())
+        self._version = 0
+
+    def put(self, group: str, quota: Mapping[str, float]) -> None:
+        """Set a quota; in force from the next round on."""
+        self._pending.append((group, quota))
+
+    def delete(self, group: str) -> None:
+        """Delete a group."""
+        self._pending.append((group, None))
+
+    def run(self, seconds: int) -> Loop:
+        """Let so many rounds pass."""
+        for _ in range(seconds):
+            self._round()
+        return self
+
+    def _round(self) -> None:
+        t_s = len(self.intervals)
+        now_ms = START_MS + 1000 * t_s
+        interval = self.world.interval(float(t_s), now_ms)
+        self.intervals.append(interval)
+        arrived = self._mangle(list(interval.reports))
+        shards = self.settings.shards
+        by_shard: list[dict[str, list[bytes]]] = [
+            {"reports": [], "groups": []} for _ in range(shards)
+        ]
+        if arrived:
+            decoded = decode(
+                [report.value for report in arrived],
+                np.array([report.published_at_ms for report in arrived], dtype=np.int64),
+                [f"{t_s}#{place}" for place in range(len(arrived))],
+                now_ms=now_ms + 200,
+                reports=self.settings.reports,
+            )
+            self.rejected += decoded.rejected.to_pylist()
+            for shard, payload in pack_reports(decoded, shards):
+                by_shard[shard]["reports"].append(payload)
+        for shard, payload in self._changes(shards):
+            by_shard[shard]["groups"].append(payload)
+        sent: list[bytes] = []
+        for shard in range(shards):
+            self._states[shard], outputs = run_round(
+                self._states[shard],
+                by_shard[shard],
+                shard=shard,
+                seq=t_s,
+                now_ms=now_ms + 200,
+                config=self._config,
+            )
+            sent += [output.payload for output in outputs if output.kind == "message"]
+        self.messages += sent
+        self._on_their_way.append(sent)
+        self.world.receive(self._on_their_way.pop(0))
+
+    def _changes(self, shards: int) -> list[tuple[int, bytes]]:
+        if not self._pending:
+            return []
+        rows = []
+        for group, quota in self._pending:
+            self._version += 1
+            rates = {f"{name}_per_s": (quota or {}).get(name) for name in DIMENSIONS}
+            rows.append(
+                {
+                    "group": group,
+                    **rates,
+                    "group_id": group_id(group),
+                    "deleted": quota is None,
+                    "version": self._version,
+                }
+            )
+        self._pending = []
+        table = pa.Table.from_pylist(rows)
+        for name in RATE_COLUMNS:
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table[name].cast(pa.float64()))
+        return pack_groups(table, shards)
+
+    def series(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> np.ndarray:
+        """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, shape (rounds, brokers)."""
+        at = (slice(None), self.groups.index(group), DIMENSIONS.index(dimension))
+        return np.array([getattr(interval, what)[at] for interval in self.intervals])
+
+    def last(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> dict[str, float]:
+        """The latest round's, by broker that takes part."""
+        here = self.world.brokers.attached[:, self.groups.index(group)]
+        values = self.series(what, group, dimension)[-1]
+        return {self.names[b]: float(values[b]) for b in np.flatnonzero(here)}
+
+
+@pytest.fixture
+def loop() -> type[Loop]:
+    return Loop
+
+
+@pytest.fixture
+def with_settings() -> Callable[..., Settings]:
+    return settings_with

@@ -1,0 +1,141 @@
+"""What the network may do to reports without doing harm: lose, double, delay and reorder them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from quotaplane.model import DIMENSIONS
+from quotaplane.sim.brokers import BrokerSpec, Report
+
+PUBLISH = DIMENSIONS[0]
+WANTS = {
+    "g": {"b1": [(0, 80), (10, 20)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]},
+    "h": {"b1": [(0, 5)], "b2": [(0, 90), (12, 0)], "b3": [(0, 90)]},
+}
+QUOTAS = {"g": {PUBLISH: 100}, "h": {PUBLISH: 60}}
+SPECS = {"b3": BrokerSpec("b3", format="stock")}
+SECONDS = 22
+
+
+@pytest.fixture
+def undisturbed(loop):
+    return loop(WANTS, QUOTAS, specs=SPECS).run(SECONDS)
+
+
+def same_limits(one, other) -> None:
+    for group in QUOTAS:
+        np.testing.assert_array_equal(one.series("limit", group), other.series("limit", group))
+
+
+def test_duplicates_and_the_order_within_a_round_change_nothing(loop, undisturbed) -> None:
+    dice = random.Random(3)
+
+    def twice_and_shuffled(reports: list[Report]) -> list[Report]:
+        doubled = reports + reports
+        dice.shuffle(doubled)
+        return doubled
+
+    same_limits(
+        loop(WANTS, QUOTAS, specs=SPECS, mangle=twice_and_shuffled).run(SECONDS), undisturbed
+    )
+
+
+def test_an_old_report_that_comes_again_later_changes_nothing(loop, undisturbed) -> None:
+    kept: list[Report] = []
+
+    def with_the_one_before(reports: list[Report]) -> list[Report]:
+        again = list(kept)
+        kept[:] = reports
+        return reports + again
+
+    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_the_one_before).run(SECONDS)
+    same_limits(run, undisturbed)
+
+
+def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_settings) -> None:
+    """The broker's newest report is lost, and one that was used already comes again."""
+
+    def without(reports: list[Report]) -> list[Report]:
+        return [report for report in reports if report.broker == "b3" or not lossy(report)]
+
+    history: dict[str, list[Report]] = {}
+
+    def with_old_ones(reports: list[Report]) -> list[Report]:
+        arrived = without(reports)
+        for report in reports:
+            seen = history.setdefault(report.broker, [])
+            if report not in arrived and len(seen) >= 2:
+                arrived.append(seen[-2])
+            if report in arrived:
+                seen.append(report)
+        return arrived
+
+    def lossy(report: Report) -> bool:
+        return report.published_at_ms // 1000 % 3 == 1
+
+    settings = with_settings(reports={"interval_s": 1.0, "stale_after_intervals": 10})
+    runs = [
+        loop(WANTS, QUOTAS, specs=SPECS, mangle=mangle, settings=settings)
+        for mangle in (without, with_old_ones)
+    ]
+    same_limits(*(run.run(SECONDS) for run in runs))
+
+
+@pytest.mark.parametrize("format_", ["own", "stock"])
+def test_a_limit_that_is_still_on_its_way_does_not_mislead(loop, format_: str) -> None:
+    """Usage under the old limit, held against the new one, would look like a satisfied broker."""
+    wants = {"b1": [(0, 80)], "b2": [(0, 20), (6, 60)]}
+    specs = {name: BrokerSpec(name, format=format_) for name in wants}
+    run = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, limits_late=1).run(16)
+    limit = run.series("limit", "g")
+    first = int(np.argmax((limit[:, 1] > 45) & np.isfinite(limit[:, 1])))
+    assert 6 < first <= 9
+    assert limit[first:] == pytest.approx(np.full((16 - first, 2), 50.0))
+
+
+def test_garbage_between_the_reports_changes_nothing_and_is_rejected(loop, undisturbed) -> None:
+    def with_garbage(reports: list[Report]) -> list[Report]:
+        junk = [Report("b1", value, reports[0].published_at_ms) for value in (b"", b"\xff" * 40)]
+        cut = Report("b2", reports[-1].value[:-3], reports[-1].published_at_ms)
+        return [junk[0], *reports, junk[1], cut]
+
+    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_garbage).run(SECONDS)
+    same_limits(run, undisturbed)
+    assert len(run.rejected) == 3 * SECONDS
+
+
+def test_lost_reports_delay_but_do_not_mislead(loop) -> None:
+    dice = random.Random(7)
+    run = loop(
+        WANTS,
+        QUOTAS,
+        specs=SPECS,
+        mangle=lambda reports: [report for report in reports if dice.random() > 0.3],
+    ).run(60)
+    for group, fair in (("g", [20, 60, 10]), ("h", [5, 0, 55])):
+        late = run.series("usage", group)[30:]
+        assert np.median(late, axis=0) == pytest.approx(fair, rel=0.1, abs=0.5)
+
+
+def test_reports_that_come_a_round_late_still_converge(loop) -> None:
+    waiting: list[list[Report]] = [[]]
+
+    def late(reports: list[Report]) -> list[Report]:
+        waiting.append(reports)
+        return waiting.pop(0)
+
+    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=late).run(30)
+    assert run.last("usage", "g") == pytest.approx({"b1": 20, "b2": 60, "b3": 10}, rel=0.1)
+
+
+def test_limits_that_come_again_in_any_order_change_nothing(undisturbed) -> None:
+    brokers = undisturbed.world.brokers
+    now_ms = undisturbed.intervals[-1].now_ms
+    before = brokers.limits(now_ms).copy()
+    again = list(undisturbed.messages)
+    random.Random(5).shuffle(again)
+    assert brokers.receive(again) == 0
+    np.testing.assert_array_equal(brokers.limits(now_ms), before)

@@ -1,0 +1,211 @@
+"""Simulated brokers: what they enforce, in whatever order they are told, and what they report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.settings import Reports
+from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
+from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.reports import Decoded, decode
+
+NOW = 1_000_000
+GROUPS = ("g", "h")
+
+
+def cluster(*specs: BrokerSpec, **options) -> Brokers:
+    return Brokers(specs or (BrokerSpec("b1"), BrokerSpec("b2")), GROUPS, **options)
+
+
+def update(
+    limit: float, *, epoch: int = 1, seq: int = 1, broker: str = "b1", group: str = "g", **rest
+) -> bytes:
+    given = {"groups": [group], "limits": np.full((1, 4), limit), "issued_at_ms": NOW, **rest}
+    return encode_limits(broker=broker, shard=0, epoch=epoch, seq=seq, lease_ms=10_000, **given)
+
+
+def in_force(brokers: Brokers, now_ms: int = NOW) -> float:
+    return float(brokers.limits(now_ms)[0, 0, 0])
+
+
+def decoded(reports: list[Report], interval_s: float = 1.0) -> Decoded:
+    found = decode(
+        [report.value for report in reports],
+        np.array([report.published_at_ms for report in reports]),
+        [str(place) for place in range(len(reports))],
+        now_ms=NOW,
+        reports=Reports(interval_s=interval_s),
+    )
+    assert found.rejected.num_rows == 0
+    return found
+
+
+def rates(found: Decoded, row: int, columns=RATE_COLUMNS) -> list[float]:
+    return [found.entries[name][row].as_py() for name in columns]
+
+
+def test_demand_gets_through_up_to_the_limit_and_freely_without_one() -> None:
+    brokers = cluster()
+    demand = np.full((2, 2, 4), 50.0)
+    assert (brokers.use(demand, NOW) == 50.0).all()
+    assert brokers.receive([update(20.0)]) == 1
+    used = brokers.use(demand, NOW)
+    assert (used[0, 0] == 20.0).all()
+    assert (used[0, 1] == 50.0).all()
+    assert (used[1] == 50.0).all()
+
+
+@given(st.permutations([(1, 1), (1, 2), (2, 1), (1, 9)]))
+def test_the_newest_limit_is_in_force_in_whatever_order_they_come(order) -> None:
+    brokers = cluster()
+    for epoch, seq in order:
+        brokers.receive([update(10.0 * epoch + seq, epoch=epoch, seq=seq)])
+    assert in_force(brokers) == 21.0
+
+
+def test_the_same_limit_again_changes_nothing() -> None:
+    brokers = cluster()
+    brokers.receive([update(20.0)])
+    assert brokers.receive([update(20.0), update(30.0)]) == 0
+    assert in_force(brokers) == 20.0
+
+
+def test_versions_are_compared_group_by_group() -> None:
+    brokers = cluster()
+    brokers.receive([update(20.0, seq=5, group="g"), update(30.0, seq=4, group="h")])
+    assert brokers.limits(NOW)[0, :, 0].tolist() == [20.0, 30.0]
+
+
+def test_limits_by_id_and_of_unknown_groups_and_brokers() -> None:
+    brokers = cluster()
+    by_id = update(7.0, groups=None, group_ids=[group_id("g")])
+    assert brokers.receive([by_id, update(1.0, group="other"), update(1.0, broker="b9")]) == 1
+    assert in_force(brokers) == 7.0
+
+
+def test_a_removed_group_is_free_until_a_newer_limit_comes() -> None:
+    brokers = cluster()
+    gone = encode_limits(
+        broker="b1",
+        shard=0,
+        epoch=1,
+        seq=2,
+        issued_at_ms=NOW,
+        lease_ms=10_000,
+        groups=[],
+        limits=np.empty((0, 4)),
+        removed_groups=["g"],
+    )
+    brokers.receive([update(20.0), gone, update(20.0)])
+    assert in_force(brokers) == np.inf
+    brokers.receive([update(30.0, seq=3)])
+    assert in_force(brokers) == 30.0
+
+
+def test_after_its_lease_the_safe_limit_holds_until_it_is_renewed() -> None:
+    brokers = cluster(safe_limit=5.0)
+    brokers.receive([update(20.0)])
+    assert in_force(brokers, NOW + 10_000) == 20.0
+    assert in_force(brokers, NOW + 10_001) == 5.0
+    brokers.receive([update(20.0, seq=2, issued_at_ms=NOW + 11_000)])
+    assert in_force(brokers, NOW + 11_000) == 20.0
+
+
+def test_a_dead_broker_neither_serves_nor_reports_nor_listens() -> None:
+    brokers = cluster()
+    brokers.die("b1")
+    assert brokers.receive([update(20.0)]) == 0
+    demand = np.full((2, 2, 4), 50.0)
+    used = brokers.use(demand, NOW)
+    assert used[0].sum() == 0.0
+    assert [report.broker for report in brokers.reports(used, demand, NOW)] == ["b2"]
+
+
+def test_a_broker_that_joins_again_has_forgotten_limits_and_sequence() -> None:
+    brokers = cluster()
+    demand = np.ones((2, 2, 4))
+    brokers.receive([update(20.0, seq=9)])
+    brokers.reports(demand, demand, NOW)
+    brokers.die("b1")
+    brokers.join("b1", NOW + 5)
+    assert in_force(brokers) == np.inf
+    found = decoded(brokers.reports(demand, demand, NOW))
+    header = found.headers.slice(0, 1).to_pylist()[0]
+    assert (header["started_at_ms"], header["sequence"]) == (NOW + 5, 1)
+    assert header["applied_epoch"] == -1
+    assert found.headers["sequence"][1].as_py() == 2
+
+
+def test_a_report_says_what_was_used_refused_and_applied() -> None:
+    brokers = cluster(BrokerSpec("b1", throttled=True), BrokerSpec("b2", uses_ids=True))
+    brokers.receive([update(20.0, epoch=3, seq=4)])
+    demand = np.full((2, 2, 4), 50.0)
+    found = decoded(brokers.reports(brokers.use(demand, NOW), demand, NOW))
+    first, second = found.headers.to_pylist()
+    assert (first["applied_epoch"], first["applied_seq"]) == (3, 4)
+    assert (second["applied_epoch"], second["uses_ids"]) == (-1, True)
+    assert rates(found, 0) == [20.0] * 4
+    assert rates(found, 0, THROTTLED_COLUMNS) == [30.0] * 4
+    assert found.entries["group_id"].to_pylist() == [group_id(name) for name in GROUPS] * 2
+    assert np.isnan(rates(found, 2, THROTTLED_COLUMNS)).all()
+
+
+def test_a_detached_group_is_not_reported_and_a_broker_without_groups_is_silent() -> None:
+    brokers = cluster()
+    brokers.attached[0, 1] = False
+    brokers.attached[1] = False
+    demand = np.full((2, 2, 4), 50.0)
+    used = brokers.use(demand, NOW)
+    assert used.sum() == 200.0
+    found = decoded(brokers.reports(used, demand, NOW))
+    assert found.entries["group"].to_pylist() == ["g"]
+
+
+def test_a_stock_broker_reports_whole_counts_of_its_period() -> None:
+    brokers = cluster(BrokerSpec("b1", format="stock"), interval_s=5.0)
+    demand = np.full((1, 2, 4), 10.25)
+    found = decoded(brokers.reports(demand, demand, NOW), interval_s=5.0)
+    assert rates(found, 0) == [51 / 5] * 4
+
+
+def test_a_stock_broker_suppresses_a_class_until_it_moved_or_was_quiet_for_five_rounds() -> None:
+    """facts.md: report again? 1040 from 1000 no, 1060 yes, 940 yes; after 5 suppressed rounds."""
+    brokers = cluster(BrokerSpec("b1", format="stock"))
+
+    def publish_of(rate: float) -> float:
+        demand = np.full((1, 2, 4), 1000.0)
+        demand[..., :2] = rate
+        return rates(decoded(brokers.reports(demand, demand, NOW)), 0)[0]
+
+    assert publish_of(1000) == 1000
+    assert np.isnan(publish_of(1040))
+    assert publish_of(1060) == 1060
+    assert publish_of(940) == 940
+    quiet = [publish_of(950) for _ in range(6)]
+    assert np.isnan(quiet[:5]).all()
+    assert quiet[5] == 950
+
+
+def test_two_brokers_of_one_name_and_unknown_names_are_refused() -> None:
+    with pytest.raises(InputError, match="same name"):
+        cluster(BrokerSpec("b1"), BrokerSpec("b1"))
+    with pytest.raises(InputError, match="no 'b9'"):
+        cluster().die("b9")
+
+
+def test_the_columns_are_the_models_dimensions() -> None:
+    brokers = cluster()
+    limits = np.array([[1.0, 2.0, 3.0, 4.0]])
+    brokers.receive([update(0.0, limits=limits)])
+    used = brokers.use(np.full((2, 2, 4), 9.0), NOW)
+    assert dict(zip(DIMENSIONS, used[0, 0].tolist(), strict=True)) == {
+        "publish_messages": 1.0,
+        "publish_bytes": 2.0,
+        "dispatch_messages": 3.0,
+        "dispatch_bytes": 4.0,
+    }

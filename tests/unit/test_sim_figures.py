@@ -1,0 +1,113 @@
+"""What a run is judged by, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.sim.figures import MEANINGS, fair_shares, figures, from_fair, jain
+from quotaplane.sim.loop import Run
+
+INF = np.inf
+
+
+def run_of(demand, limit) -> Run:
+    demand, limit = np.array(demand, dtype=float), np.array(limit, dtype=float)
+    return Run(demand=demand, limit=limit, usage=np.minimum(demand, limit))
+
+
+@pytest.mark.parametrize(
+    ("quota", "demand", "fair"),
+    [
+        (120, [1000, 60, 10], [55, 55, 10]),
+        (120, [1000, 50, 10], [60, 50, 10]),
+        (120, [8, 32, 38, 44], [8, 32, 38, 42]),
+        (120, [100, 60, 55, 5], [115 / 3, 115 / 3, 115 / 3, 5]),
+        (INF, [7, 9], [7, 9]),
+        (0, [7, 9], [0, 0]),
+        (10, [0, 0], [0, 0]),
+    ],
+)
+def test_fair_shares_by_hand(quota: float, demand: list[float], fair: list[float]) -> None:
+    assert fair_shares(np.array([demand], dtype=float), quota)[0] == pytest.approx(fair)
+
+
+@given(
+    demand=st.lists(st.floats(0, 1e6), min_size=1, max_size=8),
+    quota=st.floats(0, 2e6),
+)
+def test_fair_shares_use_all_there_is_and_starve_nobody(demand: list[float], quota: float) -> None:
+    want = np.array([demand])
+    fair = fair_shares(want, quota)[0]
+    assert (fair <= want[0]).all()
+    assert fair.sum() == pytest.approx(min(want.sum(), quota), abs=1e-3)
+    held_back = fair < want[0] - 1e-6
+    if held_back.any():  # who is held back has no less than anybody else
+        assert fair[held_back].min() >= fair.max() - 1e-6
+
+
+def test_fair_shares_take_a_quota_for_each_round() -> None:
+    demand = np.array([[60.0, 60.0], [60.0, 60.0]])
+    assert fair_shares(demand, np.array([100.0, INF])).tolist() == [[50, 50], [60, 60]]
+
+
+def test_jain_of_one_that_has_all_is_one_over_n() -> None:
+    assert jain(np.array([3.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
+    assert jain(np.zeros(3)) == 1.0
+
+
+def test_from_fair_is_the_worst_brokers_distance() -> None:
+    got, fair = np.array([[50.0, 20.0, 0.0]]), np.array([[50.0, 25.0, 0.0]])
+    assert from_fair(got, fair).tolist() == pytest.approx([0.2])
+
+
+def test_figures_of_a_run_by_hand() -> None:
+    run = run_of(
+        demand=[[80, 20]] + [[80, 60]] * 4,
+        limit=[[INF, INF], [80, 20], [65, 45], [50, 50], [50, 50]],
+    )
+    answer = figures(run, 100.0)
+    assert set(answer) == set(MEANINGS)
+    assert answer["phases"] == [
+        {"from_round": 0, "to_round": 0, "rounds_to_fair": None},  # nothing was limited yet
+        {"from_round": 1, "to_round": 4, "rounds_to_fair": 2},
+    ]
+    assert answer["rounds_to_fair"] == 2
+    assert answer["rounds_judged"] == 4
+    assert answer["utilisation"] == pytest.approx(1.0)
+    assert answer["overshoot_worst"] == pytest.approx(0.1)
+    assert answer["overshoot_rounds"] == 1
+    assert answer["limits_over_quota"] == pytest.approx(0.1)
+    assert answer["jain_worst"] == pytest.approx((1.6 + 0.4) ** 2 / (2 * (1.6**2 + 0.4**2)))
+    assert answer["movement"] == 0.0
+
+
+def test_unfair_at_the_end_is_never_fair() -> None:
+    run = run_of(demand=[[70, 70]] * 3, limit=[[50, 50], [50, 50], [70, 30]])
+    assert figures(run, 100.0)["rounds_to_fair"] is None
+
+
+def test_movement_counts_only_once_it_is_fair() -> None:
+    run = run_of(demand=[[70, 70]] * 5, limit=[[INF, INF], [90, 10], [50, 50], [52, 48], [52, 48]])
+    assert figures(run, 100.0)["movement"] == pytest.approx((0.04 + 0.0) / 2)
+
+
+def test_unused_quota_shows_in_utilisation_and_overuse_does_not_hide_it() -> None:
+    run = run_of(demand=[[90, 90]] * 2, limit=[[25, 25], [75, 75]])
+    assert figures(run, 100.0)["utilisation"] == pytest.approx(0.75)
+
+
+def test_an_unlimited_quota_leaves_nothing_to_overshoot() -> None:
+    answer = figures(run_of(demand=[[5, 6]] * 3, limit=[[INF, INF]] * 3), INF)
+    assert answer["utilisation"] == 1.0
+    assert answer["overshoot_worst"] is None
+    assert answer["rounds_to_fair"] == 0
+
+
+def test_noise_is_not_taken_for_unfairness() -> None:
+    wanted = np.full((40, 2), 100.0)
+    luck = np.random.default_rng(1).poisson(wanted).astype(float)
+    run = run_of(demand=luck, limit=np.full((40, 2), 60.0))
+    assert figures(run, 120.0, wanted)["rounds_to_fair"] == 0

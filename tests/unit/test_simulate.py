@@ -1,0 +1,185 @@
+"""``quotaplane simulate``: its scenarios, PIP-82's cases, and input that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotaplane.admin.cli import main
+from quotaplane.laws import LAWS
+
+BASE = {"quota": 100, "brokers": ["a", "b"], "demand": [[80, 20], [80, 60], [80, 60], [80, 60]]}
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def run(scenario: object, *options: str) -> tuple[int, Any, str]:
+        file = tmp_path / "scenario.json"
+        file.write_text(scenario if isinstance(scenario, str) else json.dumps(scenario))
+        code = main(["simulate", str(file), *options])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err.replace(str(file), "FILE")
+
+    return run
+
+
+def test_the_answer_has_each_round_with_the_limit_that_was_in_force(simulate) -> None:
+    code, answer, err = simulate(BASE)
+    assert (code, err) == (0, "")
+    assert answer["law"] == "max_min"
+    first, second, third, last = answer["rounds"]
+    assert first == {
+        "demand": {"a": 80, "b": 20},
+        "limit": {"a": None, "b": None},
+        "usage": {"a": 80, "b": 20},
+    }
+    assert sum(second["limit"].values()) <= 100
+    assert second["usage"]["b"] == second["limit"]["b"]
+    assert third["limit"] == pytest.approx({"a": 50, "b": 50})
+    assert last["usage"] == pytest.approx({"a": 50, "b": 50})
+    assert answer["figures"]["rounds_to_fair"] == 1
+
+
+@pytest.mark.parametrize(
+    ("quota", "demand", "fair"),
+    [
+        (100, [10, 50, 30], [10, 50, 30]),
+        (100, [80, 60, 0], [50, 50, 0]),
+        (100, [70, 70, 0], [50, 50, 0]),
+        (120, [80, 80, 60], [40, 40, 40]),
+        (120, [1000, 50, 10], [60, 50, 10]),
+        (0, [5, 5, 5], [0, 0, 0]),
+    ],
+)
+def test_max_min_gives_fair_shares_and_keeps_to_the_quota(simulate, quota, demand, fair) -> None:
+    scenario = {"quota": quota, "brokers": ["a", "b", "c"], "demand": [demand] * 8}
+    _, answer, _ = simulate(scenario)
+    assert list(answer["rounds"][-1]["usage"].values()) == pytest.approx(fair, rel=0.1)
+    for this in answer["rounds"][1:]:
+        assert sum(this["limit"].values()) <= quota * (1 + 1e-9)
+
+
+def test_a_broker_that_wakes_gets_its_share_one_round_after_it_was_seen(simulate) -> None:
+    demand = [[80, 80, 0]] * 4 + [[80, 80, 60]] * 4
+    _, answer, _ = simulate({"quota": 120, "brokers": ["a", "b", "c"], "demand": demand})
+    assert answer["rounds"][4]["usage"]["c"] < 5
+    assert answer["rounds"][5]["usage"]["c"] == pytest.approx(40)
+
+
+def test_stock_pulsars_law_starves_the_broker_that_wakes(simulate) -> None:
+    demand = [[80, 80, 0]] * 4 + [[80, 80, 60]] * 12
+    scenario = {"quota": 120, "brokers": ["a", "b", "c"], "demand": demand}
+    _, answer, _ = simulate(scenario, "--law", "proportional")
+    assert answer["rounds"][-1]["usage"]["c"] <= 1
+    assert answer["figures"]["rounds_to_fair"] is None
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_runs_with_noise_loss_and_delay(simulate, law: str) -> None:
+    scenario = {**BASE, "demand": [[80, 60]] * 30, "noise": "poisson", "loss": 0.3}
+    code, answer, _ = simulate({**scenario, "delay_rounds": 2}, "--law", law, "--seed", "3")
+    assert code == 0
+    assert answer["law"] == law
+    for this in answer["rounds"]:
+        for broker, limit in this["limit"].items():
+            most = this["demand"][broker] if limit is None else min(this["demand"][broker], limit)
+            assert this["usage"][broker] == most
+    assert answer["rounds"][29]["limit"]["a"] is not None
+
+
+def test_a_seed_makes_a_run_repeatable_and_another_one_differs(simulate) -> None:
+    noisy = {**BASE, "noise": "poisson", "loss": 0.2}
+    assert simulate(noisy, "--seed", "5") == simulate(noisy, "--seed", "5")
+    assert simulate(noisy, "--seed", "5")[1] != simulate(noisy, "--seed", "6")[1]
+
+
+def test_poisson_demand_is_a_count_around_the_mean(simulate) -> None:
+    scenario = {"quota": 100, "brokers": ["a"], "demand": [[400]] * 200, "noise": "poisson"}
+    _, answer, _ = simulate(scenario)
+    counts = [this["demand"]["a"] for this in answer["rounds"]]
+    assert all(count == int(count) for count in counts)
+    assert sum(counts) / 200 == pytest.approx(400, abs=6)
+    variance = sum((count - 400) ** 2 for count in counts) / 200
+    assert 280 < variance < 540
+
+
+def test_reports_arrive_so_many_rounds_later(simulate) -> None:
+    _, answer, _ = simulate({**BASE, "demand": [[80, 60]] * 6, "delay_rounds": 3})
+    unlimited = [this["limit"]["a"] is None for this in answer["rounds"]]
+    assert unlimited == [True, True, True, True, False, False]
+
+
+def test_without_a_report_nobody_is_limited_and_figures_stay_silent(simulate) -> None:
+    _, answer, _ = simulate({**BASE, "loss": 1})
+    assert all(this["limit"] == {"a": None, "b": None} for this in answer["rounds"])
+    assert answer["figures"]["rounds_judged"] == 0
+    assert answer["figures"]["utilisation"] is None
+
+
+def test_loss_does_not_change_what_is_wanted(simulate) -> None:
+    noisy = {**BASE, "noise": "poisson"}
+    demands = [
+        [this["demand"] for this in simulate({**noisy, "loss": loss})[1]["rounds"]]
+        for loss in (0, 0.9)
+    ]
+    assert demands[0] == demands[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"quota": -1}, ["quota", "at least 0"]),
+        ({"quota": None}, ["quota", "number"]),
+        ({"quota": "100"}, ["quota", "a string"]),
+        ({"qouta": 100}, ["qouta", "unknown key"]),
+        ({"brokers": []}, ["brokers"]),
+        ({"brokers": ["a", ""]}, ["brokers.1"]),
+        ({"brokers": ["a", "a"]}, ["brokers.1", "'a' is there twice"]),
+        ({"demand": []}, ["demand"]),
+        ({"demand": [[1, 2], [1]]}, ["demand.1", "has 1 number for 2 brokers"]),
+        ({"demand": [[1, 2, 3]]}, ["demand.0", "has 3 numbers for 2 brokers"]),
+        ({"demand": [[1, -2]]}, ["demand.0.1", "at least 0"]),
+        ({"demand": [[1, "2"]]}, ["demand.0.1", "a string"]),
+        ({"demand": [[1, 1e300]]}, ["demand.0.1", "at most"]),
+        ({"noise": "gauss"}, ["noise", "poisson"]),
+        ({"loss": 1.5}, ["loss", "at most 1"]),
+        ({"delay_rounds": -1}, ["delay_rounds", "at least 0"]),
+        ({"delay_rounds": 1.5}, ["delay_rounds", "whole number"]),
+        ({"transition": "slow"}, ["transition"]),
+        ({"transition": "strict"}, ["transition", "not available yet"]),
+    ],
+)
+def test_a_wrong_scenario_is_one_line_that_names_the_field(simulate, change, words) -> None:
+    code, answer, err = simulate({**BASE, **change})
+    assert (code, answer) == (2, None)
+    assert err.count("\n") == 1
+    assert "FILE: " in err
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize("missing", ["quota", "brokers", "demand"])
+def test_a_missing_field_is_named(simulate, missing: str) -> None:
+    code, _, err = simulate({name: value for name, value in BASE.items() if name != missing})
+    assert code == 2
+    assert f"{missing}: is required" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--law", "fairest"), "fairest"), (("--seed", "-1"), "--seed"), (("--seed", "x"), "--seed")],
+)
+def test_a_wrong_option_is_one_line(simulate, options: tuple[str, str], words: str) -> None:
+    code, answer, err = simulate(BASE, *options)
+    assert (code, answer, err.count("\n")) == (2, None, 1)
+    assert words in err
+
+
+def test_help_explains_the_scenario_and_the_figures(capsys) -> None:
+    assert main(["simulate", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert '"delay_rounds": 0' in out
+    assert "rounds_to_fair" in out
