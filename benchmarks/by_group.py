@@ -1,0 +1,98 @@
+"""What a straightforward job does: one key of the stateful operator per resource group.
+
+Same reports, same decoder, same estimate and law; state and law run group by group, rows travel
+one by one. It keeps no history and publishes nothing, which only helps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from workload import QUOTA
+
+from quotaplane.demand import estimate, probe
+from quotaplane.laws import Problem, get_law
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.settings import Reports
+from quotaplane.wire.reports import decode
+
+_RATES = ", ".join(f"{name} double" for name in RATE_COLUMNS)
+ENTRIES = f"group_id long, broker string, {_RATES}"
+LIMITS = ENTRIES
+
+
+def entries_of(reports: DataFrame, interval_s: float) -> DataFrame:
+    """A row per entry of every report."""
+    return reports.selectExpr("value", "published_at_ms", "position").mapInArrow(
+        _decoder(Reports(interval_s=interval_s, stale_after_intervals=1000)), ENTRIES
+    )
+
+
+def _decoder(
+    reports: Reports,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            published = batch["published_at_ms"].to_numpy()
+            decoded = decode(
+                batch["value"].to_pylist(),
+                published,
+                batch["position"].to_pylist(),
+                now_ms=int(published.max(initial=0)),
+                reports=reports,
+            )
+            broker = decoded.headers["broker"].take(decoded.entries["report"])
+            columns = {"group_id": decoded.entries["group_id"], "broker": broker}
+            columns |= {name: decoded.entries[name] for name in RATE_COLUMNS}
+            yield from pa.table(columns).combine_chunks().to_batches()
+
+    return rows
+
+
+class ByGroup(StatefulProcessor):
+    """One group's brokers and their usage and limits, as JSON-like columns of one value."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState(
+            "group", "brokers array<string>, usage array<double>, limits array<double>"
+        )
+        self._law = get_law("max_min")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        known = self._state.get()
+        usage: dict[str, list[float]] = {}
+        limits: dict[str, list[float]] = {}
+        if known is not None:
+            for at, broker in enumerate(known[0]):
+                usage[broker] = known[1][4 * at : 4 * at + 4]
+                limits[broker] = known[2][4 * at : 4 * at + 4]
+        for frame in rows:
+            for broker, values in zip(
+                frame["broker"], frame[list(RATE_COLUMNS)].to_numpy(), strict=True
+            ):
+                usage[broker] = values.tolist()
+        n = len(usage)
+        used = np.array(list(usage.values())).T
+        before = np.array([limits.get(broker, [np.inf] * 4) for broker in usage]).T
+        starts, quota, ones = np.array([0, n]), np.array([QUOTA]), np.ones(n)
+        new = np.empty((4, n))
+        for d in range(4):
+            demand = probe(estimate(used[d], before[d]), starts, quota, ones, 0.05)
+            new[d] = self._law(
+                Problem(starts, quota, used[d], before[d], demand, ones, 0.0 * ones)
+            ).limits
+        self._state.update((list(usage), used.T.ravel().tolist(), new.T.ravel().tolist()))
+        yield pd.DataFrame(
+            {"group_id": key[0], "broker": list(usage), **dict(zip(RATE_COLUMNS, new, strict=True))}
+        )
+
+    def close(self) -> None:
+        pass

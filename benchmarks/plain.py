@@ -1,0 +1,70 @@
+"""The yardstick: one plain Python process that reads the same messages and runs the same law.
+
+No Spark, no state, no history, nothing published: what a round can't do without.
+
+    python benchmarks/plain.py BOOTSTRAP TOPIC BROKERS ROUNDS INTERVAL_S   (prints JSON)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import numpy as np
+from kafka import KafkaConsumer, TopicPartition
+from workload import QUOTA
+
+from quotaplane.demand import estimate, probe
+from quotaplane.laws import Problem, get_law
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.settings import Reports
+from quotaplane.wire.reports import decode
+
+
+def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        max_partition_fetch_bytes=64 << 20,
+        fetch_max_bytes=256 << 20,
+        check_crcs=False,  # in pure Python they would cost more than everything else together
+    )
+    partitions = sorted(consumer.partitions_for_topic(topic) or ())
+    consumer.assign([TopicPartition(topic, number) for number in partitions])
+    consumer.seek_to_beginning()
+    reports, law = Reports(interval_s=interval_s), get_law("max_min")
+    waiting: list[bytes] = []
+    took = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        while len(waiting) < brokers:
+            for records in consumer.poll(1000).values():
+                waiting.extend(record.value for record in records)
+        values, waiting = waiting[:brokers], waiting[brokers:]
+        read = time.perf_counter()
+        now_ms = int(time.time() * 1000)
+        decoded = decode(
+            values,
+            np.full(len(values), now_ms),
+            [str(number) for number in range(len(values))],
+            now_ms=now_ms,
+            reports=reports,
+        )
+        parsed = time.perf_counter()
+        entries = decoded.entries
+        _, group = np.unique(entries["group_id"].to_numpy(), return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
+        quota, ones = np.full(len(starts) - 1, QUOTA), np.ones(len(group))
+        never = np.full(len(group), np.inf)
+        for name in RATE_COLUMNS:
+            usage = entries[name].to_numpy()[order]
+            demand = probe(estimate(usage, never), starts, quota, ones, 0.05)
+            law(Problem(starts, quota, usage, never, demand, ones, 0.0 * ones))
+        done = time.perf_counter()
+        took.append({"read": read - begun, "parse": parsed - read, "law": done - parsed})
+    print(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))

@@ -1,0 +1,305 @@
+"""Benchmarks of the quota loop on a real Kafka; writes docs/benchmarks.md. Run by ``make bench``.
+
+Every run preloads its reports; a micro-batch takes exactly one round of them (admission control),
+so a batch's duration is the cost of a round: reports in Kafka to limits in Kafka and history
+committed. The first two rounds (cold state, cold JVM) do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kafka import KafkaProducer
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
+from page import write_page  # noqa: E402
+from tests.servers.kafka_server import KafkaServer  # noqa: E402
+from workload import QUOTA, Workload  # noqa: E402
+
+from quotaplane.history.groups import put_groups  # noqa: E402
+from quotaplane.history.writer import HistoryWriter  # noqa: E402
+from quotaplane.settings import Settings, parse_settings  # noqa: E402
+from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.session import build_session  # noqa: E402
+from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
+
+COLD = 2
+PIP82 = Workload(groups=100_000, brokers=100)
+GROWTH = (10_000, 30_000, 100_000, 300_000)
+
+
+class Bench:
+    """One Kafka server, one Spark session, one run after the other."""
+
+    def __init__(self, folder: Path, kafka: KafkaServer, spark: SparkSession) -> None:
+        self._folder, self.kafka, self.spark = folder, kafka, spark
+        self._runs = 0
+
+    def topic(self, name: str) -> str:
+        self._runs += 1
+        return str(self.kafka.create_topic(f"{name}-{self._runs}", partitions=2))
+
+    def load(self, workload: Workload, rounds: int) -> str:
+        """Reports of so many rounds in a topic of their own, each round spread evenly."""
+        topic = self.topic("reports")
+        producer = KafkaProducer(
+            bootstrap_servers=self.kafka.bootstrap_servers,
+            max_request_size=16 << 20,
+            batch_size=1 << 20,
+        )
+        for reports in workload.rounds(rounds):
+            for number, (broker, value) in enumerate(reports):
+                producer.send(topic, value, key=broker.encode(), partition=number % 2)
+            producer.flush()
+        producer.close()
+        return topic
+
+    def settings(self, topic: str, per_batch: int | None, **more: Any) -> Settings:
+        folder = self._folder / topic
+        return parse_settings(
+            {
+                "transport": {
+                    "kind": "kafka",
+                    "bootstrap_servers": self.kafka.bootstrap_servers,
+                    "report_topics": [topic],
+                    "limits_topic": self.topic("limits"),
+                    "starting": "earliest",
+                    "max_reports_per_trigger": per_batch,
+                },
+                "history": {"path": str(folder / "history")},
+                "checkpoint": str(folder / "checkpoint"),
+                "trigger": {"interval_s": 0},
+                "reports": {"interval_s": 60.0, "stale_after_intervals": 60},
+                "brokers": {"expire_after_intervals": 90, "stale_after_intervals": 60},
+                "limits": {"lease_s": 1200},
+                **more,
+            }
+        )
+
+    def quota_job(self, workload: Workload, rounds: int) -> list[dict[str, float]]:
+        """Seconds of each warm round, by stage."""
+        topic = self.load(workload, rounds)
+        settings = self.settings(topic, workload.brokers)
+        transport = prepare(settings)
+        names = workload.names()
+        put_groups(settings.history, names, np.full((len(names), 4), QUOTA), by="bench")
+        with timed(HistoryWriter, "append_round") as history, timed(KafkaTopics, "publish") as out:
+            job = QuotaJob(self.spark, settings, transport)
+            try:
+                while len(history) < rounds:
+                    job.wait(timeout_s=0.2)
+                progress = [p for p in self._progress(job, rounds) if p["numInputRows"]]
+            finally:
+                job.stop()
+        found = []
+        for batch, in_history, in_kafka in zip(progress, history, out, strict=False):
+            took = batch["durationMs"]
+            found.append(
+                {
+                    "round": took["triggerExecution"] / 1000,
+                    "history": in_history,
+                    "publish": in_kafka,
+                    "decode, shuffle, state, collect": took["addBatch"] / 1000
+                    - in_history
+                    - in_kafka,
+                    "offsets, plan, commit": (took["triggerExecution"] - took["addBatch"]) / 1000,
+                }
+            )
+        shutil.rmtree(self._folder / topic, ignore_errors=True)
+        return found[COLD:]
+
+    def _progress(self, job: QuotaJob, rounds: int) -> list[dict[str, Any]]:
+        while True:
+            found = [json.loads(p.json) for p in job.query.recentProgress]
+            if sum(p["numInputRows"] > 0 for p in found) >= rounds:
+                return found
+            time.sleep(0.1)
+
+    def by_group(self, workload: Workload, rounds: int) -> list[float]:
+        """Seconds of each warm round of the job keyed by group."""
+        topic = self.load(workload, rounds)
+        settings = self.settings(topic, workload.brokers)
+        reports = prepare(settings).read_reports(self.spark)
+        query = (
+            entries_of(reports, workload.interval_s)
+            .groupBy("group_id")
+            .transformWithStateInPandas(ByGroup(), LIMITS, "append", "ProcessingTime")
+            .writeStream.format("noop")
+            .option("checkpointLocation", settings.checkpoint)
+            .start()
+        )
+        return self._durations(query, rounds)
+
+    def _durations(self, query: Any, rounds: int) -> list[float]:
+        try:
+            while True:
+                found = [json.loads(p.json) for p in query.recentProgress]
+                found = [p for p in found if p["numInputRows"]]
+                if len(found) >= rounds:
+                    break
+                query.awaitTermination(0.2)
+        finally:
+            query.stop()
+        return [p["durationMs"]["triggerExecution"] / 1000 for p in found][COLD - 1 :]
+
+    def plain(self, workload: Workload, rounds: int) -> list[dict[str, float]]:
+        """Seconds of each warm round of the plain process, by stage."""
+        topic = self.load(workload, rounds)
+        done = subprocess.run(
+            [
+                sys.executable,
+                str(ROOT / "benchmarks" / "plain.py"),
+                self.kafka.bootstrap_servers,
+                topic,
+                str(workload.brokers),
+                str(rounds),
+                str(workload.interval_s),
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "pipelines")},
+        )
+        stages: list[dict[str, float]] = json.loads(done.stdout)
+        return [{"round": sum(stage.values()), **stage} for stage in stages[COLD:]]
+
+    def nothing(self, workload: Workload, rounds: int) -> list[float]:
+        """Seconds of each warm micro-batch of a query that reads the topic and drops it."""
+        topic = self.load(workload, rounds)
+        settings = self.settings(topic, workload.brokers)
+        query = (
+            prepare(settings)
+            .read_reports(self.spark)
+            .writeStream.format("noop")
+            .option("checkpointLocation", settings.checkpoint)
+            .start()
+        )
+        return self._durations(query, rounds)
+
+
+@contextmanager
+def timed(owner: type, method: str) -> Iterator[list[float]]:
+    """Seconds of each call of a method, while this holds."""
+    original: Callable[..., Any] = getattr(owner, method)
+    took: list[float] = []
+
+    def around(*args: Any, **options: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return original(*args, **options)
+        finally:
+            took.append(time.perf_counter() - begun)
+
+    setattr(owner, method, around)
+    try:
+        yield took
+    finally:
+        setattr(owner, method, original)
+
+
+class PeakMemory:
+    """The most memory that this process and all below it held at once (PSS: shared pages count
+    once), Kafka's server left out; Linux only."""
+
+    def __init__(self, leave_out: int) -> None:
+        self.peak_gb = 0.0
+        self._leave_out, self._over = leave_out, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            self.peak_gb = max(self.peak_gb, self._now_kb() / 1e6)
+
+    def _now_kb(self) -> int:
+        parents: dict[int, int] = {}
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parents[int(status.parent.name)] = int(status.read_text().rsplit(")")[-1].split()[1])
+            except (OSError, IndexError):
+                continue
+        total = 0
+        for pid in parents:
+            line: int | None = pid
+            while line and line not in (os.getpid(), self._leave_out):
+                line = parents.get(line)
+            if line != os.getpid():
+                continue
+            try:
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            except OSError:
+                continue
+            total += int(next(row for row in rollup.splitlines() if row.startswith("Pss:")).split()[1])
+        return total
+
+
+def median(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of a run, 2 of them cold")
+    parser.add_argument("--only", choices=("pip82", "small", "growth"), help="one part; no page")
+    args = parser.parse_args()
+    wanted = (args.only,) if args.only else ("pip82", "small", "growth")
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name, KafkaServer(Path(name, "kafka")) as kafka:
+        spark = build_session("quotaplane bench", {"spark.ui.enabled": "false"}, log_level="error")
+        bench = Bench(Path(name), kafka, spark)
+        if "pip82" in wanted:
+            with PeakMemory(kafka.pid) as memory:
+                loop = bench.quota_job(PIP82, args.rounds)
+            found["pip82"] = {
+                "loop": median(loop),
+                "loop_range": [min(r["round"] for r in loop), max(r["round"] for r in loop)],
+                "plain": median(bench.plain(PIP82, args.rounds)),
+                "peak_gb": memory.peak_gb,
+            }
+            print(json.dumps(found["pip82"], indent=1), flush=True)
+            found["pip82"]["by_group"] = statistics.median(bench.by_group(PIP82, COLD + 1))
+            print(json.dumps(found["pip82"], indent=1), flush=True)
+        if "small" in wanted:
+            small = Workload(groups=12, brokers=6, spread=6)
+            found["small"] = {
+                "loop": median(bench.quota_job(small, 40)),
+                "nothing": statistics.median(bench.nothing(small, 40)),
+            }
+            print(json.dumps(found["small"], indent=1), flush=True)
+        if "growth" in wanted:
+            found["growth"] = {
+                groups: median(bench.quota_job(Workload(groups, 100), args.rounds))
+                for groups in GROWTH
+            }
+            print(json.dumps(found["growth"], indent=1), flush=True)
+        spark.stop()
+    if not args.only:
+        write_page(ROOT / "docs" / "benchmarks.md", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""PIP-82's own example as data: groups, brokers, and stock reports of what they use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.wire.reports import encode_stock_report
+
+QUOTA = 500.0
+"""Of every group and dimension, per second; five brokers want 40 to 160 each."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``brokers`` brokers report ``groups`` groups, each of which is on ``spread`` of them."""
+
+    groups: int
+    brokers: int
+    spread: int = 5
+    interval_s: float = 60.0
+
+    def names(self) -> list[str]:
+        """About as long as a tenant/namespace is in practice: 40 characters."""
+        return [
+            f"tenant-{number % 1000:04d}/namespace-{number:07d}-production"
+            for number in range(self.groups)
+        ]
+
+    def members(self) -> list[IntArray]:
+        """The groups of each broker."""
+        first = np.random.default_rng(1).integers(0, self.brokers, self.groups)
+        step = max(self.brokers // self.spread, 1)
+        on = (first[:, None] + step * np.arange(self.spread)) % self.brokers
+        return [np.flatnonzero((on == broker).any(axis=1)) for broker in range(self.brokers)]
+
+    def rounds(self, count: int) -> Iterator[list[tuple[str, bytes]]]:
+        """Each broker's report, round by round: a level of its own for each entry, and 10 % noise
+        around it from round to round, so that nearly every value moves a little every time."""
+        random = np.random.default_rng(2)
+        names = np.array(self.names(), dtype=object)
+        members = self.members()
+        levels = [random.uniform(40, 160, (len(own), len(DIMENSIONS))) for own in members]
+        for _ in range(count):
+            yield [
+                (
+                    f"pulsar-broker-{broker:03d}.pulsar.svc.example.com:8080",
+                    encode_stock_report(
+                        f"pulsar-broker-{broker:03d}.pulsar.svc.example.com:8080",
+                        names[own].tolist(),
+                        self._counts(level, random),
+                    ),
+                )
+                for broker, (own, level) in enumerate(zip(members, levels, strict=True))
+            ]
+
+    def _counts(self, level: FloatArray, random: np.random.Generator) -> FloatArray:
+        rates = level * random.uniform(0.9, 1.1, level.shape)
+        return np.round(rates * self.interval_s)

@@ -1,0 +1,104 @@
+# Sourced by spark-submit.sh: finds Java and Python, makes .venv and fetches Spark's connectors.
+# shellcheck shell=bash
+# Uses ROOT, VENV, CACHE and die() of the launcher.
+
+say() { printf '%s\n' "$*" >&2; }
+
+# --- Java ---------------------------------------------------------------------------------------
+
+java_major() { # of the Java in folder $1; reading its release file is much quicker than starting it
+  local line
+  [[ -x $1/bin/java ]] || return 1
+  line=$(grep -s '^JAVA_VERSION=' "$1/release" || "$1/bin/java" -version 2>&1 | grep -m1 version) || return 1
+  line=${line#*\"}; line=${line#1.}
+  printf '%s' "${line%%[^0-9]*}"
+}
+
+find_java() { # sets JAVA_HOME
+  local home major found='' on_path
+  on_path=$(command -v java || true)
+  [[ -z $on_path ]] || on_path=$(readlink -f "$on_path" 2>/dev/null || printf '%s' "$on_path")
+  for home in "${JAVA_HOME:-}" "${on_path%/bin/java}" \
+    ${QUOTAPLANE_JDKS-/usr/lib/jvm/* /Library/Java/JavaVirtualMachines/*/Contents/Home \
+      /opt/homebrew/opt/openjdk@* /usr/local/opt/openjdk@* "${HOME:-/root}"/.sdkman/candidates/java/*}; do
+    [[ -n $home ]] && major=$(java_major "$home") || continue
+    case $major in
+      17 | 21) export JAVA_HOME=$home; return ;;
+      *) found=${found:-", found only Java $major in $home"} ;;
+    esac
+  done
+  die "Spark 4.0 needs Java 17 or 21${found:-, found none}: install one (Debian, Ubuntu: apt-get install" \
+    "openjdk-17-jdk-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17)" \
+    "or point JAVA_HOME to it"
+}
+
+# --- the environment ----------------------------------------------------------------------------
+
+find_python() {
+  local candidate code hint=''
+  for candidate in ${QUOTAPLANE_PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+    code=0
+    "$candidate" -c 'import sys
+if not (3, 10) <= sys.version_info[:2] <= (3, 13): sys.exit(3)
+import ensurepip, venv' >/dev/null 2>&1 || code=$?
+    [[ $code != 0 ]] || { printf '%s' "$candidate"; return; }
+    [[ $code != 1 ]] || hint=$candidate
+  done
+  [[ -z $hint ]] || die "$hint lacks its venv module: install it (Debian, Ubuntu: apt-get install $hint-venv)"
+  die "Python 3.10, 3.11, 3.12 or 3.13 is needed, and ${QUOTAPLANE_PYTHON:-python3} is none of them:" \
+    "install one (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12)"
+}
+
+fingerprint() { cat "$ROOT/deploy/lock.txt" "$ROOT/deploy/runtime-jars.xml" | cksum | tr ' ' -; }
+
+is_ready() { # $1: extras. The stamp is written last, so what was interrupted is not ready
+  local made='' extra
+  [[ -e $VENV/jars && -e $VENV/spark ]] && read -r made <"$VENV/.stamp" || return 1
+  [[ ${made%% *} == "$(fingerprint)" ]] || return 1
+  for extra in ${1//,/ }; do [[ ,${made#* }, == *,"$extra",* ]] || return 1; done
+}
+
+get_jars() { # into folder $1, whole or not at all
+  local new=$1.$$ settings=() line
+  [[ -z ${QUOTAPLANE_IVY_SETTINGS:-} ]] || settings=(-settings "$QUOTAPLANE_IVY_SETTINGS")
+  rm -rf "$new" && mkdir -p "$new"
+  "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
+    -ivy "$ROOT/deploy/runtime-jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
+    2>&1 | tee "$new.log" | while IFS= read -r line; do
+    [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
+  done || die "the jars could not be fetched; $new.log says why"
+  rm -rf "$1" "$new.log" && mv "$new" "$1"
+}
+
+make_environment() { # $1: extras
+  local extras=$1 made='' python jars
+  ! read -r made 2>/dev/null <"$VENV/.stamp" || extras=$(tr , '\n' <<<"$1,${made#* }" | sort -u | paste -sd , -)
+  jars=$CACHE/jars/$(cksum <"$ROOT/deploy/runtime-jars.xml" | tr ' ' -)
+  rm -f "$VENV/.stamp"
+  if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+    python=$(find_python)
+    say "[1/3] making the Python environment .venv ($("$python" -V))"
+    "$python" -m venv --clear "$VENV"
+  else
+    say "[1/3] the Python environment .venv is there ($("$VENV/bin/python" -V))"
+  fi
+  say "[2/3] installing the packages of deploy/lock.txt (PySpark is 430 MB: some minutes the first time)"
+  local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install -c "$ROOT/deploy/lock.txt")
+  "${pip[@]}" --quiet setuptools wheel >&2
+  "${pip[@]}" --no-build-isolation -e "$ROOT[$extras]" >&2
+  ln -sfn "$(cd "$VENV"/lib/python3*/site-packages/pyspark && pwd)" "$VENV/spark"
+  say "[3/3] getting Spark's connectors for Delta and Kafka"
+  [[ -d $jars ]] || get_jars "$jars"
+  ln -sfn "$jars" "$VENV/jars"
+  printf '%s %s\n' "$(fingerprint)" "$extras" >"$VENV/.stamp"
+  say "ready"
+}
+
+ensure_environment() { # $1: extras; only one process makes it, the others wait
+  is_ready "$1" && return
+  mkdir -p "$CACHE"
+  (
+    ! command -v flock >/dev/null || flock 9
+    is_ready "$1" || make_environment "$1"
+  ) 9>"$CACHE/setup.lock"
+}

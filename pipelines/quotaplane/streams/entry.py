@@ -1,0 +1,36 @@
+"""What the scripts in jobs/ have in common: settings from ``--conf``, errors as one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from quotaplane.errors import QuotaplaneError
+
+INTERRUPTED = 130
+
+
+def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
+    """Run a job's ``main`` on the command line's arguments and leave with its exit code."""
+    try:
+        code = main(sys.argv[1:]) or 0
+    except QuotaplaneError as error:
+        print(f"quotaplane: error: {' '.join(str(error).split())}", file=sys.stderr)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def conf_parser(job: str, default: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the ``--conf FILE`` that every job takes."""
+    parser = argparse.ArgumentParser(prog=f"./spark-submit.sh {job}")
+    parser.add_argument(
+        "--conf",
+        metavar="FILE",
+        default=default,
+        required=default is None,
+        help="settings file (see conf/)" + (f"; default {default}" if default else ""),
+    )
+    return parser

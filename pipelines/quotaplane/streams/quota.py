@@ -1,0 +1,143 @@
+"""The quota job: one streaming query, from the reports topic to the limits topic."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from quotaplane.errors import QuotaplaneError
+from quotaplane.history.tables import ensure_tables, open_table
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.settings import Settings
+from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
+from quotaplane.streams.rounds import round_config
+from quotaplane.streams.sink import BadShare, RoundSink
+from quotaplane.streams.sources import group_events, report_events
+from quotaplane.transport import Transport, open_transport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+QUERY_NAME = "quotaplane"
+
+
+def build(spark: SparkSession, settings: Settings, transport: Transport, epoch: int) -> DataFrame:
+    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet."""
+    reports = report_events(transport.read_reports(spark), settings)
+    changes = group_events(spark, settings.history, settings.shards)
+    return (
+        reports.unionByName(changes)
+        .groupBy("shard")
+        .transformWithStateInPandas(
+            QuotaOperator(settings, epoch),
+            outputStructType=OUTPUT_SCHEMA,
+            outputMode="append",
+            timeMode="ProcessingTime",
+        )
+    )
+
+
+def prepare(settings: Settings) -> Transport:
+    """Everything that can be found wrong without Spark: the law, the topics, the tables.
+
+    Raises:
+        QuotaplaneError: what is wrong, within seconds; nothing was started.
+    """
+    round_config(settings, epoch=0)
+    transport = open_transport(settings.transport)
+    transport.check()
+    ensure_tables(settings.history)
+    return transport
+
+
+class QuotaJob:
+    """A running quota job; ``transport`` comes from ``prepare`` and is closed with it."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
+        self._transport = transport
+        folder = CheckpointFolder(spark, settings.checkpoint)
+        checkpoint = folder.open(settings.shards, next_epoch=_last_epoch(settings) + 1)
+        self.epoch = checkpoint.epoch
+        self._history = HistoryWriter(settings.history, app_id=checkpoint.id)
+        self._failure: QuotaplaneError | None = None
+        sink = RoundSink(
+            self._history,
+            self._transport,
+            folder.positions,
+            checkpoint.epoch,
+            BadShare(settings.reports.max_bad_share, settings.reports.bad_share_window),
+        )
+
+        def end_batch(outputs: DataFrame, seq: int) -> None:
+            try:
+                sink(outputs, seq)
+            except QuotaplaneError as error:
+                self._failure = error  # Spark would only pass its text on, in a Java exception
+                raise
+
+        # The number of shuffle partitions is frozen into a checkpoint with its first batch.
+        spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        self.query: StreamingQuery = (
+            build(spark, settings, self._transport, checkpoint.epoch)
+            .writeStream.queryName(QUERY_NAME)
+            .option("checkpointLocation", settings.checkpoint)
+            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
+            .foreachBatch(end_batch)
+            .start()
+        )
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the query to end; True if it did.
+
+        Raises:
+            QuotaplaneError: what made it fail; any other failure comes as Spark raises it.
+        """
+        try:
+            if timeout_s is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout_s))
+        except Exception:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+
+    def stop(self, patience_s: float = 30.0) -> None:
+        """Stop between two batches where possible, so that nothing has to be done again."""
+        pause = threading.Event()
+        for _ in range(int(patience_s / 0.02)):
+            if not self.query.isActive or not self.query.status["isTriggerActive"]:
+                break
+            pause.wait(0.02)
+        self.query.stop()
+        self._history.close()
+        self._transport.close()
+
+
+def run_until_stopped(settings: Settings, session: Callable[[], SparkSession]) -> None:
+    """Run the job until SIGTERM or Ctrl-C, which let the batch at hand end."""
+    transport = prepare(settings)
+    job = QuotaJob(session(), settings, transport)
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        while not stopping.is_set() and not job.wait(timeout_s=0.5):
+            pass
+    finally:
+        job.stop()
+
+
+def _last_epoch(settings: Settings) -> int:
+    rounds = open_table(settings.history, "rounds")
+    epochs = rounds.to_pyarrow_dataset().to_table(columns=["epoch"])["epoch"]
+    return max(epochs.unique().to_pylist(), default=0)

@@ -1,0 +1,248 @@
+"""One round of one shard as bytes in, bytes out: what runs inside the stateful operator.
+
+No Spark here: the operator hands over what arrived for its shard and gets back the rows it emits.
+Tests, replays and dry runs call the same function.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.control import Events, Outcome, StepConfig, step
+from quotaplane.laws import get_law
+from quotaplane.laws.reason import REASON_TEXTS
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
+from quotaplane.settings import Settings
+from quotaplane.state import ShardState
+from quotaplane.wire.events import unpack_groups, unpack_reports
+from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.reports import REJECTED, cut_down
+
+EVENT_KINDS = ("reports", "groups", "rejected")
+"""What reaches the operator: packed reports, packed group changes, packed dead letters."""
+
+
+class Output(NamedTuple):
+    """A row the operator emits. ``kind`` is ``message`` (``key`` is the broker, the payload goes
+    to the limits topic as it is), ``counts`` (JSON), or a history table (Arrow IPC)."""
+
+    kind: str
+    key: str
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class RoundConfig:
+    """What every round of a job has in common."""
+
+    step: StepConfig
+    epoch: int
+    lease_ms: int
+
+
+def round_config(settings: Settings, epoch: int) -> RoundConfig:
+    """The operator's share of the settings.
+
+    Raises:
+        ConfigError: there is no such law, or it has no such option.
+    """
+    interval_ms = settings.reports.interval_s * 1000.0
+    return RoundConfig(
+        step=StepConfig(
+            law=get_law(settings.law.name, settings.law.options),
+            stale_after_ms=settings.brokers.stale_after_intervals * interval_ms,
+            expire_after_ms=settings.brokers.expire_after_intervals * interval_ms,
+            headroom=settings.demand.headroom,
+            saturated_from=settings.demand.saturated_from,
+            probe_share=settings.demand.probe_share,
+            significant_change=settings.limits.significant_change,
+            refresh_rounds=settings.limits.refresh_rounds,
+        ),
+        epoch=epoch,
+        lease_ms=int(settings.limits.lease_s * 1000),
+    )
+
+
+def run_round(
+    state: ShardState,
+    arrived: Mapping[str, Sequence[bytes]],
+    *,
+    shard: int,
+    seq: int,
+    now_ms: int,
+    config: RoundConfig,
+) -> tuple[ShardState, list[Output]]:
+    """Unpack what arrived, take one step, and pack what it decided."""
+    groups = unpack_groups(arrived["groups"]) if arrived.get("groups") else None
+    headers, entries = (
+        unpack_reports(arrived["reports"]) if arrived.get("reports") else (None, None)
+    )
+    round_ = Round(config.epoch, seq, now_ms)
+    state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
+
+    messages = list(_messages(outcome, shard, round_, config.lease_ms))
+    rejected = [_read(payload) for payload in arrived.get("rejected", ())]
+    if outcome.unknown is not None and len(outcome.unknown):
+        rejected.append(_unknown(outcome.unknown))
+    counts = {
+        **outcome.counts,
+        "now_ms": now_ms,
+        "quota_changes": len(groups) if groups is not None else 0,
+        "rejected": sum(map(len, rejected)),
+        "bad": sum(int(pc.sum(table["counts_as_bad"]).as_py() or 0) for table in rejected),
+        "messages_sent": len(messages),
+        "brokers_live": int((~state.brokers.stale).sum()),
+    }
+    tables = {
+        "usage": outcome.usage,
+        "limits": _limit_history(outcome, config.lease_ms),
+        "brokers": outcome.brokers,
+        "rejected_reports": pa.concat_tables(rejected) if rejected else None,
+    }
+    outputs = messages + [
+        Output(name, "", _packed(table))
+        for name, table in tables.items()
+        if table is not None and len(table)
+    ]
+    if any(value for name, value in counts.items() if name not in ("now_ms", "brokers_live")):
+        outputs.append(Output("counts", "", json.dumps(counts).encode()))
+    return state, outputs
+
+
+def _messages(
+    outcome: Outcome, shard: int, round_: Round, lease_ms: int
+) -> Iterator[Output]:
+    """One message per broker: its limits that go out now, and the groups it no longer has."""
+    going, ended = outcome.limits, outcome.ended
+    if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
+        ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
+    by_broker: dict[str, list[pa.Table | None]] = {}
+    for slot, table in enumerate((going, ended)):
+        for broker, part in _split(table):
+            by_broker.setdefault(broker, [None, None])[slot] = part
+    for broker, (limits, removed) in by_broker.items():
+        limits = going.slice(0, 0) if limits is None else limits
+        removed = ended.slice(0, 0) if removed is None else removed
+        ids = bool((limits if len(limits) else removed)["uses_ids"][0].as_py())
+        yield Output(
+            "message",
+            broker,
+            encode_limits(
+                broker=broker,
+                shard=shard,
+                epoch=round_.epoch,
+                seq=round_.seq,
+                issued_at_ms=round_.now_ms,
+                lease_ms=lease_ms,
+                groups=None if ids else _strings(limits["group"]),
+                group_ids=limits["group_id"].to_numpy() if ids else None,
+                limits=np.stack([limits[name].to_numpy() for name in RATE_COLUMNS], axis=1),
+                removed_groups=None if ids else _strings(removed["group"]),
+                removed_group_ids=removed["group_id"].to_numpy() if ids else None,
+            ),
+        )
+
+
+def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """A table's rows by broker."""
+    if not len(table):
+        return
+    column = table["broker"].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    code = column.indices.to_numpy()
+    order = np.argsort(code, kind="stable")
+    sorted_table = table.take(pa.array(order))
+    bounds = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0, True])
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        broker = column.dictionary[int(code[order[begin]])].as_py()
+        yield broker, sorted_table.slice(begin, end - begin)
+
+
+def _strings(column: pa.ChunkedArray) -> list[str]:
+    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
+    """What changed, and what ended, as rows of the history table ``limits``."""
+    changed = outcome.limits.filter(outcome.limits["changed"])
+    reasons = {f"{name}_reason": _words(changed[f"{name}_reason"]) for name in DIMENSIONS}
+    kept = changed.select(["broker", "group", *RATE_COLUMNS])
+    table = _with_constants(kept, reasons, lease_ms, ended=False)
+    if not len(outcome.ended):
+        return table
+    over = outcome.ended.select(["broker", "group"])
+    for name in RATE_COLUMNS:
+        over = over.append_column(name, pa.nulls(len(over), pa.float64()))
+    why = {f"{name}_reason": outcome.ended["why"] for name in DIMENSIONS}
+    both = [table, _with_constants(over, why, lease_ms, ended=True)]
+    plain = [_plain(part) for part in both]
+    return pa.concat_tables(plain)
+
+
+def _with_constants(
+    table: pa.Table, reasons: Mapping[str, pa.ChunkedArray], lease_ms: int, *, ended: bool
+) -> pa.Table:
+    for name, column in reasons.items():
+        table = table.append_column(name, column)
+    table = table.append_column("lease_ms", pa.repeat(pa.scalar(lease_ms, pa.int64()), len(table)))
+    return table.append_column("ended", pa.repeat(pa.scalar(ended), len(table)))
+
+
+def _words(codes: pa.ChunkedArray) -> pa.Array:
+    """Reason codes to words, each text stored once."""
+    index = pa.array(codes.to_numpy().astype(np.int8))
+    return pa.DictionaryArray.from_arrays(index, pa.array(REASON_TEXTS))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Dictionaries written out, so that tables with different ones can be joined."""
+    return pa.table(
+        {
+            name: column.cast(column.type.value_type)
+            if pa.types.is_dictionary(column.type)
+            else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+    )
+
+
+def _unknown(entries: pa.Table) -> pa.Table:
+    """Entries of groups that nobody defined, as dead letters: one per report."""
+    plain = _plain(entries)
+    letters = []
+    for position in pc.unique(plain["position"]).to_pylist():
+        part = plain.filter(pc.equal(plain["position"], position))
+        named = [name or f"id {number}" for name, number in zip(
+            part["group"].to_pylist(), part["group_id"].to_pylist(), strict=True
+        )]
+        shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+        letters.append(
+            {
+                "position": position,
+                "published_at_ms": part["published_at_ms"][0].as_py(),
+                "reason": "unknown_group",
+                "detail": f"broker {part['broker'][0].as_py()}: no resource group {shown}",
+                "counts_as_bad": False,
+                "raw": cut_down(part),
+            }
+        )
+    return pa.Table.from_pylist(letters, schema=REJECTED)
+
+
+def _packed(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _read(payload: bytes) -> pa.Table:
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_all()

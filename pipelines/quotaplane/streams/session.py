@@ -1,0 +1,53 @@
+"""The Spark session of every job and test.
+
+What is the same in all of them is in ``conf/spark-defaults.conf``; where Spark, its jars and its
+Python are is settled by ``./spark-submit.sh``, which hands it on in the environment. What is left
+to say here is what only the running job knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from quotaplane.errors import ConfigError, QuotaplaneError
+
+LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
+"""How the launcher tells PySpark the master, the jars and the operator's Spark options."""
+
+
+def build_session(
+    name: str, conf: Mapping[str, str] | None = None, *, log_level: str = "warn"
+) -> SparkSession:
+    """Start Spark, or return the session that runs already (``conf`` is then applied to it).
+
+    Args:
+        name: shown in Spark's UI and by the cluster manager; ``--name`` of the launcher wins.
+        conf: what depends on the settings, as ``{"spark.sql.shuffle.partitions": "2"}``;
+            it wins over ``conf/spark-defaults.conf`` and over the operator's options.
+        log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. It is read when the JVM
+            starts, so it holds for the first session of a process.
+
+    Raises:
+        ConfigError: this process was not started through the launcher.
+        QuotaplaneError: Spark did not start; its own message is on stderr already.
+    """
+    submit_args = os.environ.get(LAUNCHED_BY)
+    if submit_args is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        raise ConfigError(
+            f"{name}: no Spark options in {LAUNCHED_BY}; start jobs with ./spark-submit.sh JOB"
+        )
+    os.environ.setdefault("QUOTAPLANE_LOG_LEVEL", log_level)
+    builder = SparkSession.builder
+    if "--name" not in (submit_args or "").split():
+        builder = builder.appName(name)
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise QuotaplaneError(f"Spark did not start: {' '.join(str(error).split())}") from error

@@ -1,0 +1,125 @@
+"""The end of a micro-batch: one round's outputs to the history, then to the limits topic."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quotaplane.errors import TooManyBadReportsError
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
+from quotaplane.transport import Message, Transport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHARED = ("reports", "duplicates", "outdated")
+"""Counts that every shard reports alike, as each hears of every report."""
+
+
+class BadShare:
+    """Stops the job when too many of the latest reports could not be used.
+
+    >>> share = BadShare(max_share=0.5, window=10)
+    >>> share.note(good=8, bad=2)
+    >>> share.note(good=0, bad=6)
+    Traceback (most recent call last):
+        ...
+    quotaplane.errors.TooManyBadReportsError: 6 of the last 10 reports could not be used \
+(reports.max_bad_share is 0.5): see the table rejected_reports for why
+    """
+
+    def __init__(self, max_share: float, window: int) -> None:
+        self._max_share = max_share
+        self._latest: deque[bool] = deque(maxlen=window)
+
+    def note(self, good: int, bad: int) -> None:
+        """Count a round's reports.
+
+        Raises:
+            TooManyBadReportsError: a full window holds more than the allowed share of bad ones.
+        """
+        window = self._latest.maxlen or 0
+        self._latest.extend([False] * min(good, window))
+        self._latest.extend([True] * min(bad, window))
+        count = sum(self._latest)
+        if len(self._latest) == window and count > self._max_share * window:
+            raise TooManyBadReportsError(
+                f"{count} of the last {window} reports could not be used (reports.max_bad_share is "
+                f"{self._max_share:g}): see the table rejected_reports for why"
+            )
+
+
+class RoundSink:
+    """``foreachBatch``'s function.
+
+    The micro-batch is run once, by the collect; its outputs are small (bytes packed by shard).
+    History comes first, so that no broker acts on a limit that nobody can audit; both may happen
+    again after a crash: the history drops what it has, and limits are absolute.
+    """
+
+    def __init__(
+        self,
+        history: HistoryWriter,
+        transport: Transport,
+        positions: Callable[[int], dict[str, Any]],
+        epoch: int,
+        bad_share: BadShare,
+    ) -> None:
+        self._history = history
+        self._transport = transport
+        self._positions = positions
+        self._epoch = epoch
+        self._bad_share = bad_share
+
+    def __call__(self, outputs: DataFrame, seq: int) -> None:
+        packed: dict[str, list[Any]] = defaultdict(list)
+        for row in outputs.collect():
+            packed[row.kind].append(row)
+        if not packed:
+            return
+        counts = _added_up([json.loads(row.payload) for row in packed.pop("counts", [])])
+        messages = [Message(row.key, bytes(row.payload)) for row in packed.pop("message", [])]
+        tables = {
+            name: _joined([bytes(row.payload) for row in rows]) for name, rows in packed.items()
+        }
+        if "brokers" in tables:  # every shard notices a broker's change of status by itself
+            tables["brokers"] = _distinct(tables["brokers"])
+        bad = counts.pop("bad")
+        tables["rounds"] = _round_row(counts, self._positions(seq))
+        self._history.append_round(Round(self._epoch, seq, counts["now_ms"]), tables)
+        self._transport.publish(messages)
+        self._bad_share.note(good=counts["reports"], bad=bad)
+
+
+def _added_up(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total = dict.fromkeys(counts[0], 0)
+    for one in counts:
+        for name, value in one.items():
+            alike = name in (*_SHARED, "now_ms", "brokers_live")
+            total[name] = max(total[name], value) if alike else total[name] + value
+    return total
+
+
+def _round_row(counts: dict[str, int], positions: dict[str, Any]) -> pa.Table:
+    columns = {name: [value] for name, value in counts.items() if name not in _NOT_IN_TABLE}
+    return pa.table({"positions": [json.dumps(positions)], **columns})
+
+
+_NOT_IN_TABLE = frozenset({"now_ms", "limits_changed"})
+
+
+def _joined(payloads: Sequence[bytes]) -> pa.Table:
+    tables = []
+    for payload in payloads:
+        with pa.ipc.open_stream(payload) as reader:
+            tables.append(reader.read_all())
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    return table.group_by(table.column_names, use_threads=False).aggregate([])

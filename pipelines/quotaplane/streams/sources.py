@@ -1,0 +1,92 @@
+"""What goes into the operator: reports and quota changes as packed events, by shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.history.tables import table_uri
+from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.settings import History, Reports, Settings
+from quotaplane.streams.operator import EVENT_SCHEMA
+from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.wire.reports import decode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Batches = Iterable[pa.RecordBatch]
+Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+
+def _events(kind: str, payloads: Iterable[tuple[int, bytes]]) -> pa.RecordBatch:
+    rows = list(payloads)
+    return pa.record_batch(
+        {
+            "kind": pa.array([kind] * len(rows), pa.string()),
+            "shard": pa.array([shard for shard, _ in rows], pa.int32()),
+            "payload": pa.array([payload for _, payload in rows], pa.binary()),
+        }
+    )
+
+
+def _to_report_events(reports: Reports, shards: int) -> Mapper:
+    def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            decoded = decode(
+                batch["value"].to_pylist(),
+                batch["published_at_ms"].to_numpy(zero_copy_only=False),
+                batch["position"].to_pylist(),
+                now_ms=batch["now_ms"][0].as_py(),
+                reports=reports,
+            )
+            yield _events("reports", pack_reports(decoded, shards))
+            if decoded.rejected.num_rows:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, decoded.rejected.schema) as writer:
+                    writer.write(decoded.rejected)
+                yield _events("rejected", [(0, sink.getvalue().to_pybytes())])
+
+    return to_events
+
+
+def _to_group_events(shards: int) -> Mapper:
+    def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            names = batch["group"].to_pylist()
+            change = np.asarray(batch["_change_type"].to_pylist(), dtype=object)
+            columns = {name: batch[name] for name in ("group", *RATE_COLUMNS)}
+            columns["group_id"] = pa.array(map(group_id, names), pa.int64())
+            columns["deleted"] = pa.array(change == "delete", pa.bool_())
+            columns["version"] = batch["_commit_version"]
+            yield _events("groups", pack_groups(pa.table(columns), shards))
+
+    return to_events
+
+
+def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
+    """Decode reports (``value``, ``published_at_ms``, ``position``) into events.
+
+    ``now`` is the micro-batch's own time, so that a batch run again decides the same.
+    """
+    return reports.selectExpr(
+        "value", "published_at_ms", "position", "unix_millis(current_timestamp()) AS now_ms"
+    ).mapInArrow(_to_report_events(settings.reports, settings.shards), EVENT_SCHEMA)
+
+
+def group_events(spark: SparkSession, history: History, shards: int) -> DataFrame:
+    """Follow the change feed of ``resource_groups``: first all rows there are, then each change."""
+    feed = spark.readStream.format("delta").option("readChangeFeed", "true")
+    changes = feed.load(table_uri(history, "resource_groups"))
+    return (
+        changes.where("_change_type <> 'update_preimage'")
+        .select("group", *RATE_COLUMNS, "_change_type", "_commit_version")
+        .mapInArrow(_to_group_events(shards), EVENT_SCHEMA)
+    )

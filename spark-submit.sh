@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Starts quotaplane's Spark jobs. On a fresh clone it first makes what they need: .venv in this
+# folder, and Spark's connectors in the user's cache. Works with bash 3.2 (macOS).
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+VENV=$ROOT/.venv
+CACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/quotaplane
+
+usage() {
+  cat <<'END'
+usage: ./spark-submit.sh JOB [--conf FILE] [options of Spark] [options of the job]
+
+jobs (./spark-submit.sh JOB --help: the options of one):
+END
+  local file name
+  for file in "$ROOT"/jobs/run_*.py; do
+    [[ -e $file ]] || continue
+    name=${file##*/run_}
+    printf '  %-12s %s\n' "${name%.py}" "$(sed -n '/^"""/{s/^"""//;s/"""$//;p;q;}' "$file")"
+  done
+  cat <<'END'
+A path to a .py file is a job, too.
+
+options of Spark (the others go to the job):
+  --master URL          where to run; local[*] by default. Anything but local gets this package
+                        and its Python environment shipped along
+  --deploy-mode MODE    client (default) or cluster
+  --driver-memory, --executor-memory, --executor-cores, --num-executors, --total-executor-cores,
+  --driver-cores, --driver-java-options, --driver-class-path, --queue, --name, --properties-file,
+  --jars, --files, --archives, --py-files, --packages, --repositories, --principal, --keytab
+  --spark-conf K=V      one Spark setting (also: --conf spark.K=V)
+
+without a job:
+  --setup [EXTRAS]      only make the environment; EXTRAS as in setup.cfg, e.g. test,pulsar
+  --env                 print the environment that jobs get, a line each: KEY=VALUE
+with a job:
+  --print-command       print what would be run, run nothing, make nothing
+
+environment: JAVA_HOME (Java 17 or 21), QUOTAPLANE_PYTHON (3.10 to 3.13, for .venv),
+  QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
+END
+}
+
+die() { printf 'spark-submit.sh: %s\n' "$*" >&2; exit 2; }
+join() { printf '%s' "${1:+$1,}$2"; }
+quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done; }
+
+# shellcheck source=deploy/environment.sh
+source "$ROOT/deploy/environment.sh"
+
+job='' script='' action=run extras=kafka,admin master='local[*]' mode=client
+spark=() args=() jars="$VENV/jars/*.jar" pyfiles='' archives=''
+if [[ $# == 0 ]]; then usage; exit 0; fi
+while (($#)); do
+  option=$1 value=${2-} width=2
+  if [[ $option == --*=* ]]; then value=${option#*=} option=${option%%=*} width=1; fi
+  case $option in
+    --master | --deploy-mode | --name | --driver-memory | --driver-cores | --driver-java-options | --driver-class-path | \
+      --executor-memory | --executor-cores | --num-executors | --total-executor-cores | --queue | --properties-file | \
+      --jars | --files | --archives | --py-files | --packages | --repositories | --principal | --keytab | --spark-conf)
+      [[ $width -le $# && -n $value ]] || die "$option needs a value"
+      case $option in
+        --master) master=$value ;;
+        --deploy-mode) mode=$value ;;
+        --jars) jars=$(join "$jars" "$value") ;;
+        --py-files) pyfiles=$(join "$pyfiles" "$value") ;;
+        --archives) archives=$(join "$archives" "$value") ;;
+        --spark-conf) spark+=(--conf "$value") ;;
+        # Spark leaves conf/spark-defaults.conf out when it is given a file
+        --properties-file) spark+=(--properties-file "$value" --load-spark-defaults) ;;
+        *) spark+=("$option" "$value") ;;
+      esac
+      shift $width; continue ;;
+    --conf)
+      if [[ $value == spark.*=* ]]; then spark+=(--conf "$value"); shift $width; continue; fi ;;
+    --print-command) action=print; shift; continue ;;
+    --) shift; args+=("$@"); break ;;
+  esac
+  if [[ -n $job ]]; then args+=("$1"); shift; continue; fi
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --setup) find_java; ensure_environment "$extras${2:+,$2}"; exit 0 ;;
+    --env) action=env job=env ;;
+    -*) die "unknown option $1 before the job (./spark-submit.sh --help)" ;;
+    *) job=$1 ;;
+  esac
+  shift
+done
+
+case $job in
+  '') die "no job given (./spark-submit.sh --help)" ;;
+  *.py) script=$job ;;
+  *) script=$ROOT/jobs/run_${job//-/_}.py ;;
+esac
+[[ $action == env || -f $script ]] || die "there is no job $job; ./spark-submit.sh --help lists them"
+
+find_java
+[[ $action == print ]] || ensure_environment "$extras"
+
+export SPARK_HOME=$VENV/spark SPARK_CONF_DIR=$ROOT/conf PATH=$VENV/bin:$PATH
+export PYSPARK_PYTHON=$VENV/bin/python PYSPARK_DRIVER_PYTHON=$VENV/bin/python
+case $master in
+  local | local\[*)
+    # nothing of a job that runs in one process is to be reached from elsewhere
+    export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} ;;
+  *)
+    package=quotaplane.zip environment=environment.tar.gz
+    if [[ $action != print ]]; then
+      shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$ROOT/pipelines" "$VENV" "$CACHE/ship")
+      package=${shipped%%$'\n'*} environment=${shipped#*$'\n'}
+    fi
+    pyfiles=$(join "$pyfiles" "$package") archives=$(join "$archives" "$environment#environment")
+    # Found on the PATH, the same word means .venv on the driver and what was shipped on executors.
+    # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
+    export PYSPARK_PYTHON=python3
+    spark+=(--conf spark.executorEnv.PATH=./environment/bin:/usr/local/bin:/usr/bin:/bin
+      --conf spark.executorEnv.PYTHONPATH=quotaplane.zip) ;;
+esac
+spark=(--master "$master" --deploy-mode "$mode" --jars "$jars" ${pyfiles:+--py-files "$pyfiles"} \
+  ${archives:+--archives "$archives"} ${spark[@]+"${spark[@]}"})
+
+# Client mode: Python is the parent and the JVM its child, not the other way round as under Spark's
+# own launcher. So a mistake is told before a JVM starts, Ctrl-C and SIGTERM reach the job alone, and
+# the exit code is the job's.
+if [[ $mode == cluster ]]; then
+  command=("$SPARK_HOME/bin/spark-submit" "${spark[@]}" "$script" ${args[@]+"${args[@]}"})
+else
+  export PYSPARK_SUBMIT_ARGS; PYSPARK_SUBMIT_ARGS="$(quote "${spark[@]}")pyspark-shell"
+  command=("$VENV/bin/python" "$script" ${args[@]+"${args[@]}"})
+fi
+if [[ $action != run ]]; then
+  env | grep -E '^(JAVA_HOME|SPARK_HOME|SPARK_CONF_DIR|SPARK_LOCAL_IP|PYSPARK_[A-Z_]*)=' | sort
+  [[ $action == env ]] || { quote "${command[@]}"; echo; }
+  exit 0
+fi
+exec "${command[@]}"

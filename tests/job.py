@@ -1,0 +1,100 @@
+"""The quota job as its users run it: through the launcher, in a process group of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+from deltalake import DeltaTable
+
+from quotaplane.history.groups import put_groups
+from quotaplane.history.tables import ensure_tables, table_uri
+from quotaplane.model import DIMENSIONS
+from quotaplane.settings import Settings, parse_settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:
+    """A settings file for a job that keeps everything below ``folder``."""
+    conf = {
+        "transport": transport,
+        "history": {"path": str(folder / "history")},
+        "checkpoint": str(folder / "checkpoint"),
+        **more,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "conf.yaml"
+    path.write_text(yaml.safe_dump(conf), encoding="utf-8")
+    return path
+
+
+def put_quotas(settings: Settings, **quotas: float) -> None:
+    """Quotas on published messages; the other dimensions are unlimited."""
+    ensure_tables(settings.history)
+    rates = np.full((len(quotas), len(DIMENSIONS)), np.inf)
+    rates[:, 0] = list(quotas.values())
+    put_groups(settings.history, list(quotas), rates, by="test")
+
+
+def history_table(settings: Settings, name: str) -> pa.Table:
+    return DeltaTable(table_uri(settings.history, name)).to_pyarrow_table()
+
+
+class RunningJob:
+    """``./spark-submit.sh quota``; whatever happens, nothing of it is left behind."""
+
+    def __init__(self, conf: Path, *options: str) -> None:
+        self.settings = parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
+        self.log = conf.with_suffix(".log")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [ROOT / "spark-submit.sh", "quota", "--conf", str(conf), *options],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> RunningJob:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the job, its JVM and its workers: as if the machine lost power."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def wait_until(self, done: Callable[[], object], within_s: float = 120.0) -> None:
+        """Poll until ``done()``; the job's log is in the message if it ends or takes too long."""
+        deadline = time.monotonic() + within_s
+        while not done():
+            ended = self.process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                tail = self.log.read_text(encoding="utf-8", errors="replace")[-6000:]
+                what = "took too long" if ended is None else f"ended with exit code {ended}"
+                raise AssertionError(f"the job {what}; the end of its log:\n{tail}")
+            time.sleep(0.05)
+
+    def rounds(self) -> int:
+        """How many rounds are in the history."""
+        return int(history_table(self.settings, "rounds").num_rows)

@@ -1,0 +1,45 @@
+"""One Spark session for every test that needs one, set up by the launcher as jobs are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quotaplane.streams.session import build_session
+
+ROOT = Path(__file__).parents[2]
+
+
+def launcher_environment() -> dict[str, str]:
+    """The variables that jobs get: where Java, the jars and Spark's settings are."""
+    answer = subprocess.run([ROOT / "spark-submit.sh", "--env"], check=True, stdout=subprocess.PIPE, text=True)
+    return dict(line.split("=", 1) for line in answer.stdout.splitlines())
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session: conf/spark-defaults.conf and the launcher's jars, without the UI."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in launcher_environment().items():
+            patch.setenv(name, value)
+        # whoever runs pytest in another environment than .venv gets workers of that one
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.delenv("SPARK_HOME")
+        # functions of test modules are sent by name
+        patch.setenv("PYTHONPATH", f"{ROOT / 'pipelines'}{os.pathsep}{ROOT}")
+        session = build_session(
+            "quotaplane-tests",
+            {
+                "spark.ui.enabled": "false",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            },
+            log_level="error",
+        )
+        yield session
+        session.stop()

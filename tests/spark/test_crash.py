@@ -1,0 +1,139 @@
+"""``kill -9`` of the real job, again and again: same limits, and nothing missing or doubled."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.transport import open_broker_link
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import encode_report
+from tests.job import RunningJob, history_table, put_quotas, write_conf
+
+KILLS = 20
+ROUNDS = 60
+BROKERS = ("a", "b", "c", "d", "e", "f")
+QUOTAS = {f"group-{number}": 100.0 * (number + 1) for number in range(12)}
+STEADY = {
+    # One append is one micro-batch, so both runs have the same rounds; and nobody falls silent
+    # however long twenty restarts take.
+    "reports": {"interval_s": 3600},
+    "limits": {"lease_s": 72_000, "refresh_rounds": 10},
+    "trigger": {"interval_s": 0},
+}
+
+
+def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path / "calm", _topics(tmp_path / "calm"), **STEADY)
+    settings = _settings(conf)
+    put_quotas(settings, **QUOTAS)
+    _send_reports(settings)
+    rough = tmp_path / "rough"
+    shutil.copytree(tmp_path / "calm", rough)
+    rough_conf = write_conf(rough, _topics(rough), **STEADY)
+
+    with RunningJob(conf) as job:
+        job.wait_until(lambda: job.rounds() == ROUNDS)
+        job.wait_until(lambda: _commits(settings) == ROUNDS)
+
+    moments = random.Random(20)
+    kills = 0
+    while kills < KILLS:
+        with RunningJob(rough_conf) as job:
+            # Half of the kills at any moment from the start on, half of them amid the batches.
+            if kills % 2:
+                time.sleep(moments.uniform(0.0, 8.0))
+            else:
+                begun = _offsets(job.settings)
+                job.wait_until(lambda seen=begun: _offsets(job.settings) > seen)
+                time.sleep(moments.uniform(0.0, 1.5))
+            job.kill()
+            kills += 1
+    with RunningJob(rough_conf) as job:
+        job.wait_until(lambda: _commits(job.settings) == ROUNDS, within_s=240)
+
+    after = _settings(rough_conf)
+    assert _limits_in_force(after) == _limits_in_force(settings)
+    for name in ("usage", "limits", "brokers", "rounds", "rejected_reports"):
+        assert _rows(after, name) == _rows(settings, name), name
+    rounds = history_table(after, "rounds")
+    assert sorted(rounds["seq"].to_pylist()) == list(range(ROUNDS))
+    usage = history_table(after, "usage")
+    assert usage.num_rows == ROUNDS * len(BROKERS) * len(QUOTAS)
+
+
+def _topics(folder: Path) -> dict[str, Any]:
+    return {"kind": "delta", "path": str(folder / "topics"), "max_files_per_trigger": 1}
+
+
+def _settings(conf: Path) -> Settings:
+    return parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
+
+
+def _send_reports(settings: Settings) -> None:
+    link = open_broker_link(settings.transport)
+    demand = np.random.default_rng(82)
+    now_ms = int(time.time() * 1000)
+    for number in range(ROUNDS):
+        usage = demand.lognormal(4.0, 1.0, (len(BROKERS), len(QUOTAS), len(RATE_COLUMNS)))
+        link.send_reports(
+            [
+                (
+                    broker,
+                    encode_report(
+                        broker=broker,
+                        started_at_ms=now_ms,
+                        sequence=number,
+                        window_ms=1000,
+                        groups=list(QUOTAS),
+                        usage=rates,
+                    ),
+                    now_ms + number,
+                )
+                for broker, rates in zip(BROKERS, usage, strict=True)
+            ]
+        )
+    link.close()
+
+
+def _offsets(settings: Settings) -> int:
+    return _numbered(settings, "offsets")
+
+
+def _commits(settings: Settings) -> int:
+    return _numbered(settings, "commits")
+
+
+def _numbered(settings: Settings, log: str) -> int:
+    names = (path.name for path in Path(settings.checkpoint, log).glob("*"))
+    return sum(name.isdigit() for name in names)
+
+
+def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
+    """What brokers that heard every message would apply now."""
+    newest: dict[tuple[str, str], tuple[tuple[int, int], list[float]]] = {}
+    for message in open_broker_link(settings.transport, limits_from="earliest").poll_limits():
+        update = decode_limits(message.value)
+        for group, limits in zip(update.groups, update.limits.tolist(), strict=True):
+            stamp = (update.epoch, update.seq)
+            if newest.get((message.key, group), ((0, -1), []))[0] <= stamp:
+                newest[message.key, group] = (stamp, limits)
+    assert len(newest) == len(BROKERS) * len(QUOTAS)
+    return {pair: limits for pair, (_, limits) in newest.items()}
+
+
+def _rows(settings: Settings, name: str) -> list[tuple[Any, ...]]:
+    """A table's rows without wall-clock times and places, which differ from run to run."""
+    table: pa.Table = history_table(settings, name)
+    left_out = {"at", "date", "positions", "last_seen"}
+    kept = table.select([column for column in table.column_names if column not in left_out])
+    return sorted((tuple(row.values()) for row in kept.to_pylist()), key=repr)

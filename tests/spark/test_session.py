@@ -1,0 +1,53 @@
+"""The session that jobs and tests share, and the workers that it forks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import chispa
+import pytest
+from pyspark.sql import SparkSession
+
+from quotaplane.errors import ConfigError
+from quotaplane.streams.session import LAUNCHED_BY, build_session
+
+
+def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
+    file = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+    lines = [line.split(None, 1) for line in file.read_text("utf-8").splitlines()]
+    wanted = {line[0]: line[1].strip() for line in lines if line and not line[0].startswith("#")}
+
+    assert len(wanted) > 10
+    found = spark.sparkContext.getConf()
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+def test_delta_and_kafka_are_there(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(1, "a"), (2, None)], "id long, name string")
+    rows.write.format("delta").save(str(tmp_path))
+    chispa.assert_df_equality(
+        spark.read.format("delta").load(str(tmp_path)), rows, ignore_row_order=True
+    )
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    assert "offset" in source.option("subscribe", "reports").load().columns
+
+
+def test_workers_have_their_libraries_and_read_no_archives(spark: SparkSession) -> None:
+    def look(_: Iterator[int]) -> list[tuple[list[str], list[str], str]]:
+        archives = [*sys.path, *sys.path_importer_cache]
+        archives = [entry for entry in archives if ".jar" in entry or "pyspark.zip" in entry]
+        preloaded = [name for name in ("numpy", "pandas", "pyarrow") if name in sys.modules]
+        return [(archives, preloaded, sys.executable)]
+
+    seen = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
+
+    assert seen == [([], ["numpy", "pandas", "pyarrow"], os.environ["PYSPARK_PYTHON"])]
+
+
+def test_a_job_that_the_launcher_did_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LAUNCHED_BY, raising=False)
+    with pytest.raises(ConfigError, match=r"^quota: .*\./spark-submit\.sh JOB$"):
+        build_session("quota")
