@@ -111,11 +111,17 @@ case $master in
       package=${shipped%%$'\n'*} environment=${shipped#*$'\n'}
     fi
     pyfiles=$(join "$pyfiles" "$package") archives=$(join "$archives" "$environment#environment")
-    # Found on the PATH, the same word means .venv on the driver and what was shipped on executors.
     # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
-    export PYSPARK_PYTHON=python3
-    spark+=(--conf spark.executorEnv.PATH=./environment/bin:/usr/local/bin:/usr/bin:/bin
-      --conf spark.executorEnv.PYTHONPATH=quotaplane.zip) ;;
+    spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
+    if [[ $mode == cluster ]]; then
+      unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+      spark+=(--conf spark.pyspark.python=./environment/bin/python)
+    else
+      # Spark starts Python by this one name on the driver (to plan stateful queries) and on the
+      # executors: found on the PATH, it is .venv on the one and what was shipped on the others.
+      export PYSPARK_PYTHON=python3
+      spark+=(--conf spark.executorEnv.PATH=./environment/bin:/usr/local/bin:/usr/bin:/bin)
+    fi ;;
 esac
 spark=(--master "$master" --deploy-mode "$mode" --jars "$jars" ${pyfiles:+--py-files "$pyfiles"} \
   ${archives:+--archives "$archives"} ${spark[@]+"${spark[@]}"})

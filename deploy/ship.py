@@ -18,10 +18,11 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-# Spark's JVM side (executors have theirs), tools, and the link into this checkout
+# Spark's JVM side (executors have theirs), what only drivers use, and tools
 LEFT_OUT = (
     *(f"pyspark/{name}" for name in ("jars", "examples", "data", "licenses", "bin", "sbin")),
-    *("pip", "setuptools", "mypy", "mypyc", "ruff", "grpc_tools"),
+    *("pyarrow/include", "pyarrow/tests", "pandas/tests", "plotly", "rich"),
+    *("pip", "setuptools", "mypy", "mypyc", "ruff", "grpc", "grpc_tools", "hypothesis"),
 )
 
 
@@ -45,6 +46,7 @@ def pack_environment(venv: Path, target: Path) -> None:
 
     def keep(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         _, _, inside = info.name.partition("site-packages/")
+        # the editable install points into this checkout
         unused = inside in LEFT_OUT or inside.startswith("__editable__")
         return None if unused or info.name.endswith("__pycache__") else info
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
+from quotaplane.settings import KafkaTransport
 from quotaplane.transport import Message, kafka, open_broker_link, open_transport
 from quotaplane.transport.kafka_options import source_options
 from tests.contract.rigs import UNREACHABLE, KafkaRig, drain
@@ -112,21 +114,22 @@ def test_a_wrong_password_is_one_line_without_it(
     settings = kafka_rig.settings(
         **sasl(kafka_rig.server, "not-the-password"), connect_timeout_s=2.0
     )
-    with pytest.raises(TransportError, match="Authentication failed") as caught:
+    with pytest.raises(TransportError, match=r"check .*transport\.security") as caught:
         open_transport(settings).check()
     assert "\n" not in str(caught.value)
     assert "not-the-password" not in str(caught.value) + caplog.text
 
 
-@pytest.mark.parametrize("end", ["transport", "link"])
-def test_an_unreachable_cluster_is_told_in_time(kafka_rig: KafkaRig, end: str) -> None:
+@pytest.mark.parametrize(
+    "reach", [lambda settings: open_transport(settings).check(), open_broker_link]
+)
+def test_an_unreachable_cluster_is_told_in_time(
+    kafka_rig: KafkaRig, reach: Callable[[KafkaTransport], object]
+) -> None:
     settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, connect_timeout_s=1.0)
     began = time.monotonic()
     with pytest.raises(TransportError, match=rf"{UNREACHABLE}.*ECONNREFUSED") as caught:
-        if end == "transport":
-            open_transport(settings).check()
-        else:
-            open_broker_link(settings)
+        reach(settings)
     assert time.monotonic() - began < 5
     assert "\n" not in str(caught.value)
 
@@ -200,7 +203,7 @@ def test_a_record_without_a_value_comes_as_an_empty_report(
 
 def test_a_message_over_the_limit_is_refused(kafka_rig: KafkaRig) -> None:
     transport = open_transport(kafka_rig.settings(max_request_bytes=100_000))
-    with pytest.raises(TransportError, match="100104|max_request_size"):
+    with pytest.raises(TransportError, match="max_request_size"):
         transport.publish([Message("a", b"x" * 100_000)])
     transport.publish([Message("a", b"small")])
     transport.close()

@@ -167,8 +167,10 @@ class KafkaServer:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            # Tests send reports from tomorrow, too.
+            # Tests send reports from tomorrow and from months ago. Retention goes by a record's
+            # own time: it would delete the latter half a minute after the server started.
             "log.message.timestamp.after.max.ms": str(2**63 - 1),
+            "log.retention.ms": "-1",
         }
         if self.certificates is not None:
             lines |= {

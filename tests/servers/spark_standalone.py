@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-_READY_WITHIN_S: Final = 60.0
+_READY_WITHIN_S: Final = 180.0
 _STOP_WITHIN_S: Final = 20.0
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY: Final = re.compile(r"Successfully registered with master")

@@ -35,7 +35,7 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert answer.returncode == 0
     rows = json.loads(answer.stdout)

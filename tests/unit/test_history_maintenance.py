@@ -135,8 +135,8 @@ def test_the_command_prints_an_object_per_table(
     ("argv", "problem"),
     [
         ([], "--conf --history is required"),
-        (["--history", "h", "--keep-days", "0"], "--keep-days must be over 0"),
-        (["--history", "h", "--keep-days", "nan"], "--keep-days must be over 0"),
+        (["--history", "h", "--keep-days", "0"], "--keep-days must be more than 0"),
+        (["--history", "h", "--keep-days", "nan"], "--keep-days must be more than 0"),
         (["--history", "h", "--keep-days", "soon"], "--keep-days: invalid float value: 'soon'"),
         (["--conf", "nowhere.yaml"], "nowhere.yaml: can't be read"),
     ],

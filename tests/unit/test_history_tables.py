@@ -105,7 +105,7 @@ def test_a_table_with_another_schema_is_refused(
 
 def test_a_table_partitioned_otherwise_is_refused(history: History) -> None:
     DeltaTable.create(f"{history.path}/usage", Schema.from_arrow(TABLES["usage"].schema))
-    with pytest.raises(HistoryError, match=r"partitioned by \[\], expected \['date'\]"):
+    with pytest.raises(HistoryError, match=r"partitioned by \(\), expected \('date',\)"):
         ensure_tables(history)
 
 

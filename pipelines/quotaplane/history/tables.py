@@ -265,10 +265,9 @@ def _difference(table: Table, opened: DeltaTable) -> str:
             return f"column {name} is {there[name]}, expected {kind}"
     for name in there.keys() - wanted.keys():
         return f"column {name} is not one that this version writes"
-    if tuple(opened.metadata().partition_columns) != table.partition_by:
-        return (
-            f"partitioned by {opened.metadata().partition_columns}, expected {table.partition_by}"
-        )
+    partitions = tuple(opened.metadata().partition_columns)
+    if partitions != table.partition_by:
+        return f"partitioned by {partitions}, expected {table.partition_by}"
     return ""
 
 

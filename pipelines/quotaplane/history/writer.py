@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
+    DeltaTable,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -110,8 +111,11 @@ class HistoryWriter:
     def __init__(self, history: History, app_id: str) -> None:
         self._history = history
         self._app_id = app_id
-        self._tables = {table.name: open_table(history, table.name) for table in APPENDED}
-        self._opened_at = {name: table.version() for name, table in self._tables.items()}
+        self._tables: dict[str, DeltaTable] = {}
+        self._opened_at: dict[str, int] = {}
+        self._newest: dict[str, int | None] = {}
+        for table in APPENDED:
+            self._open(table.name)
         self._pool = ThreadPoolExecutor(len(APPENDED), thread_name_prefix="history")
 
     def __enter__(self) -> HistoryWriter:
@@ -131,8 +135,8 @@ class HistoryWriter:
 
     def last_seq(self, name: str = ROUNDS.name) -> int | None:
         """The newest seq that was appended to a table under this ``app_id``; None before any."""
-        self._tables[name].update_incremental()
-        return self._tables[name].transaction_version(self._app_id)
+        self._open(name)
+        return self._newest[name]
 
     def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
         """Append a round's rows by table name: all at once, then ``rounds``.
@@ -159,18 +163,18 @@ class HistoryWriter:
         data = stamped(TABLES[name], rows, stamp)
         commit = CommitProperties(app_transactions=[Transaction(self._app_id, stamp.seq)])
         for attempt in range(1, _ATTEMPTS + 1):
-            table = self._tables[name]
-            done = table.transaction_version(self._app_id)
+            done = self._newest[name]
             if done is not None and done >= stamp.seq:
                 return False
             try:
                 write_deltalake(
-                    table,
+                    self._tables[name],
                     data,
                     mode="append",
                     writer_properties=_PROPERTIES,
                     commit_properties=commit,
                 )
+                self._newest[name] = stamp.seq
                 self._renew_after_checkpoint(name)
                 return True
             except (DeltaError, OSError) as error:
@@ -189,5 +193,10 @@ class HistoryWriter:
             self._open(name)
 
     def _open(self, name: str) -> None:
-        self._tables[name] = open_table(self._history, name)
-        self._opened_at[name] = self._tables[name].version()
+        table = open_table(self._history, name)
+        try:
+            self._newest[name] = table.transaction_version(self._app_id)
+        except (DeltaError, OSError) as error:
+            raise HistoryError(f"history table {name}: {one_line(error)}") from None
+        self._tables[name] = table
+        self._opened_at[name] = table.version()

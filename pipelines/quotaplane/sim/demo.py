@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.history.audit import ask, load_audit, register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.laws import LAWS
@@ -37,6 +39,8 @@ INTERRUPTED = 130
 FOLDER = "var/demo"
 _MARK = ".quotaplane-demo"
 _REFRESH_S = 0.25
+_WIDTH = 110
+"""Of the summary in a file or a pipe, which have no width of their own."""
 _AUDIT = "propagation"
 _AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brokers", "seconds")
 
@@ -49,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     """Play the demo; returns the exit code."""
     args = _parse(argv)
     console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
     folder = Path(args.output).absolute()
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -128,7 +134,8 @@ def _play(
     transport = prepare(settings)
     director.open()
     console.print("demo: starting Spark ...")
-    spark = build_session("quotaplane demo", log_level="error")
+    with _stderr_to(folder / "spark.log"):
+        spark = build_session("quotaplane demo", log_level="error")
     signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
     job = QuotaJob(spark, settings, transport)
     console.print(
@@ -156,6 +163,25 @@ def _play(
         if job.query.isActive:
             job.stop()
     _finish(console, folder, record, cluster, batches, audit)
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """What is started meanwhile (Spark) writes its stderr to a file, not into the live table.
+
+    If that fails, the end of the file is shown.
+    """
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except QuotaplaneError:
+            os.write(kept, log.read_bytes()[-4000:])
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -207,3 +233,4 @@ def _finish(
     print_summary(console, record, facts, audit)
     console.print(f"report:  {report}", soft_wrap=True)
     console.print(f"history: {folder / 'history'}", soft_wrap=True)
+    console.print(f"log:     {folder / 'spark.log'}", soft_wrap=True)

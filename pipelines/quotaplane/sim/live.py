@@ -185,7 +185,7 @@ def print_summary(console: Console, record: Record, facts: Mapping[str, str], au
     console.print(", ".join(f"{label} {value}" for label, value in facts.items()))
     answer = Table(title=f"\n{audit.question}", title_justify="left", title_style="bold", box=None)
     for name in audit.columns:
-        answer.add_column(name.replace("_", " "))
+        answer.add_column(name.replace("_", " "), overflow="fold")
     for row in audit.rows[:_AUDIT_ROWS]:
         answer.add_row(*map(cell, row))
     console.print(answer)

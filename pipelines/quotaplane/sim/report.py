@@ -129,4 +129,4 @@ def cell(value: object) -> str:
     """A value of an audit's answer as text."""
     if value is None:
         return "-"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -23,8 +23,8 @@ _BATCH_ID = "streaming.sql.batchId"
 class QuotaOperator(StatefulProcessor):
     """Keeps one shard's state as one blob, read once and written once a round.
 
-    A list of one element rather than a value: PySpark moves a list's elements as Arrow but pickles
-    a value, which for a blob of 10 MB costs several times as much.
+    A list rather than a value: PySpark moves a list's elements as Arrow but pickles a value, which
+    for a blob of 10 MB costs several times as much. Its second element is when the timer rings.
     """
 
     def __init__(self, settings: Settings, epoch: int) -> None:
@@ -35,7 +35,6 @@ class QuotaOperator(StatefulProcessor):
         self._config: RoundConfig = round_config(self._settings, self._epoch)
         self._handle = handle
         self._blob = handle.getListState("shard", "blob binary")
-        self._due = handle.getValueState("due", "at_ms long")
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
@@ -49,7 +48,6 @@ class QuotaOperator(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        self._due.clear()
         yield self._round(key, {}, timerValues)
 
     def close(self) -> None:
@@ -57,32 +55,36 @@ class QuotaOperator(StatefulProcessor):
 
     def _round(self, key: Any, arrived: dict[str, list[bytes]], timers: Any) -> pd.DataFrame:
         now_ms = timers.getCurrentProcessingTimeInMs()
-        blob = next(iter(self._blob.get()), None)
-        state, outputs = run_round(
-            ShardState() if blob is None else ShardState.from_bytes(blob[0]),
-            arrived,
-            shard=int(key[0]),
-            seq=_batch_id(),
-            now_ms=now_ms,
-            config=self._config,
-        )
-        self._blob.put([(state.to_bytes(),)])
-        self._schedule(state, now_ms)
+        kept = self._blob.get()
+        blob, due = next(kept, None), next(kept, None)
+        state = ShardState() if blob is None else ShardState.from_bytes(blob[0])
+        outputs: list[Output] = []
+        awaited_ms = next_due_ms(state, self._config.step)
+        # A timer that rings early, or in a batch that brought reports as well, finds nothing to do.
+        if arrived or (awaited_ms is not None and awaited_ms <= now_ms):
+            state, outputs = run_round(
+                state,
+                arrived,
+                shard=int(key[0]),
+                seq=_batch_id(),
+                now_ms=now_ms,
+                config=self._config,
+            )
+        due_ms = self._schedule(state, now_ms, -1 if due is None else int.from_bytes(due[0], "big"))
+        self._blob.put([(state.to_bytes(),), (due_ms.to_bytes(8, "big"),)])
         return pd.DataFrame(outputs, columns=list(Output._fields))
 
-    def _schedule(self, state: ShardState, now_ms: int) -> None:
-        """One timer at a time. It may ring early, when reports came meanwhile: then it is set anew,
-        which is cheaper than moving it with every round."""
+    def _schedule(self, state: ShardState, now_ms: int, pending_ms: int) -> int:
+        """When the shard's one timer rings; 0 for never. It may ring early, when reports came
+        meanwhile: then it is set anew, which is cheaper than moving it with every round."""
         due_ms = next_due_ms(state, self._config.step)
-        if due_ms is None:
-            return
-        pending = self._due.get()
-        if pending is None or pending[0] > due_ms or pending[0] <= now_ms:
-            if pending is not None:
-                self._handle.deleteTimer(pending[0])
-            due_ms = max(due_ms, now_ms + 1)
-            self._handle.registerTimer(due_ms)
-            self._due.update((due_ms,))
+        if due_ms is None or now_ms < pending_ms <= due_ms:
+            return max(pending_ms, 0)
+        if pending_ms > now_ms:
+            self._handle.deleteTimer(pending_ms)
+        due_ms = max(due_ms, now_ms + 1)
+        self._handle.registerTimer(due_ms)
+        return due_ms
 
 
 def _batch_id() -> int:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -165,7 +166,7 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
         topic = _Topic(settings, name)
         table = topic.open()
         with _as_transport_error(topic.uri), topic.lock(wait=True):
-            _retry(table, lambda table=table: table.delete(f"published_at_ms < {oldest_ms}"))
+            _retry(table, partial(table.delete, f"published_at_ms < {oldest_ms}"))
             table.optimize.compact()
             table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
 
@@ -226,7 +227,7 @@ class _Topic:
         columns = [keys, values, published_at_ms, [append_id] * size, list(range(size))]
         rows = pa.table(columns, schema=TOPIC_SCHEMA)
         with _as_transport_error(self.uri):
-            _retry(table, lambda: write_deltalake(table, rows, mode="append"))
+            _retry(table, partial(write_deltalake, table, rows, mode="append"))
             self._appends += 1
             if self._appends % COMPACT_EVERY == 0:
                 with self.lock(wait=False) as held:

@@ -69,11 +69,11 @@ class KafkaTopics:
                 admin.close()
         codes = {topic["name"]: topic["error_code"] for topic in described}
         for topic in topics:
-            error = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
-            if error is UnknownTopicOrPartitionError:
+            kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
+            if kind is UnknownTopicOrPartitionError:
                 why = "does not exist: create it (docs/kafka.md says how) or correct the name"
-            elif error is not NoError:
-                why = f"can't be used: {error.__name__}"
+            elif kind is not NoError:
+                why = f"can't be used: {kind.__name__}"
             else:
                 continue
             raise TransportError(f"Kafka at {settings.bootstrap_servers}: topic {topic!r} {why}")

@@ -40,8 +40,10 @@ as_of AS (
     greatest(
       last_value(limit_per_s, true) OVER so_far,
       max(highest) OVER (
-        PARTITION BY broker, `group`, dimension ORDER BY unix_millis(at)
-        RANGE BETWEEN CAST(:settle_s * 1000 AS BIGINT) PRECEDING AND CURRENT ROW
+        -- A frame takes no parameter: so time is counted in units of it, zero being a nanosecond.
+        PARTITION BY broker, `group`, dimension
+        ORDER BY unix_millis(at) / greatest(:settle_s * 1000, 1e-6D)
+        RANGE BETWEEN 1D PRECEDING AND CURRENT ROW
       )
     ) AS limit_per_s
   FROM events

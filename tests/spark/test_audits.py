@@ -1,0 +1,341 @@
+"""Each audit on a small history made by hand, with the exact answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from quotaplane.errors import HistoryError
+from quotaplane.history import answers
+from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
+from quotaplane.history.ddl import render
+from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.history.tables import TABLES, ensure_tables, open_table
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
+from quotaplane.settings import History
+
+from tests.unit.history_cases import INF, NAN, NOON_MS, brokers, limits, rounds, usage
+
+Ask = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    made = History(path=str(tmp_path / "history"))
+    ensure_tables(made)
+    return made
+
+
+@pytest.fixture
+def asked(spark: SparkSession, history: History) -> Ask:
+    """Asks an audit of the history as it is by then."""
+
+    def asked(name: str, since: datetime = BEGINNING, **parameters: float) -> DataFrame:
+        register_views(spark, history)
+        return ask(spark, load_audit(name), since, parameters)
+
+    return asked
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(NOON_MS / 1000 + second, tz=timezone.utc)
+
+
+def write(history: History, happened: Mapping[float, Mapping[str, Any]], epoch: int = 1) -> None:
+    """Rounds by the second they happened at; each is its own seq."""
+    with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
+        for seq, (second, tables) in enumerate(happened.items()):
+            stamp = Round(epoch, seq, NOON_MS + int(second * 1000))
+            writer.append_round(stamp, {**tables, "rounds": rounds()})
+
+
+def used(second: float, *rows: tuple[str, str, float]) -> dict[str, Any]:
+    return {"usage": usage(rows, published_at_ms=NOON_MS + int(second * 1000))}
+
+
+EXCEEDED = (
+    "broker string, `group` string, dimension string, first_at timestamp, last_at timestamp, "
+    "reports long not null, limit_per_s double, worst_used_per_s double, reason string"
+)
+
+
+def check(
+    spark: SparkSession, found: DataFrame, rows: Sequence[tuple[Any, ...]], schema: str
+) -> None:
+    assert_df_equality(found, spark.createDataFrame(list(rows), schema), ignore_nullable=True)
+
+
+def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, asked: Ask) -> None:
+    happened: dict[float, dict[str, Any]] = {
+        0: {"limits": limits([("b1", "g", 50.0), ("b2", "g", 50.0)], reason="fair share")}
+    }
+    for second, b1, b2 in ((10, 50, 52), (15, 60, 20), (20, 80, 20), (25, 40, 20), (30, 90, 20)):
+        happened[second + 0.1] = used(second, ("b1", "g", b1), ("b2", "g", b2))
+    write(history, happened)
+
+    check(
+        spark,
+        asked("exceeded"),
+        [
+            # 52 of 50 is within the tolerance
+            ("b1", "g", "publish_messages", at(15), at(20), 2, 50.0, 80.0, "fair share"),
+            ("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share"),
+        ],
+        EXCEEDED,
+    )
+    check(
+        spark,
+        asked("exceeded", since=at(12), tolerance=0.7),
+        [("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share")],
+        EXCEEDED,
+    )
+    check(
+        spark,
+        asked("exceeded", tolerance=0.0).where("broker = 'b2'"),
+        [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, "fair share")],
+        EXCEEDED,
+    )
+
+
+def test_exceeded_takes_the_limit_then(spark: SparkSession, history: History, asked: Ask) -> None:
+    write(
+        history,
+        {
+            0: {"limits": limits([("b", "g", 50.0)], reason="first")},
+            20: {"limits": limits([("b", "g", 10.0)], reason="cut")},
+            20.5: used(19.0, ("b", "g", 40.0)),  # published before the cut
+            24: used(23.5, ("b", "g", 41.0)),  # 3.5 s after it: the old limit still excuses
+            30: used(29.0, ("b", "g", 42.0)),
+            40: {"limits": limits([("b", "g", 100.0)], reason="raised")},
+            41: used(40.5, ("b", "g", 43.0)),
+        },
+    )
+    late = ("b", "g", "publish_messages", at(29), at(29), 1, 10.0, 42.0, "cut")
+    check(spark, asked("exceeded"), [late], EXCEEDED)
+    early = ("b", "g", "publish_messages", at(23.5), at(29), 2, 10.0, 42.0, "cut")
+    check(spark, asked("exceeded", settle_s=0), [early], EXCEEDED)
+
+
+def test_exceeded_repeats_unchanged_rates_and_knows_no_limit(
+    spark: SparkSession, history: History, asked: Ask
+) -> None:
+    write(
+        history,
+        {
+            1: used(1, ("b", "free", 70.0), ("b", "g", 70.0)),  # nothing limits either yet
+            2: {"limits": limits([("b", "g", 50.0)])},
+            3: {"limits": limits([("b", "free", INF)])},
+            10: used(10, ("b", "free", 70.0), ("b", "g", NAN)),
+            15: used(15, ("b", "g", NAN)),
+            16: {"limits": limits([("b", "g", NAN)], reason="silent", ended=True)},
+            30: used(30, ("b", "g", 90.0)),
+        },
+    )
+    row = ("b", "g", "publish_messages", at(10), at(15), 2, 50.0, 70.0, "fair share")
+    check(spark, asked("exceeded"), [row], EXCEEDED)
+
+
+def test_exceeded_on_an_empty_history(spark: SparkSession, history: History, asked: Ask) -> None:
+    for audit in list_audits():
+        assert asked(audit.name).collect() == [], audit.name
+
+
+PROPAGATION = (
+    "`group` string, dimension string, changed_by string, from_per_s double, to_per_s double, "
+    "state string, brokers long, first_s double, seconds double"
+)
+
+
+def quota(history: History, group: str, rate: float, by: str = "ann") -> float:
+    """Put a quota; the second (after noon) it was committed at."""
+    put_groups(history, [group], np.array([[rate, NAN, NAN, NAN]]), by)
+    commit = open_table(history, "resource_groups").history(1)[0]
+    return float(commit["timestamp"] - NOON_MS) / 1000
+
+
+def propagation(found: DataFrame) -> DataFrame:
+    # When a change was committed is not in the test's hands: only the time since is exact.
+    return found.selectExpr(
+        "`group`",
+        "dimension",
+        "changed_by",
+        "from_per_s",
+        "to_per_s",
+        "state",
+        "brokers",
+        "(unix_millis(first_limit_at) - unix_millis(changed_at)) / 1000 AS first_s",
+        "seconds",
+    )
+
+
+def test_propagation_waits_for_all(spark: SparkSession, history: History, asked: Ask) -> None:
+    first = quota(history, "g", 90.0)
+    shares = {
+        first + 1.0: [("b1", "g", 30.0), ("b2", "g", 30.0)],
+        first + 2.5: [("b3", "g", 30.0)],
+    }
+    write(history, {t: {"limits": limits(rows)} for t, rows in shares.items()})
+    raised = quota(history, "g", 120.0, by="bob")
+    write(
+        history,
+        {
+            raised + 0.5: {"limits": limits([("b1", "g", 40.0), ("b2", "g", 40.0)])},
+            # b3 is renewed in another dimension only: still 30
+            raised + 1.5: {"limits": limits([("b3", "g", 30.0)])},
+            raised + 2.0: {"limits": limits([("b3", "g", 40.0)])},
+            raised + 9.0: {"limits": limits([("b1", "g", 60.0), ("b3", "g", 20.0)])},
+        },
+        epoch=2,
+    )
+    check(
+        spark,
+        propagation(asked("propagation")),
+        [
+            ("g", "publish_messages", "ann", None, 90.0, "in force", 3, 1.0, 2.5),
+            ("g", "publish_messages", "bob", 90.0, 120.0, "in force", 3, 0.5, 2.0),
+        ],
+        PROPAGATION,
+    )
+
+
+def test_propagation_that_never_came(spark: SparkSession, history: History, asked: Ask) -> None:
+    start = quota(history, "g", 100.0)
+    write(history, {start + 1: {"limits": limits([("b1", "g", 100.0)])}})
+    quota(history, "nobody", 10.0)
+    quota(history, "g", 50.0)
+    last = quota(history, "g", 70.0)
+    write(history, {last + 60.0: {"limits": limits([("b1", "g", 50.0)])}}, epoch=2)
+    check(
+        spark,
+        propagation(asked("propagation")).drop("first_s"),
+        [
+            ("g", "publish_messages", "ann", None, 100.0, "in force", 1, 1.0),
+            ("nobody", "publish_messages", "ann", None, 10.0, "no brokers", None, None),
+            ("g", "publish_messages", "ann", 100.0, 50.0, "superseded", None, None),
+            ("g", "publish_messages", "ann", 50.0, 70.0, "pending", None, None),
+        ],
+        PROPAGATION.replace("first_s double, ", ""),
+    )
+
+
+def test_propagation_of_unlimited_and_of_deletion(
+    spark: SparkSession, history: History, asked: Ask
+) -> None:
+    start = quota(history, "g", 100.0)
+    write(history, {start + 1: {"limits": limits([("b1", "g", 40.0), ("b2", "g", 60.0)])}})
+    freed = quota(history, "g", INF, by="bob")
+    write(
+        history,
+        {
+            freed + 1: {"limits": limits([("b1", "g", INF)])},
+            freed + 3: {"limits": limits([("b2", "g", INF)])},
+        },
+        epoch=2,
+    )
+    limited = quota(history, "g", 10.0)
+    write(history, {limited + 4: {"limits": limits([("b1", "g", 5.0), ("b2", "g", 5.0)])}}, epoch=3)
+    delete_groups(history, ["g"], by="zed")
+    deleted = (open_table(history, "resource_groups").history(1)[0]["timestamp"] - NOON_MS) / 1000
+    gone = limits([("b1", "g", NAN), ("b2", "g", NAN)], reason="group_deleted", ended=True)
+    write(history, {deleted + 5: {"limits": gone}}, epoch=4)
+    check(
+        spark,
+        propagation(asked("propagation")).drop("first_s"),
+        [
+            ("g", "publish_messages", "ann", None, 100.0, "in force", 2, 1.0),
+            ("g", "publish_messages", "bob", 100.0, None, "in force", 2, 3.0),
+            ("g", "publish_messages", "ann", None, 10.0, "in force", 2, 4.0),
+            ("g", "publish_messages", "zed", 10.0, None, "in force", 0, 5.0),
+        ],
+        PROPAGATION.replace("first_s double, ", ""),
+    )
+
+
+SILENT = (
+    "broker string, last_seen_at timestamp, stale_at timestamp, gone_at timestamp, "
+    "back_at timestamp, state string, silent_s double"
+)
+
+
+def test_silent_tells_who_came_back(spark: SparkSession, history: History, asked: Ask) -> None:
+    def changed(*rows: tuple[str, str, float]) -> dict[str, Any]:
+        return {"brokers": brokers([(b, s, NOON_MS + int(t * 1000)) for b, s, t in rows])}
+
+    write(
+        history,
+        {
+            0: changed(
+                ("back", "live", 0), ("gone", "live", 0), ("late", "live", 0), ("ok", "live", 0)
+            ),
+            30: changed(("back", "stale", 20), ("gone", "stale", 20)),
+            35: changed(("back", "gone", 20), ("gone", "gone", 20)),
+            50: changed(("back", "live", 49.5)),
+            70: changed(("back", "stale", 60)),
+            71: changed(("back", "live", 71)),
+            95: changed(("late", "stale", 85)),
+            100: {},
+        },
+    )
+    rows = [
+        ("back", at(20), at(30), at(35), at(50), "back", 30.0),
+        ("gone", at(20), at(30), at(35), None, "gone", 80.0),
+        ("back", at(60), at(70), None, at(71), "back", 11.0),
+        ("late", at(85), at(95), None, None, "stale", 15.0),
+    ]
+    check(spark, asked("silent"), rows, SILENT)
+    check(spark, asked("silent", since=at(60)), rows[2:], SILENT)
+
+
+def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
+    spark: SparkSession, history: History
+) -> None:
+    spark.sql("CREATE DATABASE quotaplane_ddl")
+    try:
+        spark.sql("USE quotaplane_ddl")
+        for table in TABLES.values():
+            spark.sql(render(table).rstrip().rstrip(";"))
+            theirs, ours = spark.table(table.name), f"delta.`{history.path}/{table.name}`"
+            assert theirs.schema == spark.read.table(ours).schema
+            made = [spark.sql(f"DESCRIBE DETAIL {name}").first() for name in (table.name, ours)]
+            assert made[0].partitionColumns == made[1].partitionColumns
+            assert made[0].description == made[1].description
+            assert made[0].properties.items() >= table.properties.items()
+            assert made[1].properties.items() >= table.properties.items()
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP DATABASE quotaplane_ddl CASCADE")
+
+
+def test_the_job_prints_an_answer(
+    spark: SparkSession, history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(history, {0: {"limits": limits([("b", "g", 50.0)])}, 10: used(9, ("b", "g", 70.0))})
+    where = ["--history", history.path]
+    assert answers.main(["exceeded", *where, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {
+        "broker": "b",
+        "group": "g",
+        "dimension": "publish_messages",
+        "first_at": "2026-03-01T12:00:09.000Z",
+        "last_at": "2026-03-01T12:00:09.000Z",
+        "reports": 1,
+        "limit_per_s": 50.0,
+        "worst_used_per_s": 70.0,
+        "reason": "fair share",
+    }
+    assert answers.main(["exceeded", *where, "--tolerance", "0.5"]) == 0
+    assert capsys.readouterr().out.endswith("(0 rows)\n")
+
+
+def test_a_missing_history_is_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match=r"^history table resource_groups at .*: there is none"):
+        answers.main(["silent", "--history", str(tmp_path)])

@@ -1,0 +1,222 @@
+"""Options, settings files and imports of the transports: no server, no JVM."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.errors import ConfigError
+from quotaplane.settings import (
+    DeltaTransport,
+    KafkaSecurity,
+    KafkaTransport,
+    Settings,
+    load_settings,
+    parse_settings,
+)
+from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport.kafka_options import client_options, jaas_config, source_options
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def kafka(**more: Any) -> KafkaTransport:
+    return KafkaTransport.model_validate(
+        {
+            "kind": "kafka",
+            "bootstrap_servers": "one:9092, two:9092",
+            "report_topics": ["r1", "r2"],
+            "limits_topic": "limits",
+        }
+        | more
+    )
+
+
+@pytest.mark.parametrize("name", ["local", "kafka"])
+def test_shipped_settings_are_valid_and_show_every_key_with_its_default(name: str) -> None:
+    path = CONF / f"{name}.yaml"
+    settings = load_settings(path)
+    shown = yaml.safe_load(path.read_text())
+    needed = {
+        "transport": {
+            key: value
+            for key, value in shown["transport"].items()
+            if key in ("kind", "path", "bootstrap_servers", "report_topics", "limits_topic")
+        },
+        "history": {"path": shown["history"]["path"]},
+        "checkpoint": shown["checkpoint"],
+    }
+    assert parse_settings(needed) == settings
+    assert shown.keys() == Settings.model_fields.keys()
+    for section, values in shown.items():
+        if isinstance(values, dict):
+            model = type(getattr(settings, section))
+            assert values.keys() == model.model_fields.keys(), section
+
+
+@pytest.mark.parametrize(("protocol", "used"), [("SASL_SSL", 5), ("SSL", 5)])
+def test_commented_security_blocks_are_valid(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str, used: int
+) -> None:
+    lines = (CONF / "kafka.yaml").read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if line.strip() == f"# protocol: {protocol}")
+    block = [lines[n].replace("# ", "", 1) for n in range(first, first + used)]
+    plain = next(n for n, line in enumerate(lines) if line.strip() == "protocol: PLAINTEXT")
+    lines[plain : plain + 1] = block
+    for name in re.findall(r"\$\{(\w+)\}", "\n".join(block)):
+        monkeypatch.setenv(name, f"value of {name}")
+    (tmp_path / "kafka.yaml").write_text("\n".join(lines))
+    transport = load_settings(tmp_path / "kafka.yaml").transport
+    assert isinstance(transport, KafkaTransport)
+    security = transport.security
+    assert security.protocol == protocol
+    assert security.ca_file == "value of KAFKA_CA_FILE"
+    secret = security.password if protocol == "SASL_SSL" else security.key_password
+    assert secret is not None
+    assert secret.get_secret_value().startswith("value of KAFKA_")
+    assert secret.get_secret_value() not in repr(transport)
+
+
+def test_source_options_are_what_spark_expects() -> None:
+    assert source_options(kafka(max_reports_per_trigger=7, fail_on_data_loss=False)) == {
+        "kafka.bootstrap.servers": "one:9092,two:9092",
+        "subscribe": "r1,r2",
+        "startingOffsets": "latest",
+        "failOnDataLoss": "false",
+        "groupIdPrefix": "quotaplane",
+        "kafka.fetch.max.wait.ms": "10",
+        "maxOffsetsPerTrigger": "7",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+def test_certificates_travel_to_java_by_value(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("the authority")
+    (tmp_path / "me.pem").write_text("the certificate")
+    (tmp_path / "me.key").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----")
+    files = {"ca_file": "ca.pem", "certificate_file": "me.pem", "key_file": "me.key"}
+    security = {name: str(tmp_path / file) for name, file in files.items()}
+    options = source_options(kafka(security={"protocol": "SSL", **security}))
+    assert options["kafka.ssl.truststore.certificates"] == "the authority"
+    assert options["kafka.ssl.keystore.certificate.chain"] == "the certificate"
+    assert options["kafka.ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert not any(str(tmp_path) in value for value in options.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("RSA PRIVATE KEY", "AAAA"),
+        ("EC PRIVATE KEY", "AAAA"),
+        # SEQUENCE { SEQUENCE { OID 1.2.840.113549.1.5.13 ...: encrypted by PBES2
+        ("ENCRYPTED PRIVATE KEY", "MIHjME4GCSqGSIb3DQEFDTBBMCkGCSqGSIb3DQEFDDAcBAg="),
+    ],
+)
+def test_keys_that_java_cannot_read_are_told_at_once(tmp_path: Path, kind: str, body: str) -> None:
+    (tmp_path / "me.pem").write_text("the certificate")
+    (tmp_path / "me.key").write_text(f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n")
+    security = {
+        "protocol": "SSL",
+        "certificate_file": str(tmp_path / "me.pem"),
+        "key_file": str(tmp_path / "me.key"),
+    }
+    with pytest.raises(ConfigError, match=r"transport\.security\.key_file: .*openssl pkcs8 -topk8"):
+        source_options(kafka(security=security))
+
+
+@pytest.mark.parametrize("build", [client_options, source_options])
+def test_a_missing_certificate_is_named(build: Any, tmp_path: Path) -> None:
+    settings = kafka(security={"protocol": "SSL", "ca_file": str(tmp_path / "none.pem")})
+    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem: can't be r"):
+        build(settings)
+
+
+def test_client_options_carry_the_login() -> None:
+    security = KafkaSecurity.model_validate(
+        {
+            "protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "username": "me",
+            "password": "secret",
+        }
+    )
+    options = client_options(kafka(security=security))
+    assert options["bootstrap_servers"] == ["one:9092", "two:9092"]
+    assert options["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert options["sasl_plain_username"] == "me"
+    assert options["sasl_plain_password"] == "secret"
+    assert "ssl_cafile" not in options
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_a_login_survives_its_escaping(username: str, password: str) -> None:
+    line = jaas_config("PLAIN", username, password)
+    assert "\n" not in line
+    # How Java's StreamTokenizer reads a quoted string.
+    quoted = re.findall(r'"((?:[^"\\]|\\.)*)"', line)
+    plain = [
+        re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), text) for text in quoted
+    ]
+    assert plain == [username, password]
+    assert line.endswith(";")
+
+
+def test_the_embedded_transport_needs_a_local_folder() -> None:
+    settings = DeltaTransport(kind="delta", path="s3://bucket/topics")
+    for build in (open_transport, open_broker_link):
+        with pytest.raises(ConfigError, match=r"transport\.path: s3://bucket/topics: .*local"):
+            build(settings)
+
+
+def test_embedded_links_work_without_a_jvm(tmp_path: Path) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path / "topics"))
+    transport, link = open_transport(settings), open_broker_link(settings)
+    transport.publish([Message("a", b"1"), Message("b", b"2")])
+    transport.publish([Message("a", b"3")])
+    assert link.poll_limits() == [Message("a", b"1"), Message("b", b"2"), Message("a", b"3")]
+    assert link.poll_limits() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import quotaplane.transport", {"pyspark", "kafka", "deltalake"}),
+        ("import quotaplane.transport.delta", {"pyspark", "kafka"}),
+        ("import quotaplane.transport.kafka", {"pyspark", "deltalake"}),
+    ],
+)
+def test_a_transport_imports_only_what_it_needs(statement: str, unwanted: set[str]) -> None:
+    code = f"import sys; {statement}; print(*sorted({unwanted!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(CONF.parent / "pipelines")},
+    )
+    assert done.stdout.split() == []
+
+
+def test_kafka_without_its_package_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['kafka'] = None\n"
+        "from quotaplane.errors import ConfigError\n"
+        "try:\n    import quotaplane.transport.kafka\n"
+        "except ConfigError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(CONF.parent / "pipelines")},
+    )
+    assert "pip install quotaplane[kafka]" in done.stdout
