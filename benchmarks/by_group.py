@@ -14,13 +14,13 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from workload import QUOTA
 
 from quotaplane.demand import estimate, probe
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
+from workload import QUOTA
 
 _RATES = ", ".join(f"{name} double" for name in RATE_COLUMNS)
 ENTRIES = f"group_id long, broker string, {_RATES}"

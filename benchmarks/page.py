@@ -18,8 +18,8 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         "# Benchmarks of the quota loop",
         "",
         "Written by `make bench`; nothing here is edited by hand. What is measured and how is told",
-        "in `benchmarks/quota_loop.py`. Medians of the warm rounds; a real Kafka server on the same",
-        "machine, stock Pulsar reports, four dimensions, the law `max_min`.",
+        "in `benchmarks/quota_loop.py`. Medians of the warm rounds; a real Kafka server on the",
+        "same machine, stock Pulsar reports, four dimensions, the law `max_min`.",
         "",
         f"Machine: {os.cpu_count()} cores, Linux {platform.machine()}; Python "
         f"{platform.python_version()}, PySpark {version('pyspark')}; "
@@ -27,8 +27,8 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         "",
         "## PIP-82's own scale",
         "",
-        "100,000 groups, 100 brokers, each group on 5 of them: 500,000 entries in 100 reports a round;",
-        "nearly every value moves by up to 10 % from round to round.",
+        "100,000 groups, 100 brokers, each group on 5 of them: 500,000 entries in 100 reports a",
+        "round; nearly every value moves by up to 10 % from round to round.",
         "",
         "| | seconds a round | ratio | wished |",
         "|---|---|---|---|",
@@ -40,8 +40,8 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         f"| the same job keyed by group (no history, nothing published) | {pip82['by_group']:.1f} "
         f"| job is {pip82['by_group'] / loop['round']:.0f} x as fast | at least 20 x |",
         "",
-        f"Peak memory of all the job's processes together: {pip82['peak_gb']:.1f} GB (wished: below "
-        "8 GB).",
+        f"Peak memory of all the job's processes together: {pip82['peak_gb']:.1f} GB (wished: "
+        "below 8 GB).",
         "",
         "Where the job's time goes:",
         "",

@@ -13,13 +13,13 @@ import time
 
 import numpy as np
 from kafka import KafkaConsumer, TopicPartition
-from workload import QUOTA
 
 from quotaplane.demand import estimate, probe
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
+from workload import QUOTA
 
 
 def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:

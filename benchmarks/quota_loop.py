@@ -31,15 +31,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
-from tests.servers.kafka_server import KafkaServer  # noqa: E402
-from workload import QUOTA, Workload  # noqa: E402
-
 from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
+from tests.servers.kafka_server import KafkaServer  # noqa: E402
+from workload import QUOTA, Workload  # noqa: E402
 
 COLD = 2
 PIP82 = Workload(groups=100_000, brokers=100)
@@ -216,7 +215,8 @@ def timed(owner: type, method: str) -> Iterator[list[float]]:
 
 class PeakMemory:
     """The most memory that this process and all below it held at once (PSS: shared pages count
-    once), Kafka's server left out; Linux only."""
+    once), Kafka's server left out; Linux only.
+    """
 
     def __init__(self, leave_out: int) -> None:
         self.peak_gb = 0.0
@@ -239,7 +239,9 @@ class PeakMemory:
         parents: dict[int, int] = {}
         for status in Path("/proc").glob("[0-9]*/stat"):
             try:
-                parents[int(status.parent.name)] = int(status.read_text().rsplit(")")[-1].split()[1])
+                parents[int(status.parent.name)] = int(
+                    status.read_text().rsplit(")")[-1].split()[1]
+                )
             except (OSError, IndexError):
                 continue
         total = 0
@@ -253,7 +255,9 @@ class PeakMemory:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
                 continue
-            total += int(next(row for row in rollup.splitlines() if row.startswith("Pss:")).split()[1])
+            total += int(
+                next(row for row in rollup.splitlines() if row.startswith("Pss:")).split()[1]
+            )
         return total
 
 

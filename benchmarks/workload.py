@@ -39,7 +39,8 @@ class Workload:
 
     def rounds(self, count: int) -> Iterator[list[tuple[str, bytes]]]:
         """Each broker's report, round by round: a level of its own for each entry, and 10 % noise
-        around it from round to round, so that nearly every value moves a little every time."""
+        around it from round to round, so that nearly every value moves a little every time.
+        """
         random = np.random.default_rng(2)
         names = np.array(self.names(), dtype=object)
         members = self.members()

@@ -66,7 +66,7 @@ get_jars() { # into folder $1, whole or not at all
     -ivy "$ROOT/deploy/runtime-jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
     2>&1 | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
-  done || die "the jars could not be fetched; $new.log says why"
+  done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }
   rm -rf "$1" "$new.log" && mv "$new" "$1"
 }
 
@@ -98,7 +98,10 @@ ensure_environment() { # $1: extras; only one process makes it, the others wait
   is_ready "$1" && return
   mkdir -p "$CACHE"
   (
-    ! command -v flock >/dev/null || flock 9
+    if command -v flock >/dev/null && ! flock -n 9; then
+      say "waiting for another process that makes an environment"
+      flock 9
+    fi
     is_ready "$1" || make_environment "$1"
   ) 9>"$CACHE/setup.lock"
 }

@@ -51,7 +51,8 @@ def merge(answers: dict[str, dict[str, str]]) -> list[str]:
                 pythons[found[name]].append(python)
         for version, where in pythons.items():
             marker = " or ".join(f'python_version == "{python}"' for python in where)
-            lines.append(f"{name}=={version}" + (f" ; {marker}" if len(where) < len(answers) else ""))
+            everywhere = len(where) == len(answers)
+            lines.append(f"{name}=={version}" + ("" if everywhere else f" ; {marker}"))
     return lines
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -78,10 +79,8 @@ class RunningJob:
 
     def kill(self) -> None:
         """SIGKILL to the job, its JVM and its workers: as if the machine lost power."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
     def wait_until(self, done: Callable[[], object], within_s: float = 120.0) -> None:

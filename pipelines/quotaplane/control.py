@@ -65,7 +65,7 @@ def step(
 ) -> tuple[ShardState, Outcome]:
     """Take in what arrived, drop who fell silent, and divide each touched group's quota anew."""
     groups, brokers, rows = state.groups, state.brokers, state.rows
-    quota_changed = np.zeros(len(groups), bool)
+    quota_changed: BoolArray = np.zeros(len(groups), bool)
     dropped: list[pa.Table] = []
     if events.groups is not None and len(events.groups):
         groups, rows, quota_changed, lost = _change_groups(state, events.groups)
@@ -102,7 +102,11 @@ def step(
     allotment = allot(groups, rows, touched, round_, config, state.rounds)
     limits = _limit_table(groups, brokers, allotment)
     brokers, rows = _without(brokers, allotment.rows, gone)
-    ended = pa.concat_tables(dropped) if dropped else _ended(groups, brokers, rows.take([]), "")
+    ended = (
+        pa.concat_tables(dropped)
+        if dropped
+        else _ended(groups, brokers, rows.take(np.empty(0, np.int64)), "")
+    )
     counts = {
         "reports": intake.reports if intake else 0,
         "duplicates": intake.duplicates if intake else 0,
@@ -134,9 +138,7 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     return int(due) + 1
 
 
-def _change_groups(
-    state: ShardState, events: pa.Table
-) -> tuple[Groups, Rows, BoolArray, Rows]:
+def _change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, BoolArray, Rows]:
     """Groups and rows after the changes; which groups' quotas changed; the rows that are lost."""
     old, rows = state.groups, state.rows
     order = np.lexsort((np.arange(len(events)), events["version"].to_numpy()))
@@ -146,8 +148,10 @@ def _change_groups(
     deleted = newest["deleted"].to_numpy()
     put = newest.filter(pa.array(~deleted))
     put_ids = put["group_id"].to_numpy()
-    put_quota = np.stack([put[name].to_numpy() for name in RATE_COLUMNS]) if len(put) else (
-        np.empty((len(RATE_COLUMNS), 0))
+    put_quota = (
+        np.stack([put[name].to_numpy() for name in RATE_COLUMNS])
+        if len(put)
+        else (np.empty((len(RATE_COLUMNS), 0)))
     )
     put_quota = np.where(np.isnan(put_quota), np.inf, put_quota)  # absent is unlimited
 

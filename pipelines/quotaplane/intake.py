@@ -125,7 +125,8 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
 
 
 def _order(code: IntArray, started: IntArray, sequence: IntArray) -> IntArray:
-    return np.lexsort((sequence, started, code))
+    order: IntArray = np.lexsort((sequence, started, code))
+    return order
 
 
 def _newer(
@@ -208,9 +209,7 @@ def _learn(
     the lower of both (the broker may have been held back by either).
     """
     known, demand, seen = rows.usage.copy(), rows.demand.copy(), rows.seen_at_ms.copy()
-    behind = (applied_seq >= 0) & (
-        (applied_epoch < epoch) | (applied_seq < rows.issued_seq[at])
-    )
+    behind = (applied_seq >= 0) & ((applied_epoch < epoch) | (applied_seq < rows.issued_seq[at]))
     between = ~behind & (rows.issued_at_ms[at] > published_at_ms - window_ms)
     turns = int(wave.max(initial=-1)) + 1
     for turn in range(turns):
@@ -222,7 +221,9 @@ def _learn(
         under = np.where(between[now], np.minimum(limit, before), limit)
         under = np.where(behind[now], before, under)
         known[:, spot] = used
-        wanted = estimate(used, under, throttled[:, now], headroom=0.0, saturated_from=saturated_from)
+        wanted = estimate(
+            used, under, throttled[:, now], headroom=0.0, saturated_from=saturated_from
+        )
         demand[:, spot] = np.maximum(to_single(wanted), used)
         seen[spot] = published_at_ms[now]
     return replace(rows, usage=known, demand=demand, seen_at_ms=seen)

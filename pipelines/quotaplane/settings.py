@@ -107,7 +107,7 @@ class Brokers(_Section):
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
     expire_after_intervals: float = Field(default=3.0, gt=0)
-    """After this many missed intervals a broker's use no longer counts and its share is given on."""
+    """After so many missed intervals a broker's use no longer counts, its share is given on."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Brokers:
@@ -137,8 +137,8 @@ class Demand(_Section):
         if not steady(self.headroom, self.saturated_from):
             least = 1 / self.saturated_from - 1
             raise ValueError(
-                f"headroom must be above {least:.3g} (1 / saturated_from - 1), or a broker that was "
-                "given just what it needs looks saturated and its limits flap"
+                f"headroom must be above {least:.3g} (1 / saturated_from - 1), or a broker that "
+                "was given just what it needs looks saturated and its limits flap"
             )
         return self
 
@@ -187,7 +187,7 @@ class Settings(_Section):
         if self.limits.lease_s < needed:
             raise ValueError(
                 f"limits.lease_s must be at least {needed:g} "
-                "(2 x limits.refresh_rounds x reports.interval_s), or limits run out between renewals"
+                "(2 x limits.refresh_rounds x reports.interval_s), or limits run out before renewal"
             )
         return self
 
@@ -226,7 +226,9 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
 
 def _expand(value: object, source: str, key: str) -> object:
     if isinstance(value, dict):
-        return {name: _expand(item, source, f"{key}.{name}".strip(".")) for name, item in value.items()}
+        return {
+            name: _expand(item, source, f"{key}.{name}".strip(".")) for name, item in value.items()
+        }
     if isinstance(value, list):
         return [_expand(item, source, f"{key}.{index}") for index, item in enumerate(value)]
     if not isinstance(value, str):

@@ -11,8 +11,10 @@ time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quotaplane.errors import HistoryError
@@ -116,7 +118,7 @@ def fresh_rows(group: IntArray, broker: IntArray) -> Rows:
     )
 
 
-def _none(dtype: type = np.int64) -> np.ndarray:
+def _none(dtype: type = np.int64) -> npt.NDArray[Any]:
     return np.empty(0, dtype)
 
 
@@ -177,7 +179,7 @@ class ShardState:
             batch = batch.replace_schema_metadata(meta)
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-        return sink.getvalue().to_pybytes()
+        return bytes(sink.getvalue())
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> ShardState:

@@ -12,6 +12,6 @@ COMMENT 'One row per change of a broker\'s status.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',
-  'delta.logRetentionDuration' = 'interval 15 minutes',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 30 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 30 minutes'
 );

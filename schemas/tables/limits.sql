@@ -23,6 +23,6 @@ COMMENT 'What each broker was allowed of each resource group, and why: one row p
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',
-  'delta.logRetentionDuration' = 'interval 15 minutes',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 30 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 30 minutes'
 );

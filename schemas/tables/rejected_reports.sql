@@ -15,6 +15,6 @@ COMMENT 'Dead letters: reports that could not be used, with the reason and the r
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',
-  'delta.logRetentionDuration' = 'interval 15 minutes',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 30 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 30 minutes'
 );

@@ -20,6 +20,6 @@ COMMENT 'One row per round, written after everything else of it: a round that is
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',
-  'delta.logRetentionDuration' = 'interval 15 minutes',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 30 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 30 minutes'
 );

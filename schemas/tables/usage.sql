@@ -19,6 +19,6 @@ COMMENT 'What each broker reported to have used of each resource group: one row 
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',
-  'delta.logRetentionDuration' = 'interval 15 minutes',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 30 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 30 minutes'
 );

@@ -85,7 +85,8 @@ class SparkStandalone:
         deadline = time.monotonic() + _READY_WITHIN_S
         while (found := ready.search(log.read_text("utf-8", "replace"))) is None:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"Spark's {name} did not start: {log.read_text('utf-8')[-2000:]}")
+                said = log.read_text("utf-8", "replace")[-2000:]
+                raise RuntimeError(f"Spark's {name} did not start: {said}")
             time.sleep(0.1)
         return found
 

@@ -1,4 +1,4 @@
-"""A job for test_standalone: prints as JSON where its executors have Python and the package from."""
+"""A job for test_standalone: prints where its executors have Python and the package from."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 def launcher_environment() -> dict[str, str]:
     """The variables that jobs get: where Java, the jars and Spark's settings are."""
-    answer = subprocess.run([ROOT / "spark-submit.sh", "--env"], check=True, stdout=subprocess.PIPE, text=True)
+    command = [ROOT / "spark-submit.sh", "--env"]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(line.split("=", 1) for line in answer.stdout.splitlines())
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+
 from quotaplane.errors import HistoryError
 from quotaplane.history import answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
-from quotaplane.history.groups import delete_groups, put_groups
-from quotaplane.history.tables import TABLES, ensure_tables, open_table
-from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import Round
+from quotaplane.history.tables import TABLES, ensure_tables
 from quotaplane.settings import History
-
-from tests.unit.history_cases import INF, NAN, NOON_MS, brokers, limits, rounds, usage
+from tests.spark.audit_cases import at, check, write
+from tests.unit.history_cases import INF, NAN, NOON_MS, brokers, limits, usage
 
 Ask = Callable[..., DataFrame]
 
@@ -39,22 +35,11 @@ def asked(spark: SparkSession, history: History) -> Ask:
     """Asks an audit of the history as it is by then."""
 
     def asked(name: str, since: datetime = BEGINNING, **parameters: float) -> DataFrame:
-        register_views(spark, history)
-        return ask(spark, load_audit(name), since, parameters)
+        audit = load_audit(name)
+        register_views(spark, history, audit.sql)
+        return ask(spark, audit, since, parameters)
 
     return asked
-
-
-def at(second: float) -> datetime:
-    return datetime.fromtimestamp(NOON_MS / 1000 + second, tz=timezone.utc)
-
-
-def write(history: History, happened: Mapping[float, Mapping[str, Any]], epoch: int = 1) -> None:
-    """Rounds by the second they happened at; each is its own seq."""
-    with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
-        for seq, (second, tables) in enumerate(happened.items()):
-            stamp = Round(epoch, seq, NOON_MS + int(second * 1000))
-            writer.append_round(stamp, {**tables, "rounds": rounds()})
 
 
 def used(second: float, *rows: tuple[str, str, float]) -> dict[str, Any]:
@@ -65,12 +50,6 @@ EXCEEDED = (
     "broker string, `group` string, dimension string, first_at timestamp, last_at timestamp, "
     "reports long not null, limit_per_s double, worst_used_per_s double, reason string"
 )
-
-
-def check(
-    spark: SparkSession, found: DataFrame, rows: Sequence[tuple[Any, ...]], schema: str
-) -> None:
-    assert_df_equality(found, spark.createDataFrame(list(rows), schema), ignore_nullable=True)
 
 
 def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, asked: Ask) -> None:
@@ -148,117 +127,6 @@ def test_exceeded_on_an_empty_history(spark: SparkSession, history: History, ask
         assert asked(audit.name).collect() == [], audit.name
 
 
-PROPAGATION = (
-    "`group` string, dimension string, changed_by string, from_per_s double, to_per_s double, "
-    "state string, brokers long, first_s double, seconds double"
-)
-
-
-def quota(history: History, group: str, rate: float, by: str = "ann") -> float:
-    """Put a quota; the second (after noon) it was committed at."""
-    put_groups(history, [group], np.array([[rate, NAN, NAN, NAN]]), by)
-    commit = open_table(history, "resource_groups").history(1)[0]
-    return float(commit["timestamp"] - NOON_MS) / 1000
-
-
-def propagation(found: DataFrame) -> DataFrame:
-    # When a change was committed is not in the test's hands: only the time since is exact.
-    return found.selectExpr(
-        "`group`",
-        "dimension",
-        "changed_by",
-        "from_per_s",
-        "to_per_s",
-        "state",
-        "brokers",
-        "(unix_millis(first_limit_at) - unix_millis(changed_at)) / 1000 AS first_s",
-        "seconds",
-    )
-
-
-def test_propagation_waits_for_all(spark: SparkSession, history: History, asked: Ask) -> None:
-    first = quota(history, "g", 90.0)
-    shares = {
-        first + 1.0: [("b1", "g", 30.0), ("b2", "g", 30.0)],
-        first + 2.5: [("b3", "g", 30.0)],
-    }
-    write(history, {t: {"limits": limits(rows)} for t, rows in shares.items()})
-    raised = quota(history, "g", 120.0, by="bob")
-    write(
-        history,
-        {
-            raised + 0.5: {"limits": limits([("b1", "g", 40.0), ("b2", "g", 40.0)])},
-            # b3 is renewed in another dimension only: still 30
-            raised + 1.5: {"limits": limits([("b3", "g", 30.0)])},
-            raised + 2.0: {"limits": limits([("b3", "g", 40.0)])},
-            raised + 9.0: {"limits": limits([("b1", "g", 60.0), ("b3", "g", 20.0)])},
-        },
-        epoch=2,
-    )
-    check(
-        spark,
-        propagation(asked("propagation")),
-        [
-            ("g", "publish_messages", "ann", None, 90.0, "in force", 3, 1.0, 2.5),
-            ("g", "publish_messages", "bob", 90.0, 120.0, "in force", 3, 0.5, 2.0),
-        ],
-        PROPAGATION,
-    )
-
-
-def test_propagation_that_never_came(spark: SparkSession, history: History, asked: Ask) -> None:
-    start = quota(history, "g", 100.0)
-    write(history, {start + 1: {"limits": limits([("b1", "g", 100.0)])}})
-    quota(history, "nobody", 10.0)
-    quota(history, "g", 50.0)
-    last = quota(history, "g", 70.0)
-    write(history, {last + 60.0: {"limits": limits([("b1", "g", 50.0)])}}, epoch=2)
-    check(
-        spark,
-        propagation(asked("propagation")).drop("first_s"),
-        [
-            ("g", "publish_messages", "ann", None, 100.0, "in force", 1, 1.0),
-            ("nobody", "publish_messages", "ann", None, 10.0, "no brokers", None, None),
-            ("g", "publish_messages", "ann", 100.0, 50.0, "superseded", None, None),
-            ("g", "publish_messages", "ann", 50.0, 70.0, "pending", None, None),
-        ],
-        PROPAGATION.replace("first_s double, ", ""),
-    )
-
-
-def test_propagation_of_unlimited_and_of_deletion(
-    spark: SparkSession, history: History, asked: Ask
-) -> None:
-    start = quota(history, "g", 100.0)
-    write(history, {start + 1: {"limits": limits([("b1", "g", 40.0), ("b2", "g", 60.0)])}})
-    freed = quota(history, "g", INF, by="bob")
-    write(
-        history,
-        {
-            freed + 1: {"limits": limits([("b1", "g", INF)])},
-            freed + 3: {"limits": limits([("b2", "g", INF)])},
-        },
-        epoch=2,
-    )
-    limited = quota(history, "g", 10.0)
-    write(history, {limited + 4: {"limits": limits([("b1", "g", 5.0), ("b2", "g", 5.0)])}}, epoch=3)
-    delete_groups(history, ["g"], by="zed")
-    deleted = (open_table(history, "resource_groups").history(1)[0]["timestamp"] - NOON_MS) / 1000
-    gone = limits([("b1", "g", NAN), ("b2", "g", NAN)], reason="group_deleted", ended=True)
-    write(history, {deleted + 5: {"limits": gone}}, epoch=4)
-    check(
-        spark,
-        propagation(asked("propagation")).drop("first_s"),
-        [
-            ("g", "publish_messages", "ann", None, 100.0, "in force", 2, 1.0),
-            ("g", "publish_messages", "bob", 100.0, None, "in force", 2, 3.0),
-            ("g", "publish_messages", "ann", None, 10.0, "in force", 2, 4.0),
-            ("g", "publish_messages", "zed", 10.0, None, "in force", 0, 5.0),
-        ],
-        PROPAGATION.replace("first_s double, ", ""),
-    )
-
-
 SILENT = (
     "broker string, last_seen_at timestamp, stale_at timestamp, gone_at timestamp, "
     "back_at timestamp, state string, silent_s double"
@@ -302,13 +170,14 @@ def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
         spark.sql("USE quotaplane_ddl")
         for table in TABLES.values():
             spark.sql(render(table).rstrip().rstrip(";"))
-            theirs, ours = spark.table(table.name), f"delta.`{history.path}/{table.name}`"
-            assert theirs.schema == spark.read.table(ours).schema
-            made = [spark.sql(f"DESCRIBE DETAIL {name}").first() for name in (table.name, ours)]
-            assert made[0].partitionColumns == made[1].partitionColumns
-            assert made[0].description == made[1].description
-            assert made[0].properties.items() >= table.properties.items()
-            assert made[1].properties.items() >= table.properties.items()
+            pair = f"quotaplane_ddl.{table.name}", f"delta.`{history.path}/{table.name}`"
+            theirs, ours = (spark.table(name).schema for name in pair)
+            assert theirs == ours
+            theirs, ours = (spark.sql(f"DESCRIBE DETAIL {name}").first() for name in pair)
+            assert theirs.partitionColumns == ours.partitionColumns
+            assert theirs.description == ours.description == table.comment
+            assert theirs.properties.items() >= table.properties.items()
+            assert ours.properties.items() >= table.properties.items()
     finally:
         spark.sql("USE default")
         spark.sql("DROP DATABASE quotaplane_ddl CASCADE")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+
 from quotaplane.history.tables import ROUNDS, STAMP_COLUMNS
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.settings import History

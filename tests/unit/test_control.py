@@ -21,6 +21,7 @@ CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
 )
 T0 = 1_000_000
+NOTHING = Events()
 
 
 def quotas(*changes: tuple[str, float | None] | str, version: int = 0) -> Events:
@@ -86,7 +87,7 @@ class Shard:
         self.config, self.state, self.seq = config, ShardState(), 0
         self.in_force: dict[tuple[str, str], float] = {}
 
-    def run(self, events: Events = Events(), *, now_ms: int) -> Outcome:
+    def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
         round_ = Round(epoch=1, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
         self.state = ShardState.from_bytes(self.state.to_bytes())
@@ -252,7 +253,8 @@ def test_unknown_groups_come_out_as_such_and_the_others_are_used() -> None:
     shard = Shard()
     shard.run(quotas(("g", 100)), now_ms=T0)
     outcome = shard.run(reports(report("b1", T0, {"nobody": 3, "g": 10})), now_ms=T0)
-    assert outcome.unknown is not None and outcome.usage is not None
+    assert outcome.unknown is not None
+    assert outcome.usage is not None
     assert outcome.unknown["group"].to_pylist() == ["nobody"]
     assert outcome.usage["group"].to_pylist() == ["g"]
     assert shard.in_force == {("g", "b1"): pytest.approx(100)}
@@ -299,7 +301,9 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
             now += int(value)
             outcome = shard.run(now_ms=now)
         elif kind == "report":
-            outcome = shard.run(reports(report(name, now, {"g": value, "h": value / 2})), now_ms=now)
+            outcome = shard.run(
+                reports(report(name, now, {"g": value, "h": value / 2})), now_ms=now
+            )
         else:
             change = name if kind == "delete" else (name, value)
             outcome = shard.run(quotas(change, version=number), now_ms=now)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.groups import group_changes, list_groups, put_groups
 from quotaplane.history.maintenance import Kept, main, maintain
@@ -15,7 +16,6 @@ from quotaplane.history.tables import TABLES, ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
-
 from tests.unit.history_cases import (
     DAY_MS,
     NOON_MS,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+
 from quotaplane.errors import HistoryError
 from quotaplane.history.ddl import render, write_all
 from quotaplane.history.tables import (
@@ -22,7 +23,6 @@ from quotaplane.history.tables import (
 )
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
-
 from tests.unit.history_cases import read
 
 DDL = Path(__file__).parents[2] / "schemas" / "tables"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from quotaplane.errors import HistoryError
 from quotaplane.history.tables import (
     CHECKPOINT_INTERVAL,
@@ -27,7 +28,6 @@ from quotaplane.history.tables import (
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.settings import History
-
 from tests.unit.history_cases import (
     DAY_MS,
     INF,

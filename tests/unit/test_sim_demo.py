@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from quotaplane.errors import ConfigError
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change
+from quotaplane.sim.demo import demo_settings, fresh_folder
 from quotaplane.sim.director import Director
 from quotaplane.sim.live import Screen, print_summary, view
 from quotaplane.sim.record import Record, rate
@@ -205,6 +207,8 @@ def test_the_demos_table_fits_a_terminal_of_100_by_40() -> None:
     for t in range(DURATION_S):
         director.advance(float(t), 1000 * t)
         record.add(director.world.interval(float(t), 1000 * t), director.quota)
+        if t % 6:
+            continue
         lines = text_of(view(record, "x" * 30), height=40).splitlines()
         assert len(lines) <= 38
         assert max(map(len, lines)) <= 100
@@ -266,3 +270,22 @@ def test_the_demo_shows_what_it_promises() -> None:
 )
 def test_rates_stay_short(value: float, shown: str) -> None:
     assert rate(value) == shown
+
+
+def test_an_earlier_demos_folder_is_replaced_and_no_other_is_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    fresh_folder(folder)
+    (folder / "history").mkdir()
+    fresh_folder(folder)
+    assert not (folder / "history").exists()
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not empty"):
+        fresh_folder(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_the_demos_settings_are_settings(tmp_path: Path) -> None:
+    settings = demo_settings(tmp_path, "static")
+    assert settings.reports.interval_s == 1.0
+    assert settings.law.name == "static"
+    assert Path(settings.checkpoint).parent == tmp_path

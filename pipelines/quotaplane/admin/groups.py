@@ -26,8 +26,6 @@ from quotaplane.history.groups import (
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.settings import History, load_settings
 
-HELP: Final = "put, get, list and delete resource groups, and see who changed what"
-
 _MAX_RATE: Final = 1e18
 _EPILOG: Final = """\
 examples:

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     from quotaplane.streams.session import build_session
 
     spark = build_session(f"quotaplane audit {audit.name}")
-    register_views(spark, history)
+    register_views(spark, history, audit.sql)
     answer = ask(spark, audit, since, {name: getattr(args, name) for name in audit.parameters})
     rows = [tuple(row) for row in answer.collect()]
     print(render(answer.columns, rows, args.format))

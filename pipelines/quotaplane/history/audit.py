@@ -109,21 +109,27 @@ def parse_since(text: str, now: datetime) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
 
 
-def register_views(spark: SparkSession, history: History) -> None:
-    """Make the history's tables known to SQL, as they are now.
+def register_views(spark: SparkSession, history: History, sql: str | None = None) -> None:
+    """Make the history's tables known to SQL, as they are now: all, or those that ``sql`` names.
 
     Raises:
         HistoryError: a table is missing or is not what this version writes.
     """
     options = storage_options(history) or {}
-    for name in TABLES:
+    limit_values = (FOLDER / "_limit_values.sql").read_text("utf-8")
+    text = None if sql is None else f"{sql} {limit_values}" if "limit_values" in sql else sql
+
+    def wanted(name: str) -> bool:
+        return text is None or re.search(rf"\b{name}\b", text) is not None
+
+    for name in filter(wanted, TABLES):
         open_table(history, name)
         reader = spark.read.format("delta").options(**options)
         reader.load(table_uri(history, name)).createOrReplaceTempView(name)
-    _changes(spark, history, options).createOrReplaceTempView("resource_group_changes")
-    spark.sql((FOLDER / "_limit_values.sql").read_text("utf-8")).createOrReplaceTempView(
-        "limit_values"
-    )
+    if wanted("resource_group_changes"):
+        _changes(spark, history, options).createOrReplaceTempView("resource_group_changes")
+    if wanted("limit_values"):
+        spark.sql(limit_values).createOrReplaceTempView("limit_values")
 
 
 def _changes(spark: SparkSession, history: History, options: Mapping[str, str]) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -187,7 +188,7 @@ def check_name(group: str) -> str:
         raise InputError("a group's name must not be empty")
     if len(group) > MAX_NAME:
         raise InputError(f"group {group[:20]!r}...: longer than {MAX_NAME} characters")
-    if not group.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in group):
+    if any(unicodedata.category(char) == "Cc" for char in group):
         raise InputError(f"group {group!r}: has a control character")
     try:
         group.encode()

@@ -69,8 +69,8 @@ CHECKPOINT_INTERVAL: Final = 25
 _HOT: Final = {
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.enableExpiredLogCleanup": "true",
-    "delta.logRetentionDuration": "interval 15 minutes",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.logRetentionDuration": "interval 30 minutes",
+    "delta.deletedFileRetentionDuration": "interval 30 minutes",
 }
 
 

@@ -28,6 +28,7 @@ from quotaplane.sim.live import Screen, print_summary
 from quotaplane.sim.record import Record
 from quotaplane.sim.report import Audit, write_report
 from quotaplane.sim.scenarios import DEMO, DURATION_S
+from quotaplane.streams.entry import INTERRUPTED
 from quotaplane.streams.quota import QuotaJob, prepare
 from quotaplane.streams.session import build_session
 from quotaplane.transport import open_broker_link
@@ -35,10 +36,11 @@ from quotaplane.transport import open_broker_link
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-INTERRUPTED = 130
-FOLDER = "var/demo"
+FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"
 _REFRESH_S = 0.25
+_PATIENCE_S = 5.0
+"""What the batch at hand gets to end in after Ctrl-C."""
 _WIDTH = 110
 """Of the summary in a file or a pipe, which have no width of their own."""
 _AUDIT = "propagation"
@@ -46,7 +48,11 @@ _AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brok
 
 
 class StopRequest(BaseException):
-    """Ctrl-C or SIGTERM: end cleanly."""
+    """Ctrl-C or SIGTERM: end cleanly, with the exit code that a shell expects."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
 
 
 def main(argv: Sequence[str]) -> int:
@@ -59,11 +65,11 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         settings = demo_settings(folder, args.law)
-        _fresh_folder(folder)
+        fresh_folder(folder)
         _play(console, settings, folder, args)
-    except (StopRequest, KeyboardInterrupt):
+    except (StopRequest, KeyboardInterrupt) as request:
         console.print("\nstopped")
-        return INTERRUPTED
+        return request.code if isinstance(request, StopRequest) else INTERRUPTED
     return 0
 
 
@@ -97,7 +103,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _fresh_folder(folder: Path) -> None:
+def fresh_folder(folder: Path) -> None:
     """An empty folder in place of the run before; never one that is not a demo's.
 
     Raises:
@@ -156,12 +162,13 @@ def _play(
                 if not job.query.isActive:
                     job.wait()
         cluster.raise_if_failed()
+        console.print("\ndemo: stopping the job and asking the history ...")
         job.stop()
         audit = _ask(spark, settings, record)
     finally:
         cluster.stop()
         if job.query.isActive:
-            job.stop()
+            job.stop(patience_s=_PATIENCE_S)
     _finish(console, folder, record, cluster, batches, audit)
 
 
@@ -185,7 +192,7 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise StopRequest
+    raise StopRequest(number)
 
 
 def _note_batches(job: QuotaJob, batches: dict[int, int]) -> None:
@@ -198,9 +205,11 @@ def _note_batches(job: QuotaJob, batches: dict[int, int]) -> None:
 def _status(record: Record, batches: dict[int, int]) -> str:
     if not record.intervals:
         return ""
-    live = int(record.intervals[-1].alive.sum())
-    median = statistics.median(batches.values()) / 1000 if batches else 0.0
-    return f"{live} brokers live   micro-batch {max(batches, default=0)}, median {median:.2f} s"
+    live = f"{record.intervals[-1].alive.sum()} brokers live   "
+    if not batches:
+        return live + "Spark warms up in its first micro-batch"
+    median = statistics.median(batches.values()) / 1000
+    return live + f"micro-batch {max(batches)}, median {median:.2f} s"
 
 
 def _ask(spark: SparkSession, settings: Settings, record: Record) -> Audit:
@@ -226,7 +235,7 @@ def _finish(
     facts = {
         "reports sent": f"{cluster.reports:,}",
         "micro-batches": f"{len(batches):,}",
-        "median micro-batch": f"{statistics.median(batches.values()) / 1000:.2f} s",
+        "median micro-batch": f"{statistics.median(batches.values() or [0]) / 1000:.2f} s",
     }
     report = folder / "report.html"
     write_report(report, record, facts, audit)

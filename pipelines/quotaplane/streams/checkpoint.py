@@ -62,8 +62,8 @@ class CheckpointFolder:
             raise ConfigError(f"checkpoint {self._path}: can't be used: {reason}") from None
         if found.shards != shards:
             raise ConfigError(
-                f"shards: the checkpoint {self._path} was started with {found.shards}, not {shards}; "
-                "keep that number or start a new checkpoint folder"
+                f"shards: the checkpoint {self._path} was started with {found.shards}, not "
+                f"{shards}; keep that number or start a new checkpoint folder"
             )
         return found
 

@@ -2,9 +2,9 @@
 
 Stock PySpark puts spark-core's jar, ``pyspark.zip`` and py4j's zip on each worker's ``sys.path``,
 and before each task calls ``importlib.invalidate_caches()``, upon which Python (3.10 to 3.12) reads
-the directory of such an archive again, once for every package that was ever imported from it: 0.1 to
-0.25 s a task. Here the archives are taken off the path and PySpark is imported from the folder that
-pip made, and the libraries that every task needs are imported once, before the fork.
+the directory of such an archive again, once for every package that was ever imported from it: 0.1
+to 0.25 s a task. Here the archives are taken off the path and PySpark is imported from the folder
+that pip made, and the libraries that every task needs are imported once, before the fork.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ PRELOADED: Final = (
     "numpy",
     "pandas",
     "pyarrow",
-    "pyspark.sql.pandas.serializers",
-    "pyspark.sql.streaming.stateful_processor",
-    "quotaplane.control",
-    "quotaplane.wire.decode",
+    "quotaplane.streams.operator",
+    "quotaplane.wire.reports",
 )
 """Imported before the fork, so that no worker spends time on it."""
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """``sys.path`` without what makes tasks slow: jars, and zips of packages that are in a folder too.
+    """``sys.path`` without what makes tasks slow: jars, and zips of what is in a folder, too.
 
     Jars hold no Python. A zip with PySpark or py4j goes only if a folder of ``path`` has the very
     same PySpark: on a cluster Spark may be another patch release than the environment that was

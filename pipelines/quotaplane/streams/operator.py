@@ -76,7 +76,8 @@ class QuotaOperator(StatefulProcessor):
 
     def _schedule(self, state: ShardState, now_ms: int, pending_ms: int) -> int:
         """When the shard's one timer rings; 0 for never. It may ring early, when reports came
-        meanwhile: then it is set anew, which is cheaper than moving it with every round."""
+        meanwhile: then it is set anew, which is cheaper than moving it with every round.
+        """
         due_ms = next_due_ms(state, self._config.step)
         if due_ms is None or now_ms < pending_ms <= due_ms:
             return max(pending_ms, 0)
@@ -91,4 +92,4 @@ def _batch_id() -> int:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("the quota operator runs inside a Spark task only")
-    return int(context.getLocalProperty(_BATCH_ID))
+    return int(context.getLocalProperty(_BATCH_ID) or 0)

@@ -101,7 +101,7 @@ class QuotaJob:
             if timeout_s is None:
                 self.query.awaitTermination()
                 return True
-            return bool(self.query.awaitTermination(timeout_s))
+            return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
         except Exception:
             if self._failure is not None:
                 raise self._failure from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ EVENT_KINDS = ("reports", "groups", "rejected")
 
 class Output(NamedTuple):
     """A row the operator emits. ``kind`` is ``message`` (``key`` is the broker, the payload goes
-    to the limits topic as it is), ``counts`` (JSON), or a history table (Arrow IPC)."""
+    to the limits topic as it is), ``counts`` (JSON), or a history table (Arrow IPC).
+    """
 
     kind: str
     key: str
@@ -116,9 +118,7 @@ def run_round(
     return state, outputs
 
 
-def _messages(
-    outcome: Outcome, shard: int, round_: Round, lease_ms: int
-) -> Iterator[Output]:
+def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Iterator[Output]:
     """One message per broker: its limits that go out now, and the groups it no longer has."""
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
@@ -160,7 +160,7 @@ def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     order = np.argsort(code, kind="stable")
     sorted_table = table.take(pa.array(order))
     bounds = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0, True])
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in pairwise(bounds):
         broker = column.dictionary[int(code[order[begin]])].as_py()
         yield broker, sorted_table.slice(begin, end - begin)
 
@@ -219,9 +219,12 @@ def _unknown(entries: pa.Table) -> pa.Table:
     letters = []
     for position in pc.unique(plain["position"]).to_pylist():
         part = plain.filter(pc.equal(plain["position"], position))
-        named = [name or f"id {number}" for name, number in zip(
-            part["group"].to_pylist(), part["group_id"].to_pylist(), strict=True
-        )]
+        named = [
+            name or f"id {number}"
+            for name, number in zip(
+                part["group"].to_pylist(), part["group_id"].to_pylist(), strict=True
+            )
+        ]
         shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
         letters.append(
             {
@@ -240,7 +243,7 @@ def _packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def _read(payload: bytes) -> pa.Table:

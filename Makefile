@@ -1,0 +1,54 @@
+# make            lists the targets
+# make test       is all that a fresh clone needs
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help env test unit spark contract servers lint types format proto bench lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+
+env: ## make .venv with everything that tests and tools need, if it is not there yet
+	@./spark-submit.sh --setup test
+
+test: env ## the whole suite
+	$(PYTEST)
+
+unit: env ## tests and doctests that start no JVM
+	$(PYTEST) tests/unit tests/closed_loop pipelines
+
+spark: env ## tests with one shared Spark session
+	$(PYTEST) tests/spark
+
+contract: env ## every transport against the one contract
+	$(PYTEST) tests/contract
+
+servers: env ## tests that start servers: Kafka, a Spark cluster
+	$(PYTEST) tests/servers
+
+lint: env ## ruff's rules and its formatting
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types: env ## mypy --strict on the package
+	$(PYTHON) -m mypy
+
+format: env ## let ruff correct what it can
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
+	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \
+		--pyi_out=pipelines/quotaplane/wire/pb schemas/*.proto
+
+bench: env ## measure (minutes; the results page is in docs/)
+	./spark-submit.sh benchmarks/quota_loop.py
+
+lock: env ## choose versions anew; needs python3.10 to python3.13
+	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13
+
+clean: ## remove what was made here; downloads in the user's cache stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pipelines/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

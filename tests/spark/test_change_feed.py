@@ -1,0 +1,148 @@
+"""What `quotaplane groups` commits, a Spark stream follows: each change once, as what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from quotaplane.history.audit import register_views
+from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.history.maintenance import maintain
+from quotaplane.history.tables import ensure_tables, open_table, table_uri
+from quotaplane.settings import History
+
+NAN, INF = float("nan"), float("inf")
+CHANGE = "_commit_version long, _change_type string, `group` string, publish_messages_per_s double"
+
+Follow = Callable[[], list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    made = History(path=str(tmp_path / "history"))
+    ensure_tables(made)
+    return made
+
+
+@pytest.fixture
+def follow(spark: SparkSession, history: History, tmp_path: Path) -> Follow:
+    """Runs the stream until it has caught up; what is new since it last ran, by version."""
+
+    def follow() -> list[tuple[Any, ...]]:
+        seen: list[tuple[Any, ...]] = []
+
+        def note(batch: DataFrame, seq: int) -> None:
+            columns = [name.strip("` ").split(" ")[0].strip("`") for name in CHANGE.split(",")]
+            seen.extend(tuple(row) for row in batch.select(columns).collect())
+
+        feed = spark.readStream.format("delta").option("readChangeFeed", "true")
+        query = (
+            feed.load(table_uri(history, "resource_groups"))
+            .writeStream.foreachBatch(note)
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        query.awaitTermination()
+        return sorted(seen)
+
+    return follow
+
+
+def put(history: History, *groups: str, rate: float = 10.0, by: str = "ann") -> None:
+    put_groups(history, groups, np.array([[rate, NAN, NAN, NAN]] * len(groups)), by)
+
+
+def test_a_stream_follows_every_kind_of_change(history: History, follow: Follow) -> None:
+    put(history, "a", "b")
+    assert follow() == [(1, "insert", "a", 10.0), (1, "insert", "b", 10.0)]
+    put(history, "a", rate=20.0)
+    put(history, "b", "c", rate=30.0)
+    delete_groups(history, ["a"], "ann")
+    put(history, "c", rate=INF)
+    assert follow() == [
+        (2, "update_postimage", "a", 20.0),
+        (2, "update_preimage", "a", 10.0),
+        (3, "insert", "c", 30.0),
+        (3, "update_postimage", "b", 30.0),
+        (3, "update_preimage", "b", 10.0),
+        (4, "delete", "a", 20.0),
+        (5, "update_postimage", "c", None),
+        (5, "update_preimage", "c", 30.0),
+    ]
+    assert follow() == []
+
+
+def test_a_stream_that_starts_late_begins_with_what_there_is(
+    history: History, follow: Follow
+) -> None:
+    put(history, "a", "b")
+    put(history, "a", rate=20.0)
+    delete_groups(history, ["b"], "ann")
+    assert follow() == [(3, "insert", "a", 20.0)]
+
+
+def test_putting_the_same_again_is_no_change(history: History, follow: Follow) -> None:
+    put(history, "a")
+    follow()
+    put(history, "a", by="bob")
+    assert follow() == []
+    assert open_table(history, "resource_groups").version() == 1
+
+
+def test_a_stream_survives_maintenance(history: History, follow: Follow) -> None:
+    for number in range(5):
+        put(history, f"g{number}")
+    assert len(follow()) == 5
+    put(history, "g0", rate=20.0)
+    maintain(history, datetime.now(timezone.utc) + timedelta(days=400), keep_days=1)
+    put(history, "g1", rate=20.0)
+    assert [row[1:] for row in follow()] == [
+        ("update_postimage", "g0", 20.0),
+        ("update_preimage", "g0", 10.0),
+        ("update_postimage", "g1", 20.0),
+        ("update_preimage", "g1", 10.0),
+    ]
+
+
+def test_the_whole_feed_stays_readable_after_many_commits(
+    spark: SparkSession, history: History
+) -> None:
+    for number in range(120):  # past a checkpoint of the log
+        put(history, "a", rate=float(number))
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    changes = feed.load(table_uri(history, "resource_groups"))
+    found = changes.where("_change_type <> 'update_preimage'").orderBy("_commit_version")
+    assert [row.publish_messages_per_s for row in found.collect()] == [float(n) for n in range(120)]
+
+
+def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) -> None:
+    put(history, "a")
+    put(history, "a", rate=20.0, by="bob")
+    delete_groups(history, ["a"], "zed")
+    register_views(spark, history)
+    changes = spark.table("resource_group_changes").orderBy("version", "change")
+    assert_df_equality(
+        changes.select("version", "by", "change", "group", "publish_messages_per_s"),
+        spark.createDataFrame(
+            [
+                (1, "ann", "insert", "a", 10.0),
+                (2, "bob", "update_postimage", "a", 20.0),
+                (2, "bob", "update_preimage", "a", 10.0),
+                (3, "zed", "delete", "a", 20.0),
+            ],
+            "version long, by string, change string, `group` string, publish_messages_per_s double",
+        ),
+        ignore_nullable=True,
+        ignore_metadata=True,
+    )
+    commits = {e["version"]: e for e in open_table(history, "resource_groups").history()}
+    for row in changes.collect():
+        assert row.at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])

@@ -1,0 +1,45 @@
+"""What the tests of `quotaplane groups` have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quotaplane.admin.cli import main
+from quotaplane.model import RATE_COLUMNS, FloatArray
+from quotaplane.settings import History
+
+NAN = float("nan")
+
+
+class Command:
+    """Runs `quotaplane groups ... --history`, as a user would."""
+
+    def __init__(self, history: History, capsys: pytest.CaptureFixture[str]) -> None:
+        self._history = history
+        self._capsys = capsys
+
+    def __call__(self, action: str, *words: str) -> Any:
+        """The answer of a command that must succeed."""
+        code = main(["groups", action, *words, "--history", self._history.path])
+        out, err = self._capsys.readouterr()
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    def refused(self, action: str, *words: str) -> str:
+        """The one line on stderr of a command that must exit with 2 and print nothing."""
+        code = main(["groups", action, *words, "--history", self._history.path])
+        out, err = self._capsys.readouterr()
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return str(err.removeprefix("quotaplane: error: ").rstrip("\n"))
+
+
+def rates(row: dict[str, Any]) -> list[float | None]:
+    return [row[name] for name in RATE_COLUMNS]
+
+
+def quota(*given: float) -> FloatArray:
+    return np.array([[*given, *[NAN] * (4 - len(given))]])
