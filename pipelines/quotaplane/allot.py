@@ -59,7 +59,7 @@ def allot(
         worth |= np.isfinite(quota) & (total > quota * (1.0 + _ROUNDING))
     changed = (worth & touched)[rows.group] & ~same.all(axis=0)
     # Once no report can be about the time before it any more, a limit counts as old.
-    old = rows.issued_at_ms < round_.now_ms - config.expire_after_ms
+    old = rows.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms
     rows = replace(
         rows,
         limit=np.where(changed, new, rows.limit),

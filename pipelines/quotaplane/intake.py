@@ -17,6 +17,10 @@ from quotaplane.demand import estimate
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, BoolArray, FloatArray, IntArray
 from quotaplane.state import Brokers, Groups, Rows, fresh_rows, to_single
 
+_SILENT_WINDOWS = 4
+"""Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
+Less, and limits that arrive two intervals late never settle."""
+
 
 @dataclass(frozen=True)
 class Intake:
@@ -210,16 +214,22 @@ def _learn(
     """
     known, demand, seen = rows.usage.copy(), rows.demand.copy(), rows.seen_at_ms.copy()
     behind = (applied_seq >= 0) & ((applied_epoch < epoch) | (applied_seq < rows.issued_seq[at]))
-    between = ~behind & (rows.issued_at_ms[at] > published_at_ms - window_ms)
+    # Who says what it applied needs the benefit of the doubt for one window only.
+    doubt_ms = window_ms * np.where(applied_seq < 0, _SILENT_WINDOWS, 1)
+    between = ~behind & (rows.issued_at_ms[at] > published_at_ms - doubt_ms)
     turns = int(wave.max(initial=-1)) + 1
     for turn in range(turns):
         # Nearly always a broker has one report in a round: then nothing is to be picked.
         now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
         spot = at[now]
-        used = to_single(np.where(np.isnan(usage[:, now]), known[:, spot], usage[:, now]))
-        limit, before = rows.limit[:, spot], rows.before[:, spot]
-        under = np.where(between[now], np.minimum(limit, before), limit)
-        under = np.where(behind[now], before, under)
+        used = usage[:, now]
+        unchanged = np.isnan(used)
+        used = to_single(np.where(unchanged, known[:, spot], used) if unchanged.any() else used)
+        under = rows.limit[:, spot]
+        if between[now].any():
+            under = np.where(between[now], np.minimum(under, rows.before[:, spot]), under)
+        if behind[now].any():
+            under = np.where(behind[now], rows.before[:, spot], under)
         known[:, spot] = used
         wanted = estimate(
             used, under, throttled[:, now], headroom=0.0, saturated_from=saturated_from

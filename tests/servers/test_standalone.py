@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from quotaplane.transport import open_broker_link
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import encode_report
+from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 
@@ -22,8 +29,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalon
         yield running
 
 
+@pytest.fixture(autouse=True)
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's address as the executors see it."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     answer = subprocess.run(
         [
             ROOT / "spark-submit.sh",
@@ -31,7 +44,6 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
             *("--master", cluster.url, "--executor-memory", "600m", "--driver-memory", "600m"),
             *("--spark-conf", "spark.ui.enabled=false"),
         ],
-        env=environment | {"SPARK_LOCAL_IP": "127.0.0.1"},
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -50,3 +62,53 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
         assert Path(row["daemon"]).is_relative_to(here / "quotaplane.zip")
         assert Path(row["prefix"]).resolve() == (here / "environment").resolve()
         assert Path(row["library"]).is_relative_to(here / "environment")
+
+
+def test_the_quota_job_divides_fairly_on_two_workers(
+    cluster: SparkStandalone, tmp_path: Path
+) -> None:
+    """Three brokers want 80 each of 90: each gets 30."""
+    conf = write_conf(
+        tmp_path,
+        {"kind": "delta", "path": str(tmp_path / "topics")},
+        reports={"interval_s": 5.0},
+        limits={"lease_s": 120},
+    )
+    options = ("--executor-memory", "600m", "--spark-conf", "spark.ui.enabled=false")
+    wants = {"a": 80.0, "b": 80.0, "c": 80.0}
+    limits: dict[str, float] = {}
+    sent = 0
+
+    with RunningJob(conf, "--master", cluster.url, *options) as job:
+        put_quotas(job.settings, **{"tenant/ns": 90.0})
+        link = open_broker_link(job.settings.transport)
+
+        def fair() -> bool:
+            nonlocal sent
+            sent += 1
+            now_ms = int(time.time() * 1000)
+            messages = []
+            for broker, want in wants.items():
+                usage = np.array([[min(want, limits.get(broker, np.inf)), 0.0, 0.0, 0.0]])
+                value = encode_report(
+                    broker=broker,
+                    started_at_ms=1,
+                    sequence=sent,
+                    window_ms=5000,
+                    groups=["tenant/ns"],
+                    usage=usage,
+                )
+                messages.append((broker, value, now_ms))
+            link.send_reports(messages)
+            time.sleep(1.0)
+            for message in link.poll_limits():
+                limits[message.key] = float(decode_limits(message.value).limits[0, 0])
+            return limits == dict.fromkeys(wants, pytest.approx(30.0, rel=0.1))
+
+        job.wait_until(fair, within_s=300)
+        os.kill(job.process.pid, signal.SIGTERM)
+        assert job.process.wait(120) == 0, job.log.read_text("utf-8")
+        link.close()
+    # the state was on the executors: both were asked to run Python
+    logs = [file.read_text("utf-8") for file in cluster.work.glob("app-*/*/stderr")]
+    assert sum("Running task" in text for text in logs) >= 2

@@ -107,11 +107,17 @@ class QuotaJob:
                 raise self._failure from None
             raise
 
+    def _last_batch(self) -> int | None:
+        progress = self.query.lastProgress
+        return None if progress is None else int(progress["batchId"])
+
     def stop(self, patience_s: float = 30.0) -> None:
         """Stop between two batches where possible, so that nothing has to be done again."""
-        pause = threading.Event()
+        pause, begun = threading.Event(), self._last_batch()
         for _ in range(int(patience_s / 0.02)):
             if not self.query.isActive or not self.query.status["isTriggerActive"]:
+                break
+            if self._last_batch() != begun:  # a busy job has no pause, but a new batch can wait
                 break
             pause.wait(0.02)
         self.query.stop()

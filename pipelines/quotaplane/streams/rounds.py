@@ -123,6 +123,7 @@ def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Ite
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
+    names, gone = _names(going), _names(ended)
     by_broker: dict[str, list[pa.Table | None]] = {}
     for slot, table in enumerate((going, ended)):
         for broker, part in _split(table):
@@ -141,10 +142,10 @@ def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Ite
                 seq=round_.seq,
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
-                groups=None if ids else _strings(limits["group"]),
+                groups=None if ids else _named(limits, names),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
                 limits=np.stack([limits[name].to_numpy() for name in RATE_COLUMNS], axis=1),
-                removed_groups=None if ids else _strings(removed["group"]),
+                removed_groups=None if ids else _named(removed, gone),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
@@ -154,8 +155,7 @@ def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """A table's rows by broker."""
     if not len(table):
         return
-    column = table["broker"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    column = _dictionary(table["broker"])
     code = column.indices.to_numpy()
     order = np.argsort(code, kind="stable")
     sorted_table = table.take(pa.array(order))
@@ -165,8 +165,18 @@ def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield broker, sorted_table.slice(begin, end - begin)
 
 
-def _strings(column: pa.ChunkedArray) -> list[str]:
-    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+def _names(table: pa.Table) -> list[str]:
+    """All names that the table's groups may have; an index of its dictionary is one here."""
+    return _dictionary(table["group"]).dictionary.to_pylist()  # type: ignore[no-any-return]
+
+
+def _named(table: pa.Table, names: list[str]) -> list[str]:
+    return list(map(names.__getitem__, _dictionary(table["group"]).indices.to_pylist()))
+
+
+def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def _limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
@@ -180,10 +190,11 @@ def _limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
     over = outcome.ended.select(["broker", "group"])
     for name in RATE_COLUMNS:
         over = over.append_column(name, pa.nulls(len(over), pa.float64()))
-    why = {f"{name}_reason": outcome.ended["why"] for name in DIMENSIONS}
-    both = [table, _with_constants(over, why, lease_ms, ended=True)]
-    plain = [_plain(part) for part in both]
-    return pa.concat_tables(plain)
+    why = _one_word_each(outcome.ended["why"])
+    ended = _with_constants(
+        over, dict.fromkeys((f"{name}_reason" for name in DIMENSIONS), why), lease_ms, ended=True
+    )
+    return pa.concat_tables([table, ended]).unify_dictionaries()
 
 
 def _with_constants(
@@ -199,6 +210,12 @@ def _words(codes: pa.ChunkedArray) -> pa.Array:
     """Reason codes to words, each text stored once."""
     index = pa.array(codes.to_numpy().astype(np.int8))
     return pa.DictionaryArray.from_arrays(index, pa.array(REASON_TEXTS))
+
+
+def _one_word_each(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Plain strings in the form of ``_words``, so that both can stand in one column."""
+    encoded = _dictionary(column.dictionary_encode())
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int8()), encoded.dictionary)
 
 
 def _plain(table: pa.Table) -> pa.Table:
