@@ -25,9 +25,10 @@ from workload import QUOTA
 def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
-        max_partition_fetch_bytes=64 << 20,
-        fetch_max_bytes=256 << 20,
-        check_crcs=False,  # in pure Python they would cost more than everything else together
+        # about a round at a time, so that each round pays for its own reading
+        max_poll_records=brokers,
+        max_partition_fetch_bytes=12 << 20,
+        fetch_max_bytes=24 << 20,
     )
     partitions = sorted(consumer.partitions_for_topic(topic) or ())
     consumer.assign([TopicPartition(topic, number) for number in partitions])
