@@ -42,6 +42,8 @@ class SparkStandalone:
             "SPARK_CONF_DIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            # a busy machine is no dead worker
+            "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=600",
         }
 
     def __enter__(self) -> SparkStandalone:

@@ -105,7 +105,7 @@ def test_the_quota_job_divides_fairly_on_two_workers(
                 limits[message.key] = float(decode_limits(message.value).limits[0, 0])
             return limits == dict.fromkeys(wants, pytest.approx(30.0, rel=0.1))
 
-        job.wait_until(fair, within_s=300)
+        job.wait_until(fair, within_s=600)
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.process.wait(120) == 0, job.log.read_text("utf-8")
         link.close()

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.streams.session import build_session
+from tests.job import SHORT_LIVED
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in launcher_environment().items():
             patch.setenv(name, value)
+        options = f"--driver-java-options '{SHORT_LIVED}' {os.environ['PYSPARK_SUBMIT_ARGS']}"
+        patch.setenv("PYSPARK_SUBMIT_ARGS", options)
         # whoever runs pytest in another environment than .venv gets workers of that one
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.delenv("SPARK_HOME")

@@ -20,7 +20,8 @@ from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 
 KILLS = 20
-ROUNDS = 60
+ROUNDS = 24
+"""Few enough that the embedded topic is not compacted: every append is one round."""
 BROKERS = ("a", "b", "c", "d", "e", "f")
 QUOTAS = {f"group-{number}": 100.0 * (number + 1) for number in range(12)}
 STEADY = {
@@ -42,8 +43,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
     rough_conf = write_conf(rough, _topics(rough), **STEADY)
 
     with RunningJob(conf) as job:
-        job.wait_until(lambda: job.rounds() == ROUNDS)
-        job.wait_until(lambda: _commits(settings) == ROUNDS)
+        job.wait_until(lambda: job.rounds() == ROUNDS and _commits(settings) >= ROUNDS)
 
     moments = random.Random(20)
     kills = 0
@@ -59,7 +59,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
             job.kill()
             kills += 1
     with RunningJob(rough_conf) as job:
-        job.wait_until(lambda: _commits(job.settings) == ROUNDS, within_s=240)
+        job.wait_until(lambda: _commits(job.settings) >= ROUNDS, within_s=240)
 
     after = _settings(rough_conf)
     assert _limits_in_force(after) == _limits_in_force(settings)
