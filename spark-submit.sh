@@ -119,8 +119,9 @@ case $master in
     else
       # Spark starts Python by this one name on the driver (to plan stateful queries) and on the
       # executors: found on the PATH, it is .venv on the one and what was shipped on the others.
+      # Python looks itself up on the PATH again, which is the executors' on the driver, too.
       export PYSPARK_PYTHON=python3
-      spark+=(--conf spark.executorEnv.PATH=./environment/bin:/usr/local/bin:/usr/bin:/bin)
+      spark+=(--conf "spark.executorEnv.PATH=./environment/bin:$VENV/bin:/usr/local/bin:/usr/bin:/bin")
     fi ;;
 esac
 spark=(--master "$master" --deploy-mode "$mode" --jars "$jars" ${pyfiles:+--py-files "$pyfiles"} \
