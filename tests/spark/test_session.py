@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
 from quotaplane.streams.session import LAUNCHED_BY, build_session
+from tests.job import SHORT_LIVED
 
 
 def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
@@ -22,6 +23,9 @@ def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
 
     assert len(wanted) > 10
     found = spark.sparkContext.getConf()
+    # Tests have their own JVM options, behind those that Spark itself adds.
+    del wanted["spark.driver.extraJavaOptions"]
+    assert (found.get("spark.driver.extraJavaOptions") or "").endswith(SHORT_LIVED)
     assert {key: found.get(key) for key in wanted} == wanted
 
 

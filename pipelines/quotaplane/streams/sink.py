@@ -29,7 +29,7 @@ class BadShare:
     >>> share.note(good=0, bad=6)
     Traceback (most recent call last):
         ...
-    quotaplane.errors.TooManyBadReportsError: 6 of the last 10 reports could not be used \
+    quotaplane.errors.TooManyBadReportsError: 8 of the last 10 reports could not be used \
 (reports.max_bad_share is 0.5): see the table rejected_reports for why
     """
 
