@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import numpy as np
 import pytest
 
 from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.history import maintenance
 from quotaplane.history.groups import group_changes, list_groups, put_groups
-from quotaplane.history.maintenance import Kept, main, maintain
+from quotaplane.history.maintenance import CLAIM_MS, Kept, main, maintain
 from quotaplane.history.tables import TABLES, ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
@@ -108,6 +111,43 @@ def test_quotas_and_their_change_feed_stay(history: History) -> None:
     assert group_changes(history) == changes
     assert list_groups(history) == groups
     assert sorted(file.name for file in folder.iterdir()) == feed
+
+
+def test_of_two_runs_at_once_one_refuses_and_no_row_is_doubled(history: History) -> None:
+    before = read(history, "usage").num_rows
+
+    def run(_: int) -> str:
+        try:
+            maintain(history, NOON)
+        except HistoryError as error:
+            return str(error)
+        return "done"
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(run, range(3)))
+    assert "done" in answers
+    refused = [answer for answer in answers if answer != "done"]
+    assert all("another maintain is at it" in answer for answer in refused)
+    assert read(history, "usage").num_rows == before
+    assert read(history, "rounds").num_rows == 20
+    maintain(history, NOON)  # every claim was given back
+
+
+def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    began = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "_expire", killed)
+        # nobody gives the claim back
+        patch.setattr(maintenance, "RELEASED", int(began * 1000) + CLAIM_MS)
+        with pytest.raises(KeyboardInterrupt):
+            maintain(history, NOON)
+    with pytest.raises(HistoryError, match=r"^history table usage: another maintain is at it; if"):
+        maintain(history, NOON)
+    monkeypatch.setattr(time, "time", lambda: began + CLAIM_MS / 1000 + 60)
+    assert maintain(history, NOON)[0].files_compacted == 20
 
 
 def test_without_tables_it_says_so(tmp_path: Path) -> None:

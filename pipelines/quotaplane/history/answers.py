@@ -41,9 +41,13 @@ def main(argv: Sequence[str]) -> int:
         return 0
     audit = load_audit(known.name)
     for name, parameter in audit.parameters.items():
-        option = f"--{name.replace('_', '-')}"
-        text = f"{parameter.meaning} ({parameter.default:g})"
-        parser.add_argument(option, type=float, metavar="N", default=parameter.default, help=text)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=_positive,
+            metavar="N",
+            default=parameter.default,
+            help=f"{parameter.meaning} ({parameter.default:g})",
+        )
     args = parser.parse_args(argv)
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
@@ -76,6 +80,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return value
+
+
+_positive.__name__ = "number"  # argparse says: invalid number value
+
+
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
     """An answer as text: an aligned table, a JSON list of objects, or CSV with a header.
 
@@ -95,9 +109,8 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows([columns, *plain])
         return out.getvalue().rstrip("\n")
-    numeric = [
-        all(isinstance(row[i], int | float | None) for row in plain) for i in range(len(columns))
-    ]
+    numeric = [all(map(_is_number, column)) for column in zip(*plain, strict=True)]
+    numeric = numeric or [False] * len(columns)
     cells = [list(columns), *([_cell(value) for value in row] for row in plain)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     cells.insert(1, ["-" * width for width in widths])
@@ -118,7 +131,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

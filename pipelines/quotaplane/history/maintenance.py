@@ -1,22 +1,26 @@
 """Keeping the history small and quick: expire, compact, vacuum. No Spark, safe beside the job.
 
 The job appends a small file a round and table; each live file makes every later append and every
-query a little slower (docs/adr/0004 has the numbers). Appends never conflict with what happens
-here; two runs at once, or a run beside ``quotaplane groups``, may, and then try again.
+query a little slower (docs/adr/0004 has the numbers). What the job, or ``quotaplane groups``,
+commits meanwhile at worst makes a step here be taken again. But delta-rs does not notice that two
+compactions rewrite the same files, and every row would be there twice: so a run first claims a
+table, by a transaction in its log.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.errors import ConfigError, HistoryError
@@ -31,6 +35,11 @@ from quotaplane.history.tables import (
 from quotaplane.settings import History, load_settings
 
 KEEP_DAYS: Final = 30
+CLAIM: Final = "quotaplane-maintain"
+CLAIM_MS: Final = 3_600_000
+"""How long a claim holds that nobody gave back; tidying one table takes seconds to minutes."""
+RELEASED: Final = 0
+
 _ATTEMPTS: Final = 10
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
 _Result = TypeVar("_Result")
@@ -55,7 +64,7 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     Tables with a ``date`` column lose whole days, which costs next to nothing.
 
     Raises:
-        HistoryError: a table is missing or can't be written.
+        HistoryError: a table is missing, can't be written, or is being maintained by another run.
     """
     before = now - timedelta(days=keep_days)
     # Quotas last: theirs is the table that others may be changing.
@@ -74,23 +83,56 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
                 raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
         raise AssertionError("unreachable")
 
-    expired = 0
-    if "at" in table.schema.names:
-        expired = retried(lambda t: _expire(t, table, before))
-    compacted = retried(lambda t: t.optimize.compact(writer_properties=_PROPERTIES))
-    # A full vacuum also finds what a killed writer left behind, but takes change data for such
-    # leftovers: the quotas get the other kind, which deletes only what the log says is replaced.
-    full = table is not RESOURCE_GROUPS
-    deleted = retried(lambda t: t.vacuum(dry_run=False, full=full))
-
     def finish(opened: DeltaTable) -> int:
         opened.create_checkpoint()
         opened.cleanup_metadata()
         return len(opened.file_uris())
 
-    return Kept(
-        table.name, expired, int(compacted["numFilesRemoved"]), len(deleted), retried(finish)
-    )
+    with _claimed(table, retried):
+        expired = 0
+        if "at" in table.schema.names:
+            expired = retried(lambda t: _expire(t, table, before))
+        compacted = retried(lambda t: t.optimize.compact(writer_properties=_PROPERTIES))
+        # A full vacuum also finds what a killed writer left behind, but takes change data for
+        # leftovers: the quotas get the other kind, which deletes only what the log says is gone.
+        full = table is not RESOURCE_GROUPS
+        deleted = retried(lambda t: t.vacuum(dry_run=False, full=full))
+    files = retried(finish)
+    return Kept(table.name, expired, int(compacted["numFilesRemoved"]), len(deleted), files)
+
+
+@contextmanager
+def _claimed(
+    table: Table, retried: Callable[[Callable[[DeltaTable], None]], None]
+) -> Iterator[None]:
+    """Hold a table against other runs: the claim's version is when it ends, 0 when it is over."""
+
+    def commit(opened: DeltaTable, until_ms: int) -> None:
+        opened.create_write_transaction(
+            [],
+            mode="append",
+            schema=opened.schema(),
+            partition_by=list(table.partition_by),
+            commit_properties=CommitProperties(app_transactions=[Transaction(CLAIM, until_ms)]),
+        )
+
+    def claim(opened: DeltaTable) -> None:
+        # Of two that see no claim and make one, the second's commit fails: it comes here again.
+        now_ms = time.time() * 1000
+        taken_ms = opened.transaction_version(CLAIM) or 0
+        if taken_ms > now_ms:
+            until = f"{datetime.fromtimestamp(taken_ms / 1000, tz=timezone.utc):%H:%M:%S}Z"
+            raise HistoryError(
+                f"history table {table.name}: another maintain is at it; if that was killed, "
+                f"try again after {until}"
+            )
+        commit(opened, int(now_ms) + CLAIM_MS)
+
+    retried(claim)
+    try:
+        yield
+    finally:
+        retried(lambda opened: commit(opened, RELEASED))
 
 
 def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:

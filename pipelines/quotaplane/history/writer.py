@@ -35,8 +35,8 @@ from quotaplane.model import Round
 from quotaplane.settings import History
 
 _ATTEMPTS: Final = 5
-# Level 1 costs no more than no compression at all here: less is written (docs/adr/0004).
-_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+# Quickest of those tried (docs/adr/0004); `maintain` writes the files again with ZSTD.
+_PROPERTIES: Final = WriterProperties(compression="LZ4_RAW")
 _LATEST_MS: Final = 253_402_300_799_000
 """The end of the year 9999: later times can be stored but not printed by much."""
 
