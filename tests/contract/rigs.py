@@ -93,7 +93,7 @@ def drain(spark: SparkSession, transport: Transport, checkpoint: Path) -> list[A
         .start()
     )
     try:
-        assert query.awaitTermination(120), "the stream did not end"
+        assert query.awaitTermination(300), "the stream did not end"
     finally:
         query.stop()
     return arrived

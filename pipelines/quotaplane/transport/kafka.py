@@ -6,35 +6,39 @@ never created here: how they are replicated and kept is the cluster owner's to s
 
 from __future__ import annotations
 
-import logging
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from quotaplane.errors import ConfigError, TransportError
+from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport import Message, Starting
+from quotaplane.transport.kafka_client import (
+    Outbox,
+    Record,
+    as_transport_error,
+    client_log,
+    unreachable,
+)
 from quotaplane.transport.kafka_options import REDACTED_OPTIONS, client_options, source_options
 
-try:
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
-except ImportError:
-    raise ConfigError(
-        "transport.kind: kafka needs kafka-python; install it with `pip install quotaplane[kafka]`"
-    ) from None
+# Last, so that a missing package is told by kafka_client's one line.
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
+from kafka.errors import (  # isort: skip
+    KafkaError,
+    NoError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_REDACTION = "spark.sql.redaction.options.regex"
 METADATA_MAX_AGE_MS = 60_000
 """How soon a link hears of new partitions."""
 
-_LINGER_MS = 2
-_BATCH_BYTES = 1024 * 1024
+_REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class KafkaTopics:
@@ -42,7 +46,7 @@ class KafkaTopics:
 
     def __init__(self, settings: KafkaTransport) -> None:
         self._settings = settings
-        self._outbox = _Outbox(settings)
+        self._outbox = Outbox(settings)
 
     def check(self) -> None:
         """Ask the cluster for the topics.
@@ -53,7 +57,7 @@ class KafkaTopics:
         """
         settings = self._settings
         wait_ms = int(settings.connect_timeout_s * 1000)
-        with _as_transport_error(settings, "can't be reached"), _client_log() as log:
+        with as_transport_error(settings, "can't be reached"), client_log() as log:
             try:
                 admin = KafkaAdminClient(
                     **client_options(settings),
@@ -61,7 +65,7 @@ class KafkaTopics:
                     request_timeout_ms=wait_ms,
                 )
             except KafkaError as error:
-                raise TransportError(_unreachable(settings, log.reason or str(error))) from None
+                raise TransportError(unreachable(settings, log.reason or str(error))) from None
             try:
                 topics = [*settings.report_topics, settings.limits_topic]
                 described = admin.describe_topics(topics)
@@ -104,7 +108,7 @@ class KafkaTopics:
             TransportError: some were not taken within ``publish_timeout_s``.
         """
         topic = self._settings.limits_topic
-        self._outbox.send(_Record(topic, key, value, None) for key, value in messages)
+        self._outbox.send(Record(topic, key, value, None) for key, value in messages)
 
     def close(self) -> None:
         """Close the producer."""
@@ -119,9 +123,9 @@ class KafkaLink:
 
     def __init__(self, settings: KafkaTransport, limits_from: Starting = "latest") -> None:
         self._settings = settings
-        self._outbox = _Outbox(settings)
+        self._outbox = Outbox(settings)
         self._wait_ms = int(settings.connect_timeout_s * 1000)
-        with _as_transport_error(settings, "can't be reached"), _client_log() as log:
+        with as_transport_error(settings, "can't be reached"), client_log() as log:
             try:
                 self._consumer = KafkaConsumer(
                     **client_options(settings),
@@ -136,7 +140,7 @@ class KafkaLink:
                     bootstrap_timeout_ms=self._wait_ms,
                 )
             except KafkaError as error:
-                raise TransportError(_unreachable(settings, log.reason or str(error))) from None
+                raise TransportError(unreachable(settings, log.reason or str(error))) from None
             self._assign(limits_from)
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
@@ -146,7 +150,7 @@ class KafkaLink:
             TransportError: some were not taken within ``publish_timeout_s``.
         """
         self._outbox.send(
-            _Record(self._topic_of(broker), broker, value, published_at_ms)
+            Record(self._topic_of(broker), broker, value, published_at_ms)
             for broker, value, published_at_ms in reports
         )
 
@@ -158,14 +162,14 @@ class KafkaLink:
         """
         limits: list[Message] = []
         deadline = time.monotonic() + self._settings.connect_timeout_s
-        with _as_transport_error(self._settings, "limits can't be read"):
+        with as_transport_error(self._settings, "limits can't be read"):
             if self._partitions() != self._consumer.assignment():
                 self._assign("earliest")
             ends = self._consumer.end_offsets(list(self._partitions()), timeout_ms=self._wait_ms)
             while any(self._consumer.position(part) < end for part, end in ends.items()):
                 if time.monotonic() > deadline:
                     why = f"no more from topic {self._settings.limits_topic!r}"
-                    raise TransportError(_unreachable(self._settings, why))
+                    raise TransportError(unreachable(self._settings, why))
                 for records in self._consumer.poll(timeout_ms=100).values():
                     limits += [
                         Message((record.key or b"").decode(errors="replace"), record.value or b"")
@@ -202,128 +206,3 @@ class KafkaLink:
             offsets = self._consumer.beginning_offsets(partitions, timeout_ms=self._wait_ms)
         for partition, offset in (offsets | before).items():
             self._consumer.seek(partition, offset)
-
-
-class _Record(NamedTuple):
-    topic: str
-    key: str
-    value: bytes
-    timestamp_ms: int | None
-
-
-class _Outbox:
-    """A producer that is opened at first use, kept, and replaced after an error."""
-
-    def __init__(self, settings: KafkaTransport) -> None:
-        self._settings = settings
-        self._producer: KafkaProducer | None = None
-
-    def send(self, records: Iterable[_Record]) -> None:
-        try:
-            with _as_transport_error(self._settings, "messages were not taken"):
-                self._send(records)
-        except TransportError:
-            self._discard()
-            raise
-
-    def close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close(timeout=self._settings.publish_timeout_s)
-
-    def _send(self, records: Iterable[_Record]) -> None:
-        futures = []
-        for record in records:
-            topic, key, value, timestamp_ms = record
-            future = self._open().send(topic, value, key.encode(), timestamp_ms=timestamp_ms)
-            futures.append((record, future))
-        if futures:
-            # What is not delivered in time fails by itself; the grace is for hearing of it.
-            self._open().flush(timeout=self._settings.publish_timeout_s + 1)
-        for (topic, key, value, _), future in futures:
-            if not future.succeeded():
-                why = type(future.exception).__name__
-                raise TransportError(
-                    f"Kafka at {self._settings.bootstrap_servers}: topic {topic!r} did not take "
-                    f"{len(value)} bytes for {key!r}: {why}"
-                )
-
-    def _discard(self) -> None:
-        """Let go of a producer that failed, and of what it still holds.
-
-        Its own ``close`` first waits for what is queued: that may last, and must not go out behind
-        the back of whoever sends it again.
-        """
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer._sender.force_close()
-            with suppress(KafkaError):
-                producer.close(timeout=1)
-
-    def _open(self) -> KafkaProducer:
-        if self._producer is None:
-            settings = self._settings
-            compression = None if settings.compression == "none" else settings.compression
-            wait_ms = int(settings.publish_timeout_s * 1000)
-            try:
-                self._producer = KafkaProducer(
-                    **client_options(settings),
-                    acks="all",
-                    enable_idempotence=True,
-                    compression_type=compression,
-                    linger_ms=_LINGER_MS,
-                    batch_size=_BATCH_BYTES,
-                    max_request_size=settings.max_request_bytes,
-                    max_block_ms=int(settings.connect_timeout_s * 1000),
-                    bootstrap_timeout_ms=int(settings.connect_timeout_s * 1000),
-                    request_timeout_ms=wait_ms // 2,
-                    delivery_timeout_ms=wait_ms,
-                    allow_auto_create_topics=False,
-                )
-            except RuntimeError:
-                raise ConfigError(
-                    f"transport.compression: {compression} is not installed; "
-                    f"`pip install {'zstandard' if compression == 'zstd' else compression}`"
-                ) from None
-        return self._producer
-
-
-class _Reason(logging.Handler):
-    """Keeps why connections were lost: the client's exceptions leave that out."""
-
-    reason = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        why = record.getMessage().partition("Connection lost: ")[2]
-        if not self.reason or ("uthentication" in why and "uthentication" not in self.reason):
-            self.reason = why
-
-
-@contextmanager
-def _client_log() -> Iterator[_Reason]:
-    logger = logging.getLogger("kafka")
-    handler = _Reason()
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
-    try:
-        yield handler
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
-def _unreachable(settings: KafkaTransport, why: str) -> str:
-    return (
-        f"Kafka at {settings.bootstrap_servers}: can't be reached within "
-        f"{settings.connect_timeout_s:g} s ({' '.join(why.split())}); check "
-        "transport.bootstrap_servers and transport.security"
-    )
-
-
-@contextmanager
-def _as_transport_error(settings: KafkaTransport, what: str) -> Iterator[None]:
-    try:
-        yield
-    except (KafkaError, OSError, ValueError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise TransportError(f"Kafka at {settings.bootstrap_servers}: {what}: {why}") from None
