@@ -19,7 +19,7 @@ CREATE TABLE limits (
 )
 USING delta
 PARTITIONED BY (date)
-COMMENT 'What each broker was allowed of each resource group, and why: one row per limit sent.'
+COMMENT 'What each broker was allowed of each resource group, and why: one row per limit that changed.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',

@@ -11,7 +11,7 @@ CREATE TABLE rounds (
   rejected BIGINT NOT NULL COMMENT 'reports that could not be used (see rejected_reports)',
   quota_changes BIGINT NOT NULL COMMENT 'changes of resource_groups taken in',
   groups_recomputed BIGINT NOT NULL COMMENT 'resource groups whose limits were computed',
-  limits_sent BIGINT NOT NULL COMMENT 'rows that went out, and to the table limits',
+  limits_sent BIGINT NOT NULL COMMENT 'limits that went out, changed or only renewed',
   messages_sent BIGINT NOT NULL COMMENT 'messages they went out in',
   brokers_live BIGINT NOT NULL COMMENT 'brokers that counted'
 )

@@ -95,7 +95,7 @@ USAGE: Final = _appended(
 
 LIMITS: Final = _appended(
     "limits",
-    "What each broker was allowed of each resource group, and why: one row per limit sent.",
+    "What each broker was allowed of each resource group, and why: one row per limit that changed.",
     [
         _BROKER,
         _GROUP,
@@ -135,7 +135,7 @@ ROUNDS: Final = _appended(
                 ("rejected", "reports that could not be used (see rejected_reports)"),
                 ("quota_changes", "changes of resource_groups taken in"),
                 ("groups_recomputed", "resource groups whose limits were computed"),
-                ("limits_sent", "rows that went out, and to the table limits"),
+                ("limits_sent", "limits that went out, changed or only renewed"),
                 ("messages_sent", "messages they went out in"),
                 ("brokers_live", "brokers that counted"),
             )
