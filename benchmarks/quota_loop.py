@@ -27,7 +27,10 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+_HERE = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path[:0] = _HERE
+# Spark's Python workers load the job keyed by group from here too.
+os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH", "")])
 
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402

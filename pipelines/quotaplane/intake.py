@@ -73,6 +73,8 @@ def take_in(
     known[inside] = groups.ids[place[inside]] == ids[inside]
     heard = counts[report]
     entry = np.flatnonzero(heard & known)
+    # Sorted like the rows: all that follows then walks through memory in order.
+    entry = entry[np.argsort(place[entry] * len(brokers) + code[report[entry]], kind="stable")]
     report, place = report[entry], place[entry]
 
     usage = _columns(entries, RATE_COLUMNS, entry)
@@ -213,15 +215,17 @@ def _learn(
     the lower of both (the broker may have been held back by either).
     """
     known, demand, seen = rows.usage.copy(), rows.demand.copy(), rows.seen_at_ms.copy()
-    behind = (applied_seq >= 0) & ((applied_epoch < epoch) | (applied_seq < rows.issued_seq[at]))
+    turns = int(wave.max(initial=-1)) + 1
+    all_once = turns == 1 and len(at) == len(rows)  # sorted, so they are the rows one by one
+    issued_seq, issued_at_ms = rows.issued_seq[at], rows.issued_at_ms[at]
+    behind = (applied_seq >= 0) & ((applied_epoch < epoch) | (applied_seq < issued_seq))
     # Who says what it applied needs the benefit of the doubt for one window only.
     doubt_ms = window_ms * np.where(applied_seq < 0, _SILENT_WINDOWS, 1)
-    between = ~behind & (rows.issued_at_ms[at] > published_at_ms - doubt_ms)
-    turns = int(wave.max(initial=-1)) + 1
+    between = ~behind & (issued_at_ms > published_at_ms - doubt_ms)
     for turn in range(turns):
         # Nearly always a broker has one report in a round: then nothing is to be picked.
         now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
-        spot = at[now]
+        spot: IntArray | slice = slice(None) if all_once else at[now]
         used = usage[:, now]
         unchanged = np.isnan(used)
         used = to_single(np.where(unchanged, known[:, spot], used) if unchanged.any() else used)

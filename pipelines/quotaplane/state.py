@@ -22,6 +22,7 @@ from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 
 FORMAT = 1
 _D = len(DIMENSIONS)
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _ISSUED = 1 << _D  # flag of a row; the bits below it are "saturated", one per dimension
 
 
@@ -158,10 +159,10 @@ class ShardState:
         if not (saturated | (rows.demand == rows.usage)).all():
             wide["demand"] = rows.demand
         recent = {
-            "at": young,
+            "at": young.astype(np.int32),
             "issued_at_ms": rows.issued_at_ms[young],
             "issued_seq": rows.issued_seq[young],
-            **{f"before_{d}": rows.before[d, young] for d in range(_D)},
+            **{f"before_{d}": rows.before[d, young].astype(np.float32) for d in range(_D)},
         }
         size = np.bincount(rows.group, minlength=len(groups)).astype(np.int32)
         batches = (
@@ -177,7 +178,7 @@ class ShardState:
         for columns in batches:
             batch = pa.record_batch({name: pa.array(array) for name, array in columns.items()})
             batch = batch.replace_schema_metadata(meta)
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
+            with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
                 writer.write_batch(batch)
         return bytes(sink.getvalue())
 

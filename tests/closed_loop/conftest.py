@@ -133,7 +133,12 @@ class Loop:
                 now_ms=now_ms + 200,
                 config=self._config,
             )
-            sent += [output.payload for output in outputs if output.kind == "message"]
+            sent += [
+                value
+                for output in outputs
+                if output.kind == "messages"
+                for value in pa.ipc.open_stream(output.payload).read_all()["value"].to_pylist()
+            ]
         self.messages += sent
         self._on_their_way.append(sent)
         self.world.receive(self._on_their_way.pop(0))

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
+from quotaplane.streams.partition import keys_of_shards, partition_of
 from quotaplane.streams.session import LAUNCHED_BY, build_session
 from tests.job import SHORT_LIVED
 
@@ -49,6 +50,22 @@ def test_workers_have_their_libraries_and_read_no_archives(spark: SparkSession) 
     seen = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
 
     assert seen == [([], ["numpy", "pandas", "pyarrow"], os.environ["PYSPARK_PYTHON"])]
+
+
+def test_each_shard_has_a_shuffle_partition_of_its_own(spark: SparkSession) -> None:
+    keys = list(range(-50, 200))
+    rows = spark.createDataFrame([(key,) for key in keys], "key int")
+    found = rows.selectExpr("key", "pmod(hash(key), 7) AS partition")
+    by_us = zip(keys, partition_of(keys, 7).tolist(), strict=True)
+    expected = spark.createDataFrame(by_us, "key int, partition int")
+    chispa.assert_df_equality(found, expected, ignore_nullable=True, ignore_row_order=True)
+
+    for shards in (1, 2, 7):
+        keys = keys_of_shards(shards).tolist()
+        shuffled = spark.createDataFrame([(key,) for key in keys], "key int")
+        shuffled = shuffled.repartition(shards, "key").selectExpr("key", "spark_partition_id() p")
+        where = {row.key: row.p for row in shuffled.collect()}
+        assert [where[key] for key in keys] == list(range(shards))
 
 
 def test_a_job_that_the_launcher_did_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ def test_source_options_are_what_spark_expects() -> None:
         "startingOffsets": "latest",
         "failOnDataLoss": "false",
         "groupIdPrefix": "quotaplane",
+        "kafka.max.partition.fetch.bytes": str(16 << 20),
         "kafka.fetch.max.wait.ms": "10",
         "maxOffsetsPerTrigger": "7",
         "kafka.security.protocol": "PLAINTEXT",

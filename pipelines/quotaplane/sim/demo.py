@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "data/demo"
+_BRIEFLY = {"spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""A JVM of one minute spends much of it on compiling well; this one compiles quickly."""
 _MARK = ".quotaplane-demo"
 _REFRESH_S = 0.25
 _PATIENCE_S = 5.0
@@ -141,7 +143,7 @@ def _play(
     director.open()
     console.print("demo: starting Spark ...")
     with _stderr_to(folder / "spark.log"):
-        spark = build_session("quotaplane demo", log_level="error")
+        spark = build_session("quotaplane demo", _BRIEFLY, log_level="error")
     signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
     job = QuotaJob(spark, settings, transport)
     console.print(

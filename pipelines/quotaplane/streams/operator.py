@@ -13,10 +13,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from quotaplane.control import next_due_ms
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
+from quotaplane.streams.partition import partition_of
 from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 
-EVENT_SCHEMA = "kind string, shard int, payload binary"
-OUTPUT_SCHEMA = "kind string, key string, payload binary"
+EVENT_SCHEMA = "kind string, key int, payload binary"
+OUTPUT_SCHEMA = "kind string, payload binary"
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -65,7 +66,7 @@ class QuotaOperator(StatefulProcessor):
             state, outputs = run_round(
                 state,
                 arrived,
-                shard=int(key[0]),
+                shard=int(partition_of([key[0]], self._settings.shards)[0]),
                 seq=_batch_id(),
                 now_ms=now_ms,
                 config=self._config,

@@ -32,7 +32,7 @@ def build(spark: SparkSession, settings: Settings, transport: Transport, epoch: 
     changes = group_events(spark, settings.history, settings.shards)
     return (
         reports.unionByName(changes)
-        .groupBy("shard")
+        .groupBy("key")
         .transformWithStateInPandas(
             QuotaOperator(settings, epoch),
             outputStructType=OUTPUT_SCHEMA,

@@ -30,13 +30,15 @@ EVENT_KINDS = ("reports", "groups", "rejected")
 """What reaches the operator: packed reports, packed group changes, packed dead letters."""
 
 
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
 class Output(NamedTuple):
-    """A row the operator emits. ``kind`` is ``message`` (``key`` is the broker, the payload goes
-    to the limits topic as it is), ``counts`` (JSON), or a history table (Arrow IPC).
+    """A row the operator emits. ``kind`` is ``counts`` (JSON), ``messages`` (a table of broker and
+    value for the limits topic) or a history table; tables are Arrow IPC streams.
     """
 
     kind: str
-    key: str
     payload: bytes
 
 
@@ -89,7 +91,7 @@ def run_round(
     round_ = Round(config.epoch, seq, now_ms)
     state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
 
-    messages = list(_messages(outcome, shard, round_, config.lease_ms))
+    messages = dict(_messages(outcome, shard, round_, config.lease_ms))
     rejected = [_read(payload) for payload in arrived.get("rejected", ())]
     if outcome.unknown is not None and len(outcome.unknown):
         rejected.append(_unknown(outcome.unknown))
@@ -103,27 +105,34 @@ def run_round(
         "brokers_live": int((~state.brokers.stale).sum()),
     }
     tables = {
+        "messages": pa.table(
+            {
+                "broker": pa.array(messages, pa.string()),
+                "value": pa.array(messages.values(), pa.binary()),
+            }
+        ),
         "usage": outcome.usage,
         "limits": _limit_history(outcome, config.lease_ms),
         "brokers": outcome.brokers,
         "rejected_reports": pa.concat_tables(rejected) if rejected else None,
     }
-    outputs = messages + [
-        Output(name, "", _packed(table))
+    outputs = [
+        Output(name, _packed(table))
         for name, table in tables.items()
         if table is not None and len(table)
     ]
-    if any(value for name, value in counts.items() if name not in ("now_ms", "brokers_live")):
-        outputs.append(Output("counts", "", json.dumps(counts).encode()))
+    if outputs or any(counts[name] for name in counts.keys() - {"now_ms", "brokers_live"}):
+        outputs.append(Output("counts", json.dumps(counts).encode()))
     return state, outputs
 
 
-def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Iterator[Output]:
+def _messages(
+    outcome: Outcome, shard: int, round_: Round, lease_ms: int
+) -> Iterator[tuple[str, bytes]]:
     """One message per broker: its limits that go out now, and the groups it no longer has."""
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
-    names, gone = _names(going), _names(ended)
     by_broker: dict[str, list[pa.Table | None]] = {}
     for slot, table in enumerate((going, ended)):
         for broker, part in _split(table):
@@ -132,8 +141,7 @@ def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Ite
         limits = going.slice(0, 0) if limits is None else limits
         removed = ended.slice(0, 0) if removed is None else removed
         ids = bool((limits if len(limits) else removed)["uses_ids"][0].as_py())
-        yield Output(
-            "message",
+        yield (
             broker,
             encode_limits(
                 broker=broker,
@@ -142,10 +150,10 @@ def _messages(outcome: Outcome, shard: int, round_: Round, lease_ms: int) -> Ite
                 seq=round_.seq,
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
-                groups=None if ids else _named(limits, names),
+                groups=None if ids else _named(limits),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
                 limits=np.stack([limits[name].to_numpy() for name in RATE_COLUMNS], axis=1),
-                removed_groups=None if ids else _named(removed, gone),
+                removed_groups=None if ids else _named(removed),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
@@ -165,13 +173,9 @@ def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield broker, sorted_table.slice(begin, end - begin)
 
 
-def _names(table: pa.Table) -> list[str]:
-    """All names that the table's groups may have; an index of its dictionary is one here."""
-    return _dictionary(table["group"]).dictionary.to_pylist()  # type: ignore[no-any-return]
-
-
-def _named(table: pa.Table, names: list[str]) -> list[str]:
-    return list(map(names.__getitem__, _dictionary(table["group"]).indices.to_pylist()))
+def _named(table: pa.Table) -> pa.StringArray:
+    coded = _dictionary(table["group"])
+    return coded.dictionary.take(coded.indices)
 
 
 def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -258,7 +262,7 @@ def _unknown(entries: pa.Table) -> pa.Table:
 
 def _packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 

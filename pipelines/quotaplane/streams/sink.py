@@ -77,16 +77,15 @@ class RoundSink:
         self._bad_share = bad_share
 
     def __call__(self, outputs: DataFrame, seq: int) -> None:
-        packed: dict[str, list[Any]] = defaultdict(list)
-        for row in outputs.collect():
-            packed[row.kind].append(row)
+        packed: dict[str, list[bytes]] = defaultdict(list)
+        # As Arrow: rows would be pickled in the JVM and be read one by one here.
+        for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
+            packed[kind].append(payload)
         if not packed:
             return
-        counts = _added_up([json.loads(row.payload) for row in packed.pop("counts", [])])
-        messages = [Message(row.key, bytes(row.payload)) for row in packed.pop("message", [])]
-        tables = {
-            name: _joined([bytes(row.payload) for row in rows]) for name, rows in packed.items()
-        }
+        counts = _added_up(list(map(json.loads, packed.pop("counts"))))
+        tables = {name: _joined(payloads) for name, payloads in packed.items()}
+        messages = _messages(tables.pop("messages", None))
         if "brokers" in tables:  # every shard notices a broker's change of status by itself
             tables["brokers"] = _distinct(tables["brokers"])
         bad = counts.pop("bad")
@@ -94,6 +93,12 @@ class RoundSink:
         self._history.append_round(Round(self._epoch, seq, counts["now_ms"]), tables)
         self._transport.publish(messages)
         self._bad_share.note(good=counts["reports"], bad=bad)
+
+
+def _messages(table: pa.Table | None) -> list[Message]:
+    if table is None:
+        return []
+    return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
 
 
 def _added_up(counts: Sequence[dict[str, int]]) -> dict[str, int]:

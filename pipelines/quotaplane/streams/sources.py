@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.history.tables import table_uri
-from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.model import RATE_COLUMNS, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
+from quotaplane.streams.partition import keys_of_shards
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
 
@@ -22,18 +23,21 @@ Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-def _events(kind: str, payloads: Iterable[tuple[int, bytes]]) -> pa.RecordBatch:
+def _events(kind: str, payloads: Iterable[tuple[int, bytes]], keys: IntArray) -> pa.RecordBatch:
+    """Rows for the operator; a payload belongs to a shard, whose key it gets."""
     rows = list(payloads)
     return pa.record_batch(
         {
             "kind": pa.array([kind] * len(rows), pa.string()),
-            "shard": pa.array([shard for shard, _ in rows], pa.int32()),
+            "key": pa.array(keys[[shard for shard, _ in rows]], pa.int32()),
             "payload": pa.array([payload for _, payload in rows], pa.binary()),
         }
     )
 
 
 def _to_report_events(reports: Reports, shards: int) -> Mapper:
+    keys = keys_of_shards(shards)
+
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if not batch.num_rows:
@@ -45,17 +49,19 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 now_ms=batch["now_ms"][0].as_py(),
                 reports=reports,
             )
-            yield _events("reports", pack_reports(decoded, shards))
+            yield _events("reports", pack_reports(decoded, shards), keys)
             if decoded.rejected.num_rows:
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, decoded.rejected.schema) as writer:
                     writer.write(decoded.rejected)
-                yield _events("rejected", [(0, sink.getvalue().to_pybytes())])
+                yield _events("rejected", [(0, sink.getvalue().to_pybytes())], keys)
 
     return to_events
 
 
 def _to_group_events(shards: int) -> Mapper:
+    keys = keys_of_shards(shards)
+
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if not batch.num_rows:
@@ -66,7 +72,7 @@ def _to_group_events(shards: int) -> Mapper:
             columns["group_id"] = pa.array(map(group_id, names), pa.int64())
             columns["deleted"] = pa.array(change == "delete", pa.bool_())
             columns["version"] = batch["_commit_version"]
-            yield _events("groups", pack_groups(pa.table(columns), shards))
+            yield _events("groups", pack_groups(pa.table(columns), shards), keys)
 
     return to_events
 

@@ -75,7 +75,8 @@ class DeltaTopics:
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
-        self._reports.open()
+        table = self._reports.open()
+        table.update_incremental()
         # Old messages may be deleted behind the reader's back (see ``maintain``); such a commit
         # brings no new message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
@@ -83,6 +84,9 @@ class DeltaTopics:
             reader = reader.option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
         if self._settings.starting == "latest":
             reader = reader.option("startingVersion", "latest")
+        elif table.version() == 0:
+            # Nothing was sent yet: a second or more less to the first batch than by a snapshot.
+            reader = reader.option("startingVersion", "0")
         position = "concat(append_id, '#', row) AS position"
         return reader.load(self._reports.uri).selectExpr("value", "published_at_ms", position)
 

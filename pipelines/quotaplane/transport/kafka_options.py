@@ -17,6 +17,10 @@ FETCH_WAIT_MS: Final = 10
 """How long a broker may sit on an empty fetch. Kafka's default of 500 ms is what a small
 micro-batch would spend idle: 1.3 s a batch against 0.4 s (docs/kafka.md)."""
 
+_FETCH_BYTES: Final = 16 << 20
+"""Of a partition at once. Reports may be megabytes, and Kafka's default of 1 MB fetches each by
+itself."""
+
 REDACTED_OPTIONS: Final = "(?i)url|jaas|keystore|truststore|password"
 """What Spark must not print of a source's options in plans, errors and its web page."""
 
@@ -79,6 +83,7 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
         "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
         "groupIdPrefix": settings.group_id_prefix,
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
+        "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
     }
     if settings.max_reports_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.max_reports_per_trigger)

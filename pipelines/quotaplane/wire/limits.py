@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
 from quotaplane.model import RATE_COLUMNS, FloatArray, IntArray
-from quotaplane.wire.own import FAMILY, group_columns
+from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.views import ColumnView
 
@@ -50,9 +50,9 @@ def encode_limits(
     issued_at_ms: int,
     lease_ms: int,
     limits: FloatArray,
-    groups: Sequence[str] | None = None,
+    groups: Names | None = None,
     group_ids: Sequence[int] | IntArray | None = None,
-    removed_groups: Sequence[str] | None = None,
+    removed_groups: Names | None = None,
     removed_group_ids: Sequence[int] | IntArray | None = None,
 ) -> bytes:
     """One broker's limits (n, 4) per second, inf = unlimited, for n groups by name or by id.
@@ -79,12 +79,13 @@ def encode_limits(
         seq=seq,
         issued_at_ms=issued_at_ms,
         lease_ms=lease_ms,
-        removed_groups=removed_groups or (),
     )
-    columns = group_columns(message.groups, groups, group_ids, limits)
+    columns = group_columns(groups, group_ids, limits)
     for name, column in zip(RATE_COLUMNS, limits.T, strict=True):
         if not np.isposinf(column).all():
             columns[name] = column
+    if removed_groups is not None:
+        columns["removed_groups"] = as_strings(removed_groups)
     if removed_group_ids is not None:
         columns["removed_group_ids"] = np.asarray(removed_group_ids, np.int64)
     return _UPDATE.write(message, columns)

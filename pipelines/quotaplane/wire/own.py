@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from quotaplane.wire.reasons import (
     UnusableReportError,
     check_broker,
 )
-from quotaplane.wire.views import ColumnView
+from quotaplane.wire.views import Column, ColumnView
 
 FAMILY: Final = b"\x0dQP"
 """How all our messages begin; then one letter for the kind, one for the version."""
@@ -29,6 +29,7 @@ FAMILY: Final = b"\x0dQP"
 REPORT_HEAD: Final = FAMILY + b"R1"
 _MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
 _MOST: Final = 2**63
+Names: TypeAlias = Sequence[str] | pa.StringArray
 _REPORT: Final = ColumnView(UsageReport)
 _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
 
@@ -140,7 +141,7 @@ def encode_report(
     window_ms: int,
     usage: FloatArray,
     throttled: FloatArray | None = None,
-    groups: Sequence[str] | None = None,
+    groups: Names | None = None,
     group_ids: Sequence[int] | IntArray | None = None,
     applied: tuple[int, int] | None = None,
 ) -> bytes:
@@ -166,7 +167,7 @@ def encode_report(
     )
     if applied is not None:
         message.applied_epoch, message.applied_seq = applied
-    columns = {**group_columns(message.groups, groups, group_ids, usage)}
+    columns: dict[str, Column] = {**group_columns(groups, group_ids, usage)}
     columns.update(_given(usage, RATE_COLUMNS))
     if throttled is not None:
         if np.shape(throttled) != np.shape(usage):
@@ -176,21 +177,22 @@ def encode_report(
 
 
 def group_columns(
-    field: Any,
-    groups: Sequence[str] | None,
-    group_ids: Sequence[int] | IntArray | None,
-    rates: FloatArray,
-) -> dict[str, FloatArray | IntArray]:
-    """Put names into ``field``, or return the column of ids; one for each row of ``rates``."""
+    groups: Names | None, group_ids: Sequence[int] | IntArray | None, rates: FloatArray
+) -> dict[str, Column]:
+    """The column of names, or that of ids; one for each row of ``rates``."""
     if (groups is None) == (group_ids is None):
         raise ValueError("give either groups or group_ids")
     given: Any = groups if groups is not None else group_ids
     if np.shape(rates) != (len(given), len(RATE_COLUMNS)):
         raise ValueError(f"rates of shape {np.shape(rates)} for {len(given)} groups")
     if groups is not None:
-        field.extend(groups)
-        return {}
+        return {"groups": as_strings(groups)}
     return {"group_ids": np.asarray(group_ids, np.int64)}
+
+
+def as_strings(names: Names) -> pa.StringArray:
+    """Names as an Arrow array, which they may be already."""
+    return names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
 
 
 def _given(rates: FloatArray, names: Sequence[str]) -> dict[str, FloatArray | IntArray]:

@@ -8,9 +8,12 @@ whole column at once.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
@@ -25,8 +28,14 @@ _PACKED_TYPES: Final = {
 }
 
 
+Column: TypeAlias = FloatArray | IntArray | pa.StringArray
+
+
 class ColumnView:
-    """Reads and writes one message type whose packed columns (double, sfixed64) are arrays."""
+    """Reads and writes one message type whose packed columns (double, sfixed64) are arrays.
+
+    It also writes repeated strings from Arrow; it reads them as protobuf does.
+    """
 
     def __init__(self, message: type[Message]) -> None:
         file, descriptor = FileDescriptorProto(), message.DESCRIPTOR
@@ -34,9 +43,9 @@ class ColumnView:
         self._dtypes: dict[str, str] = {}
         self._tags: dict[str, bytes] = {}
         for field in next(m for m in file.message_type if m.name == descriptor.name).field:
+            self._tags[field.name] = _varint(field.number << 3 | 2)
             if field.type in _PACKED_TYPES:
                 self._dtypes[field.name] = _PACKED_TYPES[field.type]
-                self._tags[field.name] = _varint(field.number << 3 | 2)
                 field.type = FieldDescriptorProto.TYPE_BYTES
         pool = DescriptorPool()
         pool.Add(file)
@@ -65,17 +74,36 @@ class ColumnView:
             columns[name] = np.frombuffer(b"".join(pieces), dtype=dtype)
         return view, columns
 
-    def write(self, message: Message, columns: dict[str, FloatArray | IntArray]) -> bytes:
-        """The serialized message with these columns; field numbers of columns come last.
+    def write(self, message: Message, columns: Mapping[str, Column]) -> bytes:
+        """The serialized message with these columns, which come last.
 
         Concatenating serialized messages merges them: that is part of protobuf's wire format.
         """
         parts = [message.SerializeToString()]
         for name, column in columns.items():
-            if len(column):
+            if isinstance(column, pa.StringArray):
+                parts.append(_strings(self._tags[name], column))
+            elif len(column):
                 data = np.ascontiguousarray(column, dtype=self._dtypes[name]).tobytes()
                 parts += (self._tags[name], _varint(len(data)), data)
         return b"".join(parts)
+
+
+def _strings(tag: bytes, strings: pa.StringArray) -> bytes:
+    r"""A repeated string field: before each string its tag and its length.
+
+    >>> _strings(b"B", pa.array(["ab", "c"]))
+    b'B\x02abB\x01c'
+    """
+    if not len(strings):
+        return b""
+    lengths, which = np.unique(pc.binary_length(strings).to_numpy(), return_inverse=True)
+    heads = pa.array([tag + _varint(length) for length in lengths.tolist()], pa.binary())
+    heads = heads.take(pa.array(which))
+    joined = pc.binary_join_element_wise(heads, strings.cast(pa.binary()), b"")
+    _, offsets, data = joined.buffers()
+    ends = np.frombuffer(offsets, np.int32)[joined.offset :]
+    return bytes(data[int(ends[0]) : int(ends[len(joined)])])
 
 
 def _varint(number: int) -> bytes:
