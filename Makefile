@@ -44,7 +44,7 @@ proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 		--pyi_out=pipelines/quotaplane/wire/pb schemas/*.proto
 
 bench: env ## measure (minutes; the results page is in docs/)
-	./spark-submit.sh benchmarks/quota_loop.py
+	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

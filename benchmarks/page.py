@@ -13,6 +13,7 @@ from typing import Any
 def write_page(path: Path, found: dict[str, Any]) -> None:
     """Write the page from what ``quota_loop.main`` found."""
     pip82, small, growth = found["pip82"], found["small"], found["growth"]
+    least = min(growth)
     loop, plain = pip82["loop"], pip82["plain"]
     lines = [
         "# Benchmarks of the quota loop",
@@ -37,8 +38,6 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         f"| one plain process: read, parse, law; no state, no history, nothing published "
         f"| {plain['round']:.2f} | job is {loop['round'] / plain['round']:.2f} x as long "
         "| at most 2.5 x |",
-        f"| the same job keyed by group (no history, nothing published) | {pip82['by_group']:.1f} "
-        f"| job is {pip82['by_group'] / loop['round']:.0f} x as fast | at least 20 x |",
         "",
         f"Peak memory of all the job's processes together: {pip82['peak_gb']:.1f} GB (wished: "
         "below 8 GB).",
@@ -70,6 +69,13 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
             f"| {took['round'] / int(groups) * 1e6:.0f} |"
             for groups, took in growth.items()
         ),
+        "",
+        "Wished: the cost of a group does not rise.",
+        "",
+        "The same job keyed by group, as one would write it first (no history, nothing published), "
+        f"with {least:,} groups: {found['by_group']:.1f} s a round, "
+        f"{found['by_group'] / growth[least]['round']:.0f} times the quota job's (wished, at "
+        "100,000: at least 20 times).",
         "",
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
