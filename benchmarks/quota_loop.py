@@ -285,7 +285,8 @@ def main() -> None:
     wanted = (args.only,) if args.only else ("pip82", "small", "growth")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name, KafkaServer(Path(name, "kafka")) as kafka:
-        spark = build_session("quotaplane bench", {"spark.ui.enabled": "false"}, log_level="error")
+        conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+        spark = build_session("quotaplane bench", conf, log_level="error")
         bench = Bench(Path(name), kafka, spark)
         if "pip82" in wanted:
             with PeakMemory(kafka.pid) as memory:
