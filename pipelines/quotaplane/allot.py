@@ -37,15 +37,18 @@ def allot(
     groups: Groups,
     rows: Rows,
     touched: BoolArray,
+    quota_changed: BoolArray,
+    anew: BoolArray,
     round_: Round,
     config: StepConfig,
     rounds: int,
 ) -> Allotment:
-    """Divide the quotas of the touched groups.
+    """Divide the quotas of the touched groups; ``anew``: brokers that know none of their limits.
 
     A group whose limits would all move by less than ``significant_change`` keeps those it has,
-    unless they add up to more than its quota: fairness is worth a message, noise is not. When one
-    moves, all of the group's limits are issued together, so that what is in force adds up.
+    unless they add up to more than its quota or somebody changed it: fairness is worth a message,
+    noise is not. When one moves, all of the group's limits are issued together, so that what is in
+    force adds up.
     """
     new, reasons = _by_law(groups, rows, touched, config)
     new = to_single(new)
@@ -54,6 +57,7 @@ def allot(
         by = np.abs(new - rows.limit)
     moved = by > config.significant_change * np.where(np.isinf(rows.limit), 0.0, rows.limit)
     worth = np.bincount(rows.group, weights=moved.any(axis=0), minlength=len(groups)) > 0
+    worth |= quota_changed
     for dimension, quota in enumerate(groups.quota):
         total = np.bincount(rows.group, weights=rows.limit[dimension], minlength=len(groups))
         worth |= np.isfinite(quota) & (total > quota * (1.0 + _ROUNDING))
@@ -69,7 +73,7 @@ def allot(
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    renewed = turn[rows.group] & rows.issued
+    renewed = (turn[rows.group] | anew[rows.broker]) & rows.issued
     return Allotment(rows, changed, np.flatnonzero(changed | renewed), reasons)
 
 

@@ -72,6 +72,7 @@ def step(
         dropped.append(_ended(state.groups, brokers, lost, "group_deleted"))
 
     intake: Intake | None = None
+    anew: BoolArray = np.zeros(len(brokers), bool)
     touched = quota_changed
     if events.headers is not None and events.entries is not None and len(events.headers):
         intake = take_in(
@@ -84,7 +85,7 @@ def step(
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
         )
-        brokers, rows = intake.brokers, intake.rows
+        brokers, rows, anew = intake.brokers, intake.rows, intake.restarted
         touched = touched | intake.touched
 
     silence = round_.now_ms - brokers.seen_at_ms
@@ -99,7 +100,7 @@ def step(
         dropped.append(_ended(groups, brokers, rows.take(silent_rows), "silent"))
         rows = rows.take(~silent_rows)
 
-    allotment = allot(groups, rows, touched, round_, config, state.rounds)
+    allotment = allot(groups, rows, touched, quota_changed, anew, round_, config, state.rounds)
     limits = _limit_table(groups, brokers, allotment)
     brokers, rows = _without(brokers, allotment.rows, gone)
     ended = (
@@ -153,7 +154,8 @@ def _change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, B
         if len(put)
         else (np.empty((len(RATE_COLUMNS), 0)))
     )
-    put_quota = np.where(np.isnan(put_quota), np.inf, put_quota)  # absent is unlimited
+    # Absent is unlimited. `groups put` refuses a negative one, but others may write the table too.
+    put_quota = np.where(np.isnan(put_quota), np.inf, np.maximum(put_quota, 0.0))
 
     stays = ~np.isin(old.ids, newest["group_id"].to_numpy())
     all_ids = np.concatenate([old.ids[stays], put_ids])

@@ -27,7 +27,8 @@ class Intake:
     """What a round's reports changed.
 
     ``touched`` has shape (groups,): named by a report that counted. ``back`` are the indexes of
-    brokers that are new, or were stale and report again. ``used`` and ``unknown`` are entries (a
+    brokers that are new, or were stale and report again. ``restarted`` has shape (brokers,): those
+    that began anew and know of no limits. ``used`` and ``unknown`` are entries (a
     row each, as they came): of known groups, and of groups that nobody defined.
     """
 
@@ -35,6 +36,7 @@ class Intake:
     rows: Rows
     touched: BoolArray
     back: IntArray
+    restarted: BoolArray
     used: pa.Table
     unknown: pa.Table
     reports: int
@@ -86,7 +88,7 @@ def take_in(
         wave[report],
         usage,
         throttled,
-        published_at_ms=published[report],
+        published_at_ms=np.minimum(published, now_ms)[report],
         window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
         applied_epoch=headers["applied_epoch"].to_numpy()[report],
         applied_seq=headers["applied_seq"].to_numpy()[report],
@@ -98,11 +100,14 @@ def take_in(
     fresh = np.zeros(len(brokers), bool)
     fresh[code[counts]] = True
     back = np.flatnonzero(fresh & brokers.stale)
+    reporting = np.bincount(report, minlength=len(headers)) > 0
+    after = _after(brokers, code, started, sequence, published, headers, counts, reporting, now_ms)
     return Intake(
-        brokers=_after(brokers, code, started, sequence, published, headers, counts, now_ms),
+        brokers=after,
         rows=rows,
         touched=touched,
         back=back,
+        restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
         used=_labelled(entries, headers, entry, known_as=(groups, place)),
         unknown=_labelled(entries, headers, np.flatnonzero(heard & ~known)),
         reports=int(counts.sum()),
@@ -251,9 +256,10 @@ def _after(
     published: IntArray,
     headers: pa.Table,
     counts: BoolArray,
+    reporting: BoolArray,
     now_ms: int,
 ) -> Brokers:
-    """The brokers with their newest report noted."""
+    """The brokers with their newest report noted; ``reporting`` are reports that name a group."""
     order = _order(code, started, sequence)
     order = order[counts[order]]  # the last of a broker in this order stays
     c = code[order]
@@ -269,7 +275,11 @@ def _after(
         sequence=put(brokers.sequence, sequence),
         seen_at_ms=put(brokers.seen_at_ms, np.minimum(published, now_ms)),
         stale=put(brokers.stale, np.zeros(len(code), bool)),
-        uses_ids=put(brokers.uses_ids, headers["uses_ids"].to_numpy()),
+        # A heartbeat without groups doesn't say how its broker would name them.
+        uses_ids=put(
+            brokers.uses_ids,
+            np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[code]),
+        ),
     )
 
 

@@ -69,7 +69,9 @@ class KafkaTransport(_Section):
     limits_topic: str
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart always goes on where it was."""
-    max_reports_per_trigger: int | None = Field(default=None, ge=1)
+    max_reports_per_trigger: int | None = Field(default=5000, ge=1)
+    """So many reports make a micro-batch at most: after a pause, or a backlog would be one. null =
+    no bound."""
     connect_timeout_s: float = Field(default=10.0, gt=0)
     security: KafkaSecurity = KafkaSecurity()
     fail_on_data_loss: bool = True
@@ -146,7 +148,7 @@ class Demand(_Section):
 class Limits(_Section):
     """How limits go out."""
 
-    lease_s: float = Field(default=120.0, gt=0)
+    lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
     refresh_rounds: int = Field(default=10, ge=1)
     """Every limit goes out again at least once in this many rounds, changed or not."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
@@ -158,7 +160,8 @@ class History(_Section):
 
     path: str
     storage_options: dict[str, SecretStr] = {}
-    """For object stores: passed to the deltalake package as they are."""
+    """For object stores: passed to the deltalake package as they are. Spark, which reads the same
+    tables, has options of its own for that (``--spark-conf spark.hadoop.fs...``)."""
 
 
 class Trigger(_Section):

@@ -136,6 +136,50 @@ def test_an_idle_broker_that_wakes_has_its_fair_share_one_round_after_it_was_see
         assert shard.in_force["g", "b2"] == pytest.approx(50)
 
 
+def test_a_small_change_of_a_quota_is_no_noise() -> None:
+    shard = started(100, b1=200, b2=200)
+    shard.run(quotas(("g", 104), version=1), now_ms=T0 + 1_000)
+    assert [shard.in_force["g", b] for b in ("b1", "b2")] == pytest.approx([52, 52])
+
+
+def test_a_negative_quota_that_somebody_wrote_into_the_table_counts_as_zero() -> None:
+    shard = started(100, b1=200, b2=200)
+    shard.run(quotas(("g", -5), version=1), now_ms=T0 + 1_000)
+    assert [shard.in_force["g", b] for b in ("b1", "b2")] == [0, 0]
+
+
+def test_a_broker_that_was_restarted_is_told_its_limits_at_once() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for at in (T0, T0 + 1_000):
+        first = (report(b, at, {"g": 200}, started_at_ms=5) for b in ("b1", "b2"))
+        shard.run(reports(*first), now_ms=at)
+    at = T0 + 2_000
+    again = (
+        report("b1", at, {"g": 200}, started_at_ms=at - 100),
+        report("b2", at, {"g": 200}, started_at_ms=5),
+    )
+    outcome = shard.run(reports(*again), now_ms=at)
+    assert outcome.limits["broker"].to_pylist() == ["b1"]
+    assert outcome.limits["changed"].to_pylist() == [False]
+
+
+def test_a_heartbeat_without_groups_does_not_change_how_its_broker_names_them() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(report("b1", T0, {"g": 9}, uses_ids=True)), now_ms=T0)
+    shard.run(reports(report("b1", T0 + 1_000, {}, uses_ids=False)), now_ms=T0 + 1_000)
+    assert shard.state.brokers.uses_ids.tolist() == [True]
+    assert shard.state.brokers.seen_at_ms.tolist() == [T0 + 1_000]
+
+
+def test_a_clock_that_is_ahead_keeps_no_row_longer() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(report("b1", T0 + 9_000, {"g": 9})), now_ms=T0)
+    assert shard.state.rows.seen_at_ms.tolist() == [T0]
+
+
 def test_a_report_from_before_a_raise_does_not_look_satisfied() -> None:
     """The window began under the old limit of 50, so 50 used of the new 80 is still saturated."""
     shard = started(100, b1=200, b2=200)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from deltalake import DeltaTable
 
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history import maintenance
@@ -18,7 +20,8 @@ from quotaplane.history.maintenance import CLAIM_MS, Kept, main, maintain
 from quotaplane.history.tables import TABLES, ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
-from quotaplane.settings import History
+from quotaplane.settings import DeltaTransport, History
+from quotaplane.transport import open_broker_link
 from tests.unit.history_cases import (
     DAY_MS,
     NOON_MS,
@@ -169,6 +172,20 @@ def test_the_command_prints_an_object_per_table(
         "files_deleted": 0,
         "files": 10,
     }
+
+
+def test_with_the_settings_it_keeps_the_embedded_topics_small_too(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    link = open_broker_link(DeltaTransport.model_validate(transport))
+    link.send_reports([("b1", b"old", 1_000)])
+    link.send_reports([("b1", b"new", int(time.time() * 1000))])
+    conf = {"transport": transport, "history": {"path": history.path}, "checkpoint": "unused"}
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf))
+    assert main(["--conf", str(tmp_path / "conf.yaml"), "--keep-days", "36500"]) == 0
+    kept = DeltaTable(tmp_path / "topics" / "reports").to_pyarrow_table()
+    assert kept["value"].to_pylist() == [b"new"]
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
+from quotaplane.model import RATE_COLUMNS, group_id
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
+from quotaplane.streams.quota import known_failure
 from quotaplane.streams.rounds import Output, round_config, run_round
-from quotaplane.wire.events import pack_reports
+from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.reports import decode
 
@@ -25,7 +31,7 @@ SETTINGS = parse_settings(
 CONFIG = round_config(SETTINGS, epoch=1)
 
 
-def report(broker: str, groups: list[str], at_ms: int) -> bytes:
+def report(broker: str, groups: Sequence[str], at_ms: int) -> bytes:
     value = encode_report(
         broker=broker,
         started_at_ms=1,
@@ -69,3 +75,59 @@ def test_whatever_leaves_has_its_counts_with_it() -> None:
 def test_a_round_that_changes_nothing_leaves_nothing() -> None:
     state, outputs = run_round(ShardState(), {}, shard=0, seq=1, now_ms=1_000, config=CONFIG)
     assert (outputs, state.rounds) == ([], 1)
+
+
+def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> None:
+    groups = [f"tenant-{number:05d}/" + "x" * 150 for number in range(10_000)]
+    table = pa.table(
+        {
+            "group": groups,
+            "group_id": list(map(group_id, groups)),
+            "deleted": [False] * len(groups),
+            "version": [0] * len(groups),
+            **dict.fromkeys(RATE_COLUMNS, pa.array([10.0] * len(groups))),
+        }
+    )
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {
+        "groups": [quotas],
+        "reports": [report("b1", groups, 1_000), report("b2", groups[:3], 1_000)],
+    }
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+    messages = tables(outputs)["messages"]
+    assert [row["broker"] for row in messages] == ["b1"] * 5 + ["b2"]
+    values = [row["value"] for row in messages]
+    assert all(isinstance(value, bytes) and len(value) < 500_000 for value in values)
+    named = [group for value in values[:5] for group in decode_limits(value).groups]
+    assert sorted(named) == groups
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "[STREAM_FAILED] ...\nTraceback\n  File ...\n"
+            "quotaplane.errors.HistoryError: checkpoint: shard state has format 0\n SQLSTATE",
+            HistoryError,
+            "checkpoint: shard state has format 0",
+        ),
+        (
+            "java.util.concurrent.ExecutionException: org.apache.kafka.common.errors."
+            "TimeoutException: Timed out waiting for a node assignment. Call: describeTopics\n\tat",
+            TransportError,
+            "reports topics: TimeoutException: Timed out waiting for a node assignment. "
+            "Call: describeTopics",
+        ),
+        ("... set the source option failOnDataLoss to false ...", TransportError, "are gone"),
+    ],
+)
+def test_a_failure_of_the_query_is_told_in_one_line(
+    text: str, kind: type[QuotaplaneError], message: str
+) -> None:
+    known = known_failure(text)
+    assert type(known) is kind
+    assert message in str(known)
+
+
+def test_a_failure_that_nobody_foresaw_is_left_to_spark() -> None:
+    assert known_failure("java.lang.NullPointerException\n\tat org.apache.spark") is None

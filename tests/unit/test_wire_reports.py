@@ -170,6 +170,22 @@ def test_publish_time(age_ms: int, reason: str | None, bad: bool | None) -> None
     assert found.headers.num_rows == (reason is None)
 
 
+def test_of_a_backlog_that_is_too_late_only_some_raw_bytes_are_kept() -> None:
+    values = [encode_stock_report(f"b{i}", ["g" * 1000], np.ones((1, 4))) for i in range(2000)]
+    found = decode(
+        values,
+        np.full(len(values), NOW_MS - 3_600_000),
+        [str(i) for i in range(len(values))],
+        now_ms=NOW_MS,
+        reports=Reports(),
+    )
+    raw = [value for value in found.rejected["raw"].to_pylist() if value]
+    assert raw == values[: len(raw)]
+    assert 1 << 20 <= sum(map(len, raw)) < (1 << 20) + 2000
+    assert found.rejected["position"].to_pylist() == [str(i) for i in range(len(values))]
+    assert found.rejected["detail"][-1].as_py().endswith("raw bytes left out, there are too many")
+
+
 def test_one_bad_group_of_a_stock_report_leaves_the_others() -> None:
     groups = [f"g{i}" for i in range(8)]
     counts = np.ones((8, 4))

@@ -20,7 +20,6 @@ from quotaplane.history.tables import (
     RESOURCE_GROUPS,
     TABLES,
     open_table,
-    storage_options,
     table_uri,
 )
 from quotaplane.settings import History
@@ -115,7 +114,6 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
     Raises:
         HistoryError: a table is missing or is not what this version writes.
     """
-    options = storage_options(history) or {}
     limit_values = (FOLDER / "_limit_values.sql").read_text("utf-8")
     text = None if sql is None else f"{sql} {limit_values}" if "limit_values" in sql else sql
 
@@ -124,22 +122,21 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
 
     for name in filter(wanted, TABLES):
         open_table(history, name)
-        reader = spark.read.format("delta").options(**options)
-        reader.load(table_uri(history, name)).createOrReplaceTempView(name)
+        rows = spark.read.format("delta").load(table_uri(history, name))
+        rows.createOrReplaceTempView(name)
     if wanted("resource_group_changes"):
-        _changes(spark, history, options).createOrReplaceTempView("resource_group_changes")
+        _changes(spark, history).createOrReplaceTempView("resource_group_changes")
     if wanted("limit_values"):
         spark.sql(limit_values).createOrReplaceTempView("limit_values")
 
 
-def _changes(spark: SparkSession, history: History, options: Mapping[str, str]) -> DataFrame:
+def _changes(spark: SparkSession, history: History) -> DataFrame:
     # A deleted row can't say who deleted it: that is in the commit.
     commits = open_table(history, RESOURCE_GROUPS.name).history()
     users = [(entry["version"], entry.get("userName")) for entry in commits]
     by_version = spark.createDataFrame(users, "_commit_version long, user string")
     feed = (
         spark.read.format("delta")
-        .options(**options)
         .option("readChangeFeed", "true")
         .option("startingVersion", min(version for version, _ in users))
         .load(table_uri(history, RESOURCE_GROUPS.name))

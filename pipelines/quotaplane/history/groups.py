@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -182,18 +181,15 @@ def check_name(group: str) -> str:
     """A group's name, if it can be one.
 
     Raises:
-        InputError: it is empty, longer than 1024 characters, or has a control character.
+        InputError: it is empty, longer than 1024 characters, or not printable: no report
+            could use it.
     """
     if not group:
         raise InputError("a group's name must not be empty")
     if len(group) > MAX_NAME:
         raise InputError(f"group {group[:20]!r}...: longer than {MAX_NAME} characters")
-    if any(unicodedata.category(char) == "Cc" for char in group):
-        raise InputError(f"group {group!r}: has a control character")
-    try:
-        group.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"group {group!r}: not valid Unicode") from None
+    if not group.isprintable():  # nor is what is no valid Unicode
+        raise InputError(f"group {group!r}: has a character that can't be printed")
     return group
 
 

@@ -32,7 +32,8 @@ from quotaplane.history.tables import (
     one_line,
     open_table,
 )
-from quotaplane.settings import History, load_settings
+from quotaplane.settings import DeltaTransport, History, load_settings
+from quotaplane.transport.delta import maintain as maintain_topics
 
 KEEP_DAYS: Final = 30
 CLAIM: Final = "quotaplane-maintain"
@@ -161,11 +162,12 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = _Parser(
         prog="./spark-submit.sh maintain",
-        description="Expire, compact and vacuum the history; the job may go on meanwhile.",
+        description="Expire, compact and vacuum the history, and the embedded transport's topics; "
+        "the job may go on meanwhile.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
-    where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    where.add_argument("--conf", metavar="FILE", help="the job's settings")
+    where.add_argument("--history", metavar="PATH", help="the history's folder; no topics")
     parser.add_argument(
         "--keep-days",
         type=float,
@@ -178,9 +180,12 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(
             f"--keep-days must be more than 0 and at most 36500, not {args.keep_days:g}"
         )
-    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    settings = load_settings(args.conf) if args.conf else None
+    history = settings.history if settings else History(path=args.history)
     for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
         print(json.dumps(asdict(kept)), flush=True)
+    if settings is not None and isinstance(settings.transport, DeltaTransport):
+        maintain_topics(settings.transport)
     return 0
 
 

@@ -152,7 +152,12 @@ REJECTED_REPORTS: Final = _appended(
         _column("reason", pa.string(), "short code, for example truncated or stale"),
         _column("detail", pa.string(), "what exactly was wrong", null=True),
         _column("counts_as_bad", pa.bool_(), "counted towards reports.max_bad_share"),
-        _column("raw", pa.binary(), "the report as it was received", null=True),
+        _column(
+            "raw",
+            pa.binary(),
+            "the report, or what of it could not be used; empty when there was too much",
+            null=True,
+        ),
     ],
 )
 

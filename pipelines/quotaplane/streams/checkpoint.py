@@ -91,8 +91,11 @@ class CheckpointFolder:
             stream.close()
 
     def _write(self, name: str, text: str) -> None:
-        stream = self._fs.create(self._hadoop(f"{self._path}/{name}"), False)
+        # Under another name first: killed in between, an empty note would bar every later start.
+        written = self._hadoop(f"{self._path}/{name}.new")
+        stream = self._fs.create(written, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+        self._fs.rename(written, self._hadoop(f"{self._path}/{name}"))

@@ -11,10 +11,9 @@ from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.control import next_due_ms
-from quotaplane.settings import Settings
 from quotaplane.state import ShardState
 from quotaplane.streams.partition import partition_of
-from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
+from quotaplane.streams.rounds import Output, RoundConfig, run_round
 
 EVENT_SCHEMA = "kind string, key int, payload binary"
 OUTPUT_SCHEMA = "kind string, payload binary"
@@ -28,12 +27,11 @@ class QuotaOperator(StatefulProcessor):
     for a blob of 10 MB costs several times as much. Its second element is when the timer rings.
     """
 
-    def __init__(self, settings: Settings, epoch: int) -> None:
-        self._settings = settings
-        self._epoch = epoch
+    def __init__(self, config: RoundConfig, shards: int) -> None:
+        self._config = config
+        self._shards = shards
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._config: RoundConfig = round_config(self._settings, self._epoch)
         self._handle = handle
         self._blob = handle.getListState("shard", "blob binary")
 
@@ -66,7 +64,7 @@ class QuotaOperator(StatefulProcessor):
             state, outputs = run_round(
                 state,
                 arrived,
-                shard=int(partition_of([key[0]], self._settings.shards)[0]),
+                shard=int(partition_of([key[0]], self._shards)[0]),
                 seq=_batch_id(),
                 now_ms=now_ms,
                 config=self._config,

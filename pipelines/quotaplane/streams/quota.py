@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from quotaplane.errors import QuotaplaneError
+from quotaplane import errors
+from quotaplane.errors import QuotaplaneError, TransportError
 from quotaplane.history.tables import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings
@@ -34,7 +37,7 @@ def build(spark: SparkSession, settings: Settings, transport: Transport, epoch: 
         reports.unionByName(changes)
         .groupBy("key")
         .transformWithStateInPandas(
-            QuotaOperator(settings, epoch),
+            QuotaOperator(round_config(settings, epoch), settings.shards),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -55,13 +58,35 @@ def prepare(settings: Settings) -> Transport:
     return transport
 
 
+def known_failure(text: str) -> QuotaplaneError | None:
+    r"""What made a query fail, out of all that Spark says about it: ours, or Kafka's; else None.
+
+    >>> known_failure("in _round\nquotaplane.errors.HistoryError: no such table\n\tat org.")
+    HistoryError('no such table')
+    """
+    ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
+    if ours:
+        kind, message = ours[-1]
+        found: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
+        return found(message)
+    kafka = re.findall(r"(org\.apache\.kafka\.[\w.]+(?:Exception|Error): .+)", text)
+    if kafka:
+        return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
+    if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
+        return TransportError(
+            "reports topics: reports behind the checkpoint are gone (retention, or a topic made "
+            "anew); set transport.fail_on_data_loss to false to go on without them"
+        )
+    return None
+
+
 class QuotaJob:
     """A running quota job; ``transport`` comes from ``prepare`` and is closed with it."""
 
     def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
         self._transport = transport
         folder = CheckpointFolder(spark, settings.checkpoint)
-        checkpoint = folder.open(settings.shards, next_epoch=_last_epoch(settings) + 1)
+        checkpoint = folder.open(settings.shards, next_epoch=_next_epoch(settings))
         self.epoch = checkpoint.epoch
         self._history = HistoryWriter(settings.history, app_id=checkpoint.id)
         self._failure: QuotaplaneError | None = None
@@ -95,16 +120,17 @@ class QuotaJob:
         """Wait for the query to end; True if it did.
 
         Raises:
-            QuotaplaneError: what made it fail; any other failure comes as Spark raises it.
+            QuotaplaneError: what made it fail; what nobody foresaw comes as Spark raises it.
         """
         try:
             if timeout_s is None:
                 self.query.awaitTermination()
                 return True
             return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
-        except Exception:
-            if self._failure is not None:
-                raise self._failure from None
+        except Exception as error:
+            known = self._failure or known_failure(f"{error}\n{getattr(error, '_stackTrace', '')}")
+            if known is not None:
+                raise known from None
             raise
 
     def _last_batch(self) -> int | None:
@@ -143,7 +169,12 @@ def run_until_stopped(settings: Settings, session: Callable[[], SparkSession]) -
         job.stop()
 
 
-def _last_epoch(settings: Settings) -> int:
+def _next_epoch(settings: Settings) -> int:
+    """Seconds since 1970, unless the history is ahead of the clock.
+
+    Counting the history's epochs alone would begin anew with a new history, and brokers take
+    nothing from an epoch older than one they know.
+    """
     rounds = open_table(settings.history, "rounds")
     epochs = rounds.to_pyarrow_dataset().to_table(columns=["epoch"])["epoch"]
-    return max(epochs.unique().to_pylist(), default=0)
+    return max(int(time.time()), 1 + max(epochs.unique().to_pylist(), default=0))

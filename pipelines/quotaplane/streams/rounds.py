@@ -30,6 +30,9 @@ EVENT_KINDS = ("reports", "groups", "rejected")
 """What reaches the operator: packed reports, packed group changes, packed dead letters."""
 
 
+_PORTION_BYTES = 450_000
+"""Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
+_BYTES_BESIDE_NAME = 4 * 8 + 4
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -91,7 +94,7 @@ def run_round(
     round_ = Round(config.epoch, seq, now_ms)
     state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
 
-    messages = dict(_messages(outcome, shard, round_, config.lease_ms))
+    messages = list(_messages(outcome, shard, round_, config.lease_ms))
     rejected = [_read(payload) for payload in arrived.get("rejected", ())]
     if outcome.unknown is not None and len(outcome.unknown):
         rejected.append(_unknown(outcome.unknown))
@@ -107,8 +110,8 @@ def run_round(
     tables = {
         "messages": pa.table(
             {
-                "broker": pa.array(messages, pa.string()),
-                "value": pa.array(messages.values(), pa.binary()),
+                "broker": pa.array([broker for broker, _ in messages], pa.string()),
+                "value": pa.array([value for _, value in messages], pa.binary()),
             }
         ),
         "usage": outcome.usage,
@@ -129,15 +132,18 @@ def run_round(
 def _messages(
     outcome: Outcome, shard: int, round_: Round, lease_ms: int
 ) -> Iterator[tuple[str, bytes]]:
-    """One message per broker: its limits that go out now, and the groups it no longer has."""
+    """One message per broker: its limits that go out now, and the groups it no longer has.
+
+    Several, where one would be larger than Kafka takes by default.
+    """
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
-    by_broker: dict[str, list[pa.Table | None]] = {}
+    portions: dict[tuple[str, int], list[pa.Table | None]] = {}
     for slot, table in enumerate((going, ended)):
-        for broker, part in _split(table):
-            by_broker.setdefault(broker, [None, None])[slot] = part
-    for broker, (limits, removed) in by_broker.items():
+        for broker, number, part in _split(table):
+            portions.setdefault((broker, number), [None, None])[slot] = part
+    for (broker, _), (limits, removed) in portions.items():
         limits = going.slice(0, 0) if limits is None else limits
         removed = ended.slice(0, 0) if removed is None else removed
         ids = bool((limits if len(limits) else removed)["uses_ids"][0].as_py())
@@ -159,18 +165,24 @@ def _messages(
         )
 
 
-def _split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """A table's rows by broker."""
+def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
+    """A table's rows by broker, and those of one broker in portions of so many bytes."""
     if not len(table):
         return
-    column = _dictionary(table["broker"])
+    column, names = _dictionary(table["broker"]), _dictionary(table["group"])
     code = column.indices.to_numpy()
     order = np.argsort(code, kind="stable")
+    code = code[order]
     sorted_table = table.take(pa.array(order))
-    bounds = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0, True])
-    for begin, end in pairwise(bounds):
-        broker = column.dictionary[int(code[order[begin]])].as_py()
-        yield broker, sorted_table.slice(begin, end - begin)
+    name_bytes = pc.binary_length(names.dictionary).to_numpy()[names.indices.to_numpy()[order]]
+    ends = np.cumsum(name_bytes + _BYTES_BESIDE_NAME)
+    first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    before = np.r_[0, ends][first]  # bytes of the brokers before each
+    number = (ends - np.repeat(before, np.diff(np.r_[first, len(code)]))) // _PORTION_BYTES
+    cut = (code[1:] != code[:-1]) | (number[1:] != number[:-1])
+    for begin, end in pairwise(np.flatnonzero(np.r_[True, cut, True])):
+        broker = column.dictionary[int(code[begin])].as_py()
+        yield broker, int(number[begin]), sorted_table.slice(begin, end - begin)
 
 
 def _named(table: pa.Table) -> pa.StringArray:

@@ -24,32 +24,42 @@ _SHARED = ("reports", "duplicates", "outdated")
 class BadShare:
     """Stops the job when too many of the latest reports could not be used.
 
+    It is asked before a round, not after: the round that was too much is then committed, and a
+    restart goes on behind it instead of failing at it again.
+
     >>> share = BadShare(max_share=0.5, window=10)
     >>> share.note(good=8, bad=2)
-    >>> share.note(good=0, bad=6)
+    >>> share.note(good=0, bad=12)
+    >>> share.check()
     Traceback (most recent call last):
         ...
-    quotaplane.errors.TooManyBadReportsError: 8 of the last 10 reports could not be used \
+    quotaplane.errors.TooManyBadReportsError: 12 of the last 12 reports could not be used \
 (reports.max_bad_share is 0.5): see the table rejected_reports for why
     """
 
     def __init__(self, max_share: float, window: int) -> None:
         self._max_share = max_share
-        self._latest: deque[bool] = deque(maxlen=window)
+        self._window = window
+        self._rounds: deque[tuple[int, int]] = deque()
 
     def note(self, good: int, bad: int) -> None:
-        """Count a round's reports.
+        """Count a round's reports."""
+        self._rounds.append((good, bad))
+        # Whole rounds: as many as it takes to fill the window.
+        while sum(map(sum, self._rounds)) - sum(self._rounds[0]) >= self._window:
+            self._rounds.popleft()
+
+    def check(self) -> None:
+        """Stop if the rounds noted so far say so.
 
         Raises:
-            TooManyBadReportsError: a full window holds more than the allowed share of bad ones.
+            TooManyBadReportsError: of at least a window of reports more than the share were bad.
         """
-        window = self._latest.maxlen or 0
-        self._latest.extend([False] * min(good, window))
-        self._latest.extend([True] * min(bad, window))
-        count = sum(self._latest)
-        if len(self._latest) == window and count > self._max_share * window:
+        bad = sum(bad for _, bad in self._rounds)
+        total = sum(map(sum, self._rounds))
+        if total >= self._window and bad > self._max_share * total:
             raise TooManyBadReportsError(
-                f"{count} of the last {window} reports could not be used (reports.max_bad_share is "
+                f"{bad} of the last {total} reports could not be used (reports.max_bad_share is "
                 f"{self._max_share:g}): see the table rejected_reports for why"
             )
 
@@ -77,6 +87,7 @@ class RoundSink:
         self._bad_share = bad_share
 
     def __call__(self, outputs: DataFrame, seq: int) -> None:
+        self._bad_share.check()
         packed: dict[str, list[bytes]] = defaultdict(list)
         # As Arrow: rows would be pickled in the JVM and be read one by one here.
         for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from quotaplane.history.tables import table_uri
 from quotaplane.model import RATE_COLUMNS, IntArray, group_id
@@ -54,9 +55,16 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, decoded.rejected.schema) as writer:
                     writer.write(decoded.rejected)
-                yield _events("rejected", [(0, sink.getvalue().to_pybytes())], keys)
+                # Any shard will do; each task of this stage takes another.
+                shard = _partition_id() % shards
+                yield _events("rejected", [(shard, sink.getvalue().to_pybytes())], keys)
 
     return to_events
+
+
+def _partition_id() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def _to_group_events(shards: int) -> Mapper:

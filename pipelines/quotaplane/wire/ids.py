@@ -29,7 +29,6 @@ class _GroupIds(dict[str, int]):
         number = group_id(name) if usable else NO_ID
         if len(self) >= _MOST_NAMES:
             self.clear()
-        # Names that nobody would use twice are what an attacker or noise would fill it with.
         if usable:
             self[name] = number
         return number

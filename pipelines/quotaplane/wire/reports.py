@@ -27,6 +27,10 @@ from quotaplane.wire.stock import encode_stock_report
 __all__ = ["REJECTED", "Decoded", "cut_down", "decode", "encode_report", "encode_stock_report"]
 
 _MOST_COUNT: Final = float(2**63)
+_MOST_RAW_BYTES: Final = 8 << 20
+_MOST_LATE_BYTES: Final = 1 << 20
+"""A batch's dead letters keep raw bytes until they have so many. All of them pass through the
+driver, and a job that was down for an hour finds an hour of reports too late: gigabytes."""
 
 
 def decode(
@@ -123,16 +127,24 @@ class _Letters:
     ) -> None:
         self._values, self._times, self._positions = values, times, positions
         self._rows: list[tuple[int, str, str, bool, bytes]] = []
+        self._bytes = 0
 
     def add_report(self, index: int, error: UnusableReportError) -> None:
-        bad = error.reason != STALE  # late is how a healthy system looks after a pause
-        self._rows.append((index, error.reason, str(error), bad, self._values[index] or b""))
+        late = error.reason == STALE  # how a healthy system looks after a pause
+        self._add(index, error.reason, str(error), not late, self._values[index] or b"")
 
     def add_entries(self, index: int, reason: str, detail: str, chosen: IntArray) -> None:
         """Some entries of a report that is used otherwise, so it does not count as bad."""
         value = self._values[index] or b""
         keep = own.keep_entries if value.startswith(own.FAMILY) else stock.keep_entries
-        self._rows.append((index, reason, detail, False, keep(value, chosen.tolist())))
+        self._add(index, reason, detail, False, keep(value, chosen.tolist()))
+
+    def _add(self, index: int, reason: str, detail: str, bad: bool, raw: bytes) -> None:
+        most = _MOST_LATE_BYTES if reason == STALE else _MOST_RAW_BYTES
+        if self._bytes >= most:
+            detail, raw = f"{detail}; raw bytes left out, there are too many", b""
+        self._bytes += len(raw)
+        self._rows.append((index, reason, detail, bad, raw))
 
     def table(self) -> pa.Table:
         rows = sorted(self._rows, key=lambda row: row[0])
