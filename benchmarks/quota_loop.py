@@ -43,7 +43,7 @@ from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
 from workload import QUOTA, Workload  # noqa: E402
 
-COLD, COLD_SMALL = 4, 100
+COLD, COLD_SMALL = 8, 100
 PIP82 = Workload(groups=100_000, brokers=100)
 GROWTH = (10_000, 30_000, 100_000, 300_000)
 

@@ -298,7 +298,10 @@ def _labelled(
         for name in ("broker", "position")
     }
     columns["published_at_ms"] = pa.array(headers["published_at_ms"].to_numpy()[report])
+    rates = RATE_COLUMNS
     if known_as is None:
+        if THROTTLED_COLUMNS[0] in entries.column_names:
+            rates += THROTTLED_COLUMNS
         picked = entries.take(pa.array(chosen))
         columns["group"], columns["group_id"] = picked["group"], picked["group_id"]
     else:
@@ -306,6 +309,6 @@ def _labelled(
         columns["group"] = pa.DictionaryArray.from_arrays(
             pa.array(place.astype(np.int32)), groups.names
         )
-    for name, values in zip(RATE_COLUMNS, _columns(entries, RATE_COLUMNS, chosen), strict=True):
+    for name, values in zip(rates, _columns(entries, rates, chosen), strict=True):
         columns[name] = pa.array(values, from_pandas=True)  # NaN (unchanged) becomes null
     return pa.table(columns)

@@ -4,7 +4,7 @@ Everything is a numpy array so that a round costs a handful of array operations,
 groups the shard holds. Arrays over the dimensions have shape (4, n): one contiguous vector per
 dimension, which is also how Arrow stores them.
 
-At rest a row takes about 41 bytes: a round reads and writes its shard's whole blob, so bytes are
+At rest a row takes 30 to 50 bytes: a round reads and writes its shard's whole blob, so bytes are
 time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of a measured rate.
 """
 

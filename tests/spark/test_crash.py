@@ -67,6 +67,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
         assert _rows(after, name) == _rows(settings, name), name
     rounds = history_table(after, "rounds")
     assert sorted(rounds["seq"].to_pylist()) == list(range(ROUNDS))
+    assert len(set(rounds["epoch"].to_pylist())) == 1
     usage = history_table(after, "usage")
     assert usage.num_rows == ROUNDS * len(BROKERS) * len(QUOTAS)
 
@@ -134,6 +135,6 @@ def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
 def _rows(settings: Settings, name: str) -> list[tuple[Any, ...]]:
     """A table's rows without wall-clock times and places, which differ from run to run."""
     table: pa.Table = history_table(settings, name)
-    left_out = {"at", "date", "positions", "last_seen"}
+    left_out = {"epoch", "at", "date", "positions", "last_seen"}
     kept = table.select([column for column in table.column_names if column not in left_out])
     return sorted((tuple(row.values()) for row in kept.to_pylist()), key=repr)

@@ -77,6 +77,31 @@ def test_a_round_that_changes_nothing_leaves_nothing() -> None:
     assert (outputs, state.rounds) == ([], 1)
 
 
+def test_what_was_said_of_an_unknown_group_is_kept_whole() -> None:
+    value = encode_report(
+        broker="b1",
+        started_at_ms=1,
+        sequence=1,
+        window_ms=1000,
+        groups=["nobody's"],
+        usage=np.array([[3.0, 4.0, 5.0, 6.0]]),
+        throttled=np.array([[0.5, 0.0, 0.0, 7.0]]),
+    )
+    decoded = decode([value], np.array([9]), ["r/0@1"], now_ms=9, reports=SETTINGS.reports)
+    ((_, payload),) = pack_reports(decoded, 1)
+    arrived = {"reports": [payload]}
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=9, config=CONFIG)
+    (letter,) = tables(outputs)["rejected_reports"]
+    again = decode(
+        [letter["raw"]],  # type: ignore[list-item]
+        np.array([9]),
+        ["r/0@1"],
+        now_ms=9,
+        reports=SETTINGS.reports,
+    )
+    assert again.entries.drop(["report"]).equals(decoded.entries.drop(["report"]))
+
+
 def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> None:
     groups = [f"tenant-{number:05d}/" + "x" * 150 for number in range(10_000)]
     table = pa.table(

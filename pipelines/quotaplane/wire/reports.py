@@ -27,7 +27,7 @@ from quotaplane.wire.stock import encode_stock_report
 __all__ = ["REJECTED", "Decoded", "cut_down", "decode", "encode_report", "encode_stock_report"]
 
 _MOST_COUNT: Final = float(2**63)
-_MOST_RAW_BYTES: Final = 8 << 20
+_MOST_RAW_BYTES: Final = 16 << 20
 _MOST_LATE_BYTES: Final = 1 << 20
 """A batch's dead letters keep raw bytes until they have so many. All of them pass through the
 driver, and a job that was down for an hour finds an hour of reports too late: gigabytes."""
