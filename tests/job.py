@@ -21,10 +21,9 @@ from quotaplane.history.groups import put_groups
 from quotaplane.history.tables import ensure_tables, table_uri
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.session import SHORT_LIVED
 
 ROOT = Path(__file__).parents[1]
-SHORT_LIVED = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: the quick compiler alone starts Spark in half the time."""
 
 
 def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:

@@ -38,12 +38,13 @@ def allot(
     rows: Rows,
     touched: BoolArray,
     quota_changed: BoolArray,
-    anew: BoolArray,
+    restarted: BoolArray,
     round_: Round,
     config: StepConfig,
     rounds: int,
 ) -> Allotment:
-    """Divide the quotas of the touched groups; ``anew``: brokers that know none of their limits.
+    """Divide the quotas of the touched groups; ``restarted``: brokers that know none
+    of their limits.
 
     A group whose limits would all move by less than ``significant_change`` keeps those it has,
     unless they add up to more than its quota or somebody changed it: fairness is worth a message,
@@ -73,7 +74,7 @@ def allot(
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    renewed = (turn[rows.group] | anew[rows.broker]) & rows.issued
+    renewed = (turn[rows.group] | restarted[rows.broker]) & rows.issued
     return Allotment(rows, changed, np.flatnonzero(changed | renewed), reasons)
 
 

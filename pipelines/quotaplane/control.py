@@ -72,7 +72,7 @@ def step(
         dropped.append(_ended(state.groups, brokers, lost, "group_deleted"))
 
     intake: Intake | None = None
-    anew: BoolArray = np.zeros(len(brokers), bool)
+    restarted: BoolArray = np.zeros(len(brokers), bool)
     touched = quota_changed
     if events.headers is not None and events.entries is not None and len(events.headers):
         intake = take_in(
@@ -85,7 +85,7 @@ def step(
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
         )
-        brokers, rows, anew = intake.brokers, intake.rows, intake.restarted
+        brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
         touched = touched | intake.touched
 
     silence = round_.now_ms - brokers.seen_at_ms
@@ -100,7 +100,7 @@ def step(
         dropped.append(_ended(groups, brokers, rows.take(silent_rows), "silent"))
         rows = rows.take(~silent_rows)
 
-    allotment = allot(groups, rows, touched, quota_changed, anew, round_, config, state.rounds)
+    allotment = allot(groups, rows, touched, quota_changed, restarted, round_, config, state.rounds)
     limits = _limit_table(groups, brokers, allotment)
     brokers, rows = _without(brokers, allotment.rows, gone)
     ended = (

@@ -23,6 +23,9 @@ RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
 """What a broker refused or delayed, per dimension and second; only our own report format has it."""
 
+MAX_GROUP_CHARS: Final = 1024
+"""Of a group's name; it must be printable, too."""
+
 UNLIMITED: Final = float("inf")
 """An absent quota, and the limit of a broker that nobody limits."""
 

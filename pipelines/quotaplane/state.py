@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from quotaplane.errors import HistoryError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
+from quotaplane.packing import pack, unpack
 
 FORMAT = 1
 _D = len(DIMENSIONS)
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _ISSUED = 1 << _D  # flag of a row; the bits below it are "saturated", one per dimension
 
 
@@ -165,7 +165,7 @@ class ShardState:
             **{f"before_{d}": rows.before[d, young].astype(np.float32) for d in range(_D)},
         }
         size = np.bincount(rows.group, minlength=len(groups)).astype(np.int32)
-        batches = (
+        tables = (
             {"id": groups.ids, "size": size, **dict(zip(DIMENSIONS, groups.quota, strict=True))},
             {"name": groups.names},
             {**vars(brokers), "names": pa.array(brokers.names, pa.string())},
@@ -174,13 +174,12 @@ class ShardState:
             recent,
         )
         meta = {"format": str(FORMAT), "rounds": str(self.rounds), "base_ms": str(base)}
-        sink = pa.BufferOutputStream()
-        for columns in batches:
-            batch = pa.record_batch({name: pa.array(array) for name, array in columns.items()})
-            batch = batch.replace_schema_metadata(meta)
-            with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
-                writer.write_batch(batch)
-        return bytes(sink.getvalue())
+        return pack(
+            *(
+                pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
+                for columns in tables
+            )
+        )
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> ShardState:
@@ -189,12 +188,8 @@ class ShardState:
         Raises:
             HistoryError: the blob was written by another version of the state's format.
         """
-        source = pa.BufferReader(blob)
-        batches = []
-        while source.tell() < source.size():
-            with pa.ipc.open_stream(source) as reader:
-                batches.extend(reader)
-        meta = {k.decode(): v.decode() for k, v in (batches[0].schema.metadata or {}).items()}
+        tables = unpack(blob)
+        meta = {k.decode(): v.decode() for k, v in (tables[0].schema.metadata or {}).items()}
         if meta.get("format") != str(FORMAT):
             raise HistoryError(
                 f"checkpoint: shard state has format {meta.get('format')}, this version reads "
@@ -202,10 +197,12 @@ class ShardState:
             )
         groups, names, brokers, narrow, wide, recent = (
             {
-                name: column if pa.types.is_string(column.type) else column.to_numpy(False)
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                name: column.combine_chunks()
+                if pa.types.is_string(column.type)
+                else column.to_numpy()
+                for name, column in zip(table.column_names, table.columns, strict=True)
             }
-            for batch in batches
+            for table in tables
         )
         n = len(narrow["broker"])
         rates = {k: v.astype(np.float64).reshape(_D, n) for k, v in wide.items()}

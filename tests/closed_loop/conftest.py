@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.packing import unpack
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
@@ -137,7 +138,7 @@ class Loop:
                 value
                 for output in outputs
                 if output.kind == "messages"
-                for value in pa.ipc.open_stream(output.payload).read_all()["value"].to_pylist()
+                for value in unpack(output.payload)[0]["value"].to_pylist()
             ]
         self.messages += sent
         self._on_their_way.append(sent)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.streams.session import build_session
-from tests.job import SHORT_LIVED
+from quotaplane.streams.session import SHORT_LIVED, build_session
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,19 +15,12 @@ from quotaplane.errors import HistoryError
 from quotaplane.history import answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
-from quotaplane.history.tables import TABLES, ensure_tables
+from quotaplane.history.tables import TABLES
 from quotaplane.settings import History
 from tests.spark.audit_cases import at, check, write
 from tests.unit.history_cases import INF, NAN, NOON_MS, brokers, limits, usage
 
 Ask = Callable[..., DataFrame]
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    made = History(path=str(tmp_path / "history"))
-    ensure_tables(made)
-    return made
 
 
 @pytest.fixture

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.history.audit import ask, load_audit, register_views
-from quotaplane.history.tables import ensure_tables
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 from tests.spark.audit_cases import at, check, write
 from tests.unit.history_cases import INF, NAN, limits
 
 Ask = Callable[..., DataFrame]
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    made = History(path=str(tmp_path / "history"))
-    ensure_tables(made)
-    return made
 
 
 CHANGES = "version long, at timestamp, by string, change string, `group` string, quota double"

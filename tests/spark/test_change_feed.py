@@ -15,20 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.history.audit import register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.tables import ensure_tables, open_table, table_uri
+from quotaplane.history.tables import open_table, table_uri
 from quotaplane.settings import History
 
 NAN, INF = float("nan"), float("inf")
 CHANGE = "_commit_version long, _change_type string, `group` string, publish_messages_per_s double"
 
 Follow = Callable[[], list[tuple[Any, ...]]]
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    made = History(path=str(tmp_path / "history"))
-    ensure_tables(made)
-    return made
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
 from quotaplane.streams.partition import keys_of_shards, partition_of
-from quotaplane.streams.session import LAUNCHED_BY, build_session
-from tests.job import SHORT_LIVED
+from quotaplane.streams.session import LAUNCHED_BY, SHORT_LIVED, build_session
 
 
 def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:

@@ -33,16 +33,6 @@ from quotaplane.wire.ids import NO_ID, ids_of
 from tests.unit.groups_cases import NAN, Command, quota, rates
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(path=str(tmp_path / "history"))
-
-
-@pytest.fixture
-def groups(history: History, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(history, capsys)
-
-
 def test_put_creates_and_get_finds(groups: Command) -> None:
     made = groups("put", "a/b", "--publish-messages-per-s", "100", "--by", "ann")
     assert made["group"] == "a/b"

@@ -13,17 +13,6 @@ from quotaplane.history.tables import open_table
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, rates
 
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(path=str(tmp_path / "history"))
-
-
-@pytest.fixture
-def groups(history: History, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(history, capsys)
-
-
 FILES = [
     (
         "groups.csv",

@@ -28,11 +28,6 @@ from tests.unit.history_cases import read
 DDL = Path(__file__).parents[2] / "schemas" / "tables"
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(path=str(tmp_path / "history"))
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_the_ddl_says_what_the_job_writes(name: str) -> None:
     assert (DDL / f"{name}.sql").read_text("utf-8") == render(TABLES[name]), (

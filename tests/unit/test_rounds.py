@@ -11,6 +11,7 @@ import pytest
 
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.packing import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
 from quotaplane.streams.quota import known_failure
@@ -51,7 +52,7 @@ def tables(outputs: list[Output]) -> dict[str, list[dict[str, object]]]:
     return {
         output.kind: [json.loads(output.payload)]
         if output.kind == "counts"
-        else pa.ipc.open_stream(output.payload).read_all().to_pylist()
+        else unpack(output.payload)[0].to_pylist()
         for output in outputs
     }
 

@@ -28,10 +28,9 @@ from quotaplane.history.tables import (
     table_uri,
 )
 from quotaplane.history.tables import storage_options as options_of
-from quotaplane.model import RATE_COLUMNS, FloatArray, group_id
+from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, FloatArray, group_id
 from quotaplane.settings import History
 
-MAX_NAME: Final = 1024
 """The longest name of a resource group, in characters."""
 
 _ATTEMPTS: Final = 20
@@ -186,8 +185,8 @@ def check_name(group: str) -> str:
     """
     if not group:
         raise InputError("a group's name must not be empty")
-    if len(group) > MAX_NAME:
-        raise InputError(f"group {group[:20]!r}...: longer than {MAX_NAME} characters")
+    if len(group) > MAX_GROUP_CHARS:
+        raise InputError(f"group {group[:20]!r}...: longer than {MAX_GROUP_CHARS} characters")
     if not group.isprintable():  # nor is what is no valid Unicode
         raise InputError(f"group {group!r}: has a character that can't be printed")
     return group

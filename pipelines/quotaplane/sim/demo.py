@@ -30,15 +30,13 @@ from quotaplane.sim.report import Audit, write_report
 from quotaplane.sim.scenarios import DEMO, DURATION_S
 from quotaplane.streams.entry import INTERRUPTED
 from quotaplane.streams.quota import QuotaJob, prepare
-from quotaplane.streams.session import build_session
+from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.transport import open_broker_link
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "data/demo"
-_BRIEFLY = {"spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""A JVM of one minute spends much of it on compiling well; this one compiles quickly."""
 _MARK = ".quotaplane-demo"
 _REFRESH_S = 0.25
 _PATIENCE_S = 5.0
@@ -143,7 +141,8 @@ def _play(
     director.open()
     console.print("demo: starting Spark ...")
     with _stderr_to(folder / "spark.log"):
-        spark = build_session("quotaplane demo", _BRIEFLY, log_level="error")
+        options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
+        spark = build_session("quotaplane demo", options, log_level="error")
     signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
     job = QuotaJob(spark, settings, transport)
     console.print(

@@ -89,6 +89,7 @@ class QuotaOperator(StatefulProcessor):
 
 def _batch_id() -> int:
     context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("the quota operator runs inside a Spark task only")
-    return int(context.getLocalProperty(_BATCH_ID) or 0)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    if batch is None:
+        raise RuntimeError("the quota operator runs inside a streaming task only")
+    return int(batch)

@@ -20,6 +20,7 @@ from quotaplane.control import Events, Outcome, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
+from quotaplane.packing import pack, unpack
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
 from quotaplane.wire.events import unpack_groups, unpack_reports
@@ -33,12 +34,11 @@ EVENT_KINDS = ("reports", "groups", "rejected")
 _PORTION_BYTES = 450_000
 """Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
 _BYTES_BESIDE_NAME = 4 * 8 + 4
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Output(NamedTuple):
     """A row the operator emits. ``kind`` is ``counts`` (JSON), ``messages`` (a table of broker and
-    value for the limits topic) or a history table; tables are Arrow IPC streams.
+    value for the limits topic) or a history table; tables are packed.
     """
 
     kind: str
@@ -95,7 +95,7 @@ def run_round(
     state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
 
     messages = list(_messages(outcome, shard, round_, config.lease_ms))
-    rejected = [_read(payload) for payload in arrived.get("rejected", ())]
+    rejected = [table for payload in arrived.get("rejected", ()) for table in unpack(payload)]
     if outcome.unknown is not None and len(outcome.unknown):
         rejected.append(_unknown(outcome.unknown))
     counts = {
@@ -120,7 +120,7 @@ def run_round(
         "rejected_reports": pa.concat_tables(rejected) if rejected else None,
     }
     outputs = [
-        Output(name, _packed(table))
+        Output(name, pack(table))
         for name, table in tables.items()
         if table is not None and len(table)
     ]
@@ -270,15 +270,3 @@ def _unknown(entries: pa.Table) -> pa.Table:
             }
         )
     return pa.Table.from_pylist(letters, schema=REJECTED)
-
-
-def _packed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _read(payload: bytes) -> pa.Table:
-    with pa.ipc.open_stream(payload) as reader:
-        return reader.read_all()

@@ -12,6 +12,7 @@ import pyarrow as pa
 from quotaplane.errors import TooManyBadReportsError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
+from quotaplane.packing import unpack
 from quotaplane.transport import Message, Transport
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class BadShare:
 
     def note(self, good: int, bad: int) -> None:
         """Count a round's reports."""
+        if not good + bad:
+            return
         self._rounds.append((good, bad))
         # Whole rounds: as many as it takes to fill the window.
         while sum(map(sum, self._rounds)) - sum(self._rounds[0]) >= self._window:
@@ -130,10 +133,7 @@ _NOT_IN_TABLE = frozenset({"now_ms", "limits_changed"})
 
 
 def _joined(payloads: Sequence[bytes]) -> pa.Table:
-    tables = []
-    for payload in payloads:
-        with pa.ipc.open_stream(payload) as reader:
-            tables.append(reader.read_all())
+    tables = [table for payload in payloads for table in unpack(payload)]
     return pa.concat_tables(tables, promote_options="permissive")
 
 

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 
 from quotaplane.history.tables import table_uri
 from quotaplane.model import RATE_COLUMNS, IntArray, group_id
+from quotaplane.packing import pack
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
@@ -52,12 +53,9 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
             )
             yield _events("reports", pack_reports(decoded, shards), keys)
             if decoded.rejected.num_rows:
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, decoded.rejected.schema) as writer:
-                    writer.write(decoded.rejected)
                 # Any shard will do; each task of this stage takes another.
                 shard = _partition_id() % shards
-                yield _events("rejected", [(shard, sink.getvalue().to_pybytes())], keys)
+                yield _events("rejected", [(shard, pack(decoded.rejected))], keys)
 
     return to_events
 

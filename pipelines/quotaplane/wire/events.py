@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS
+from quotaplane.packing import pack, unpack
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -82,10 +83,6 @@ GROUPS: Final = pa.schema(
 """A row per change of a resource group: its quota (null = unlimited) from ``version`` on."""
 
 
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Names take half the bytes and repeat themselves; Spark copies a payload several times."""
-
-
 @dataclass(frozen=True)
 class Decoded:
     """A batch of reports as tables: ``HEADERS``, ``ENTRIES`` (or ``_THROTTLED``), ``REJECTED``."""
@@ -100,7 +97,7 @@ def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
     if not decoded.headers.num_rows:
         return []
     return [
-        (shard, _to_bytes(decoded.headers, part))
+        (shard, pack(decoded.headers, part))
         for shard, part in enumerate(_by_shard(decoded.entries, shards))
     ]
 
@@ -113,7 +110,7 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
     """
     headers, entries, offset = [], [], 0
     for payload in payloads:
-        head, part = _from_bytes(payload, 2)
+        head, part = unpack(payload)
         if offset:
             moved = pa.array(part["report"].to_numpy() + np.int32(offset))
             part = part.set_column(0, ENTRIES.field("report"), moved)
@@ -132,9 +129,7 @@ def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[i
     table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
     table = table.select(GROUPS.names).cast(GROUPS)
     return [
-        (shard, _to_bytes(part))
-        for shard, part in enumerate(_by_shard(table, shards))
-        if part.num_rows
+        (shard, pack(part)) for shard, part in enumerate(_by_shard(table, shards)) if part.num_rows
     ]
 
 
@@ -142,7 +137,7 @@ def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
     """The changes of several payloads in one table, in the order of the payloads."""
     if not payloads:
         return GROUPS.empty_table()
-    tables = [_from_bytes(payload, 1)[0] for payload in payloads]
+    tables = [table for payload in payloads for table in unpack(payload)]
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -167,16 +162,3 @@ def _with_throttled(entries: pa.Table) -> pa.Table:
     unknown: Any = pa.array(np.full(entries.num_rows, np.nan))
     columns = [*entries.columns, *(unknown for _ in THROTTLED_COLUMNS)]
     return pa.Table.from_arrays(columns, schema=ENTRIES_THROTTLED)
-
-
-def _to_bytes(*tables: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    for table in tables:
-        with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
-            writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _from_bytes(payload: bytes, count: int) -> list[pa.Table]:
-    source = pa.BufferReader(payload)
-    return [pa.ipc.open_stream(source).read_all() for _ in range(count)]

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.model import IntArray, group_id
-from quotaplane.wire.reasons import MAX_GROUP_CHARS
+from quotaplane.model import MAX_GROUP_CHARS, IntArray, group_id
 
 NO_ID: Final = -1
 """In place of an id: the name can't be one of a group."""

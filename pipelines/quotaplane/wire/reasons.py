@@ -38,7 +38,6 @@ REASONS: Final = {
 """Every code that ``decode`` gives, in words."""
 
 MAX_BROKER_CHARS: Final = 512
-MAX_GROUP_CHARS: Final = 1024
 
 
 class UnusableReportError(InputError):
