@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract servers lint types format proto bench lock clean
+.PHONY: help env test unit spark contract servers lint types format proto bench arena lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -17,7 +17,7 @@ test: env ## the whole suite
 	$(PYTEST)
 
 unit: env ## tests and doctests that start no JVM
-	$(PYTEST) tests/unit tests/closed_loop pipelines
+	$(PYTEST) tests/unit tests/closed_loop pipelines benchmarks/arena
 
 spark: env ## tests with one shared Spark session
 	$(PYTEST) tests/spark
@@ -45,6 +45,9 @@ proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 
 bench: env ## measure (minutes; the results page is in docs/)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
+
+arena: env ## every law on every scenario, no JVM (half a minute; the results page is docs/arena.md)
+	$(PYTHON) -m benchmarks.arena
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from quotaplane.demand import estimate, probe
+from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
@@ -85,7 +85,8 @@ class ByGroup(StatefulProcessor):
         starts, quota, ones = np.array([0, n]), np.array([QUOTA]), np.ones(n)
         new = np.empty((4, n))
         for d in range(4):
-            demand = probe(estimate(used[d], before[d]), starts, quota, ones, 0.05)
+            shown = observe(used[d], before[d])
+            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, starts, quota, ones)
             new[d] = self._law(
                 Problem(starts, quota, used[d], before[d], demand, ones, 0.0 * ones)
             ).limits

@@ -14,7 +14,7 @@ import time
 import numpy as np
 from kafka import KafkaConsumer, TopicPartition
 
-from quotaplane.demand import estimate, probe
+from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
@@ -60,7 +60,8 @@ def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: floa
         never = np.full(len(group), np.inf)
         for name in RATE_COLUMNS:
             usage = entries[name].to_numpy()[order]
-            demand = probe(estimate(usage, never), starts, quota, ones, 0.05)
+            shown = observe(usage, never)
+            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, starts, quota, ones)
             law(Problem(starts, quota, usage, never, demand, ones, 0.0 * ones))
         done = time.perf_counter()
         took.append({"read": read - begun, "parse": parsed - read, "law": done - parsed})

@@ -1,4 +1,4 @@
-"""Limits out: a law over every touched group, and which of its answers are worth sending."""
+"""Limits out: which groups are divided anew, and which of the answers go out to whom."""
 
 from __future__ import annotations
 
@@ -8,108 +8,143 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.demand import probe
-from quotaplane.laws import Problem
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, Round
-from quotaplane.state import Groups, Rows, to_single
+from quotaplane.definitions import Groups, whole_trees
+from quotaplane.divide import Standing, divide
+from quotaplane.enforcement import enforced
+from quotaplane.laws import Reason
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, Mode, Round, Transition
+from quotaplane.state import Brokers, Rows
+from quotaplane.terms import row_terms
+from quotaplane.words import words
 
 if TYPE_CHECKING:
     from quotaplane.control import StepConfig
 
-_ROUNDING = 1e-9
+
+@dataclass(frozen=True)
+class News:
+    """What a round has to answer to.
+
+    (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``waits``: for leases
+    of limits that a group in its tree gave before it was deleted. (brokers,):
+    ``restarted``, those that know none of their limits. (rows,): ``adopted``, limits of an earlier
+    epoch that are handed back. ``learning``: for now that is all that is done.
+    """
+
+    touched: BoolArray
+    quota_changed: BoolArray
+    waits: BoolArray
+    restarted: BoolArray
+    adopted: BoolArray
+    learning: bool
 
 
 @dataclass(frozen=True)
 class Allotment:
     """The rows with their limits; which changed; which go out; and why, per dimension.
 
-    ``changed`` has shape (rows,), ``going_out`` holds positions, ``reasons`` is (4, rows) of
-    ``laws.reason.Reason`` codes and only means something where ``changed``.
+    ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
+    beside it, whether their safe limits go out with them, and whether brokers are told at all;
+    ``reasons`` is (4, rows) of ``laws.reason.Reason`` codes and only means something where
+    ``changed``; ``words`` has by dimension those of the changed rows, or is None: too many.
+    ``ceiling`` (4, rows), None: nobody has any.
     """
 
     rows: Rows
     changed: BoolArray
     going_out: IntArray
+    safe_told: BoolArray
+    published: BoolArray
     reasons: npt.NDArray[np.uint8]
+    words: list[list[str]] | None
+    ceiling: FloatArray | None
 
 
 def allot(
     groups: Groups,
+    brokers: Brokers,
     rows: Rows,
-    touched: BoolArray,
-    quota_changed: BoolArray,
-    restarted: BoolArray,
+    news: News,
     round_: Round,
     config: StepConfig,
     rounds: int,
 ) -> Allotment:
-    """Divide the quotas of the touched groups; ``restarted``: brokers that know none
-    of their limits.
+    """Divide the quotas of the touched groups.
 
-    A group whose limits would all move by less than ``significant_change`` keeps those it has,
-    unless they add up to more than its quota or somebody changed it: fairness is worth a message,
-    noise is not. When one moves, all of the group's limits are issued together, so that what is in
-    force adds up.
+    A group keeps its limits while moving them would bring nobody much, unless they add up to more
+    than its quota or somebody changed it: fairness is worth a message, noise is not. When one
+    moves, all limits of the group, and of its tree, are issued together, so that what is in force
+    adds up.
     """
-    new, reasons = _by_law(groups, rows, touched, config)
-    new = to_single(new)
-    same = new == rows.limit
-    with np.errstate(invalid="ignore"):  # inf - inf is no number, and no move either
-        by = np.abs(new - rows.limit)
-    moved = by > config.significant_change * np.where(np.isinf(rows.limit), 0.0, rows.limit)
-    worth = np.bincount(rows.group, weights=moved.any(axis=0), minlength=len(groups)) > 0
-    worth |= quota_changed
-    for dimension, quota in enumerate(groups.quota):
-        total = np.bincount(rows.group, weights=rows.limit[dimension], minlength=len(groups))
-        worth |= np.isfinite(quota) & (total > quota * (1.0 + _ROUNDING))
-    changed = (worth & touched)[rows.group] & ~same.all(axis=0)
+    strict = config.transition is Transition.STRICT
+    # Of a broker, or of a group that its broker no longer names.
+    stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
+    touched = whole_trees(groups, news.touched) & ~news.waits
+    if news.learning:
+        # Somebody changed the group while we learn: that is an order, unless it is the first that
+        # we hear of it. What brokers out of sight have is not known yet, so strict waits.
+        known = np.bincount(rows.group, weights=rows.issued & ~news.adopted, minlength=len(groups))
+        touched &= news.quota_changed & (known > 0) & (not strict)
+    waiting: BoolArray = np.zeros(len(rows), bool)
+    if strict:
+        # Once the lease of what a limit replaced is over, nobody can be using that any more.
+        over = rows.issued_at_ms < round_.now_ms - config.lease_ms - config.stale_after_ms
+        # But "not limited" has no end: that only an answer can show to be left behind.
+        over = over & np.isfinite(rows.held)
+        rows = replace(rows, held=np.where(over, rows.limit, rows.held))
+        # Told anything else all the time, it could never be seen which it has left behind.
+        waiting = (rows.held != rows.limit).any(axis=0) & rows.issued & rows.enforced
+    standing = Standing(
+        terms=row_terms(groups, brokers, rows),
+        enforced=enforced(groups, brokers, rows),
+        fixed=(waiting & ~news.quota_changed[rows.group] | stale) if strict else waiting,
+    )
+    parts = [
+        divide(groups, rows, standing, dimension, touched, config)
+        for dimension in range(len(DIMENSIONS))
+    ]
+    new, held = (np.stack([getattr(part, name) for part in parts]) for name in ("limit", "held"))
+    reasons = np.stack([part.reasons for part in parts])
+    worth = news.quota_changed | np.any([part.worth for part in parts], axis=0)
+    changed = (whole_trees(groups, worth) & touched)[rows.group] & (new != rows.limit).any(axis=0)
+    changed |= touched[rows.group] & rows.issued & (standing.enforced != rows.enforced)
+    let_go = rows.issued & rows.enforced & ~standing.enforced
+    changed |= news.quota_changed[rows.group] & let_go
+    if strict:  # a broker that was told nothing yet uses nothing, also of what has no quota
+        changed |= touched[rows.group] & ~rows.issued
+        changed &= ~stale  # what is told now can be in force for another lease
+    reasons[:, news.adopted] = Reason.HANDED_BACK
+    first = changed & ~rows.issued
+    turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
+    renewed = (turn[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
+    if strict:
+        renewed &= ~stale
+    out = changed | renewed | news.adopted
+    # Shadows are told nothing; but who had been limited before is told that it no longer is.
+    # Where nothing may be used before a word came, not to be limited must be said as well.
+    published = out & ((groups.mode != Mode.SHADOW)[rows.group] | rows.told | strict)
+    safe_told = renewed | first | news.adopted | news.quota_changed[rows.group]
     # Once no report can be about the time before it any more, a limit counts as old.
-    old = rows.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms
+    old = (rows.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms) & ~waiting
     rows = replace(
         rows,
         limit=np.where(changed, new, rows.limit),
         before=np.where(changed | old, rows.limit, rows.before),
+        held=np.where(changed, held, rows.held),
         issued=rows.issued | changed,
+        enforced=np.where(changed, standing.enforced, rows.enforced),
+        told=rows.told | published,
         issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, rows.issued_at_ms)),
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
-    turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    renewed = (turn[rows.group] | restarted[rows.broker]) & rows.issued
-    return Allotment(rows, changed, np.flatnonzero(changed | renewed), reasons)
-
-
-def _by_law(
-    groups: Groups, rows: Rows, touched: BoolArray, config: StepConfig
-) -> tuple[FloatArray, npt.NDArray[np.uint8]]:
-    """What the law gives: (4, rows); untouched groups keep theirs, no quota is no limit."""
-    limits = rows.limit.copy()
-    reasons = np.zeros(limits.shape, np.uint8)
-    size = np.bincount(rows.group, minlength=len(groups))
-    for dimension in range(len(DIMENSIONS)):
-        quota = groups.quota[dimension]
-        free = (touched & np.isinf(quota))[rows.group]
-        limits[dimension, free] = np.inf
-        subject = touched & np.isfinite(quota) & (size > 0)
-        if not subject.any():
-            continue
-        every = bool(subject.all())
-        picked = slice(None) if every else subject[rows.group]
-        starts = np.concatenate([[0], np.cumsum(size[subject])])
-        weight = np.ones(int(starts[-1]))
-        problem = Problem(
-            starts=starts,
-            quota=quota[subject],
-            usage=rows.usage[dimension, picked],
-            limit=rows.limit[dimension, picked],
-            demand=probe(
-                rows.demand[dimension, picked] * (1.0 + config.headroom),
-                starts,
-                quota[subject],
-                weight,
-                config.probe_share,
-            ),
-            weight=weight,
-            floor=np.zeros_like(weight),
-        )
-        limits[dimension, picked], reasons[dimension, picked] = config.law(problem)
-    return limits, reasons
+    going_out = np.flatnonzero(out)
+    return Allotment(
+        rows=rows,
+        changed=changed | news.adopted,
+        going_out=going_out,
+        safe_told=safe_told[going_out],
+        published=published[going_out],
+        reasons=reasons,
+        words=None if news.adopted.any() else words(parts, changed),
+        ceiling=standing.terms.ceiling,
+    )

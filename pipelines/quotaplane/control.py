@@ -6,17 +6,26 @@ and a dry run all run exactly this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.allot import Allotment, allot
+from quotaplane.allot import News, allot
 from quotaplane.intake import Intake, take_in
 from quotaplane.laws import Law
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, BoolArray, BrokerStatus, IntArray, Round
+from quotaplane.learning import DONE
+from quotaplane.model import (
+    TREE_BITS,
+    BoolArray,
+    IntArray,
+    Mode,
+    Round,
+    Transition,
+)
+from quotaplane.outcome import Outcome, ended_table, limit_table, status_changes
+from quotaplane.redefine import change_groups
 from quotaplane.state import Brokers, Groups, Rows, ShardState
 
 
@@ -36,28 +45,27 @@ class StepConfig:
     law: Law
     stale_after_ms: float = 10_000.0
     expire_after_ms: float = 15_000.0
-    headroom: float = 0.1
+    headroom: float = 0.05
     saturated_from: float = 0.95
     probe_share: float = 0.05
     significant_change: float = 0.05
     refresh_rounds: int = 10
+    lease_ms: float = 120_000.0
+    transition: Transition = Transition.FAST
+    max_step: float | None = None
+    safe_share: float = 1.0
+    learns: bool = True
 
+    @property
+    def forget_after_ms(self) -> float:
+        """How long after its last report a broker may still be using its limits.
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a round gives to the world.
-
-    ``limits``: a row per (broker, group) whose limit goes out now; ``changed`` tells a new limit
-    from one that is only renewed. ``ended``: pairs that are no longer limited. ``usage``: the
-    entries used. ``unknown``: entries of groups nobody defined. ``brokers``: changes of status.
-    """
-
-    limits: pa.Table
-    ended: pa.Table
-    usage: pa.Table | None
-    unknown: pa.Table | None
-    brokers: pa.Table
-    counts: Mapping[str, int] = field(default_factory=dict)
+        Strict takes no chances: the last limit was told at most ``stale_after_ms`` after the
+        report, and as much again is for clocks that disagree.
+        """
+        if self.transition is Transition.FAST:
+            return self.expire_after_ms
+        return max(self.expire_after_ms, self.lease_ms + 2 * self.stale_after_ms)
 
 
 def step(
@@ -67,9 +75,10 @@ def step(
     groups, brokers, rows = state.groups, state.brokers, state.rows
     quota_changed: BoolArray = np.zeros(len(groups), bool)
     dropped: list[pa.Table] = []
+    lost: Rows | None = None
     if events.groups is not None and len(events.groups):
-        groups, rows, quota_changed, lost = _change_groups(state, events.groups)
-        dropped.append(_ended(state.groups, brokers, lost, "group_deleted"))
+        groups, rows, quota_changed, lost = change_groups(state, events.groups)
+        dropped.append(ended_table(state.groups, brokers, lost, "group_deleted", config))
 
     intake: Intake | None = None
     restarted: BoolArray = np.zeros(len(brokers), bool)
@@ -84,29 +93,36 @@ def step(
             now_ms=round_.now_ms,
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
+            may_adopt=state.learning.until_ms != DONE,
         )
         brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
         touched = touched | intake.touched
+    learning, learnt = state.learning.next(intake is not None and intake.foreign, round_, config)
+    left = _left(state.left, state.groups, lost, round_, config)
+    waits = np.isin(groups.ids >> TREE_BITS, left[0])
+    touched = touched | learnt
 
     silence = round_.now_ms - brokers.seen_at_ms
-    gone = silence > config.expire_after_ms
+    gone = silence > config.forget_after_ms
     stale = (silence > config.stale_after_ms) & ~gone
-    status = _status_changes(brokers, intake, stale, gone)
+    status = status_changes(brokers, intake, stale, gone)
     brokers = replace(brokers, stale=gone | stale)
-    silent_rows = gone[rows.broker] | (round_.now_ms - rows.seen_at_ms > config.expire_after_ms)
+    adopted: BoolArray = intake.adopted if intake else np.zeros(len(rows), bool)
+    silent_rows = gone[rows.broker] | (round_.now_ms - rows.seen_at_ms > config.forget_after_ms)
     if silent_rows.any():
         touched = touched.copy()
         touched[rows.group[silent_rows]] = True
-        dropped.append(_ended(groups, brokers, rows.take(silent_rows), "silent"))
-        rows = rows.take(~silent_rows)
+        dropped.append(ended_table(groups, brokers, rows.take(silent_rows), "silent", config))
+        rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
-    allotment = allot(groups, rows, touched, quota_changed, restarted, round_, config, state.rounds)
-    limits = _limit_table(groups, brokers, allotment)
+    news = News(touched, quota_changed, waits, restarted, adopted, learning.on)
+    allotment = allot(groups, brokers, rows, news, round_, config, state.rounds)
+    limits = limit_table(groups, brokers, allotment, config)
     brokers, rows = _without(brokers, allotment.rows, gone)
     ended = (
         pa.concat_tables(dropped)
         if dropped
-        else _ended(groups, brokers, rows.take(np.empty(0, np.int64)), "")
+        else ended_table(groups, brokers, rows.take(np.empty(0, np.int64)), "", config)
     )
     counts = {
         "reports": intake.reports if intake else 0,
@@ -115,9 +131,17 @@ def step(
         "entries": len(intake.used) if intake else 0,
         "groups_recomputed": int(touched.sum()),
         "limits_changed": int(allotment.changed.sum()),
-        "limits_sent": len(limits),
+        "limits_sent": int(allotment.published.sum()),
+        "soft_exceeded": _soft_exceeded(groups, rows, touched),
     }
-    after = ShardState(groups=groups, brokers=brokers, rows=rows, rounds=state.rounds + 1)
+    after = ShardState(
+        groups=groups,
+        brokers=brokers,
+        rows=rows,
+        learning=learning,
+        left=left,
+        rounds=state.rounds + 1,
+    )
     return after, Outcome(
         limits=limits,
         ended=ended,
@@ -128,82 +152,42 @@ def step(
     )
 
 
+def _soft_exceeded(groups: Groups, rows: Rows, touched: BoolArray) -> int:
+    """How many soft groups, of those touched, use more than their quota."""
+    soft = touched & (groups.mode == Mode.SOFT)
+    if not soft.any():
+        return 0
+    over: BoolArray = np.zeros(len(groups), bool)
+    for usage, quota in zip(rows.usage, groups.quota, strict=True):
+        over |= np.bincount(rows.group, weights=usage, minlength=len(groups)) > quota
+    return int((over & soft).sum())
+
+
+def _left(
+    left: IntArray, groups: Groups, lost: Rows | None, round_: Round, config: StepConfig
+) -> IntArray:
+    """Trees whose deleted groups' limits may still be in force; of interest to strict only."""
+    left = left[:, left[1] > round_.now_ms]
+    if lost is None or config.transition is Transition.FAST or not lost.issued.any():
+        return left
+    trees = np.unique(groups.ids[lost.group[lost.issued]] >> TREE_BITS)
+    until_ms = round_.now_ms + int(config.lease_ms + 2 * config.stale_after_ms)
+    new = np.stack([trees, np.full(len(trees), until_ms)])
+    return np.concatenate([left[:, ~np.isin(left[0], trees)], new], axis=1)
+
+
 def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     """When this shard must be looked at even if nothing arrives; None while nobody can expire."""
+    learnt_ms = state.learning.until_ms if state.learning.on else None
     if not len(state.brokers):
-        return None
-    wait = np.where(state.brokers.stale, config.expire_after_ms, config.stale_after_ms)
+        return learnt_ms
+    wait = np.where(state.brokers.stale, config.forget_after_ms, config.stale_after_ms)
     due = (state.brokers.seen_at_ms + wait).min()
     if len(state.rows):
-        due = min(due, state.rows.seen_at_ms.min() + config.expire_after_ms)
+        due = min(due, state.rows.seen_at_ms.min() + config.forget_after_ms)
+    if learnt_ms is not None:
+        due = min(due, learnt_ms - 1)
     return int(due) + 1
-
-
-def _change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, BoolArray, Rows]:
-    """Groups and rows after the changes; which groups' quotas changed; the rows that are lost."""
-    old, rows = state.groups, state.rows
-    order = np.lexsort((np.arange(len(events)), events["version"].to_numpy()))
-    ids = events["group_id"].to_numpy()[order]
-    last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
-    newest = events.take(pa.array(order[last]))  # by id, the latest change of each
-    deleted = newest["deleted"].to_numpy()
-    put = newest.filter(pa.array(~deleted))
-    put_ids = put["group_id"].to_numpy()
-    put_quota = (
-        np.stack([put[name].to_numpy() for name in RATE_COLUMNS])
-        if len(put)
-        else (np.empty((len(RATE_COLUMNS), 0)))
-    )
-    # Absent is unlimited. `groups put` refuses a negative one, but others may write the table too.
-    put_quota = np.where(np.isnan(put_quota), np.inf, np.maximum(put_quota, 0.0))
-
-    stays = ~np.isin(old.ids, newest["group_id"].to_numpy())
-    all_ids = np.concatenate([old.ids[stays], put_ids])
-    by_id = np.argsort(all_ids, kind="stable")
-    names = pa.concat_arrays(
-        [old.names.filter(pa.array(stays)), put["group"].combine_chunks().cast(pa.string())]
-    ).take(pa.array(by_id))
-    quota = np.concatenate([old.quota[:, stays], put_quota], axis=1)[:, by_id]
-    groups = Groups(ids=all_ids[by_id], names=names, quota=quota)
-
-    # Both id arrays are sorted, so the rows keep their order when their groups are renumbered.
-    place = np.searchsorted(groups.ids, old.ids)
-    alive = np.zeros(len(old), bool)
-    inside = place < len(groups)
-    alive[inside] = groups.ids[place[inside]] == old.ids[inside]
-    keep = alive[rows.group]
-    kept = rows.take(keep)
-    return (
-        groups,
-        replace(kept, group=place[kept.group]),
-        np.isin(groups.ids, put_ids),
-        rows.take(~keep),
-    )
-
-
-def _status_changes(
-    brokers: Brokers, intake: Intake | None, stale: BoolArray, gone: BoolArray
-) -> pa.Table:
-    """One row per broker that came (back), fell silent, or is given up."""
-    was_stale = brokers.stale
-    came = np.zeros(len(brokers), bool)
-    if intake is not None:
-        came[intake.back] = True
-    parts = (
-        (np.flatnonzero(came & ~stale & ~gone), BrokerStatus.LIVE),
-        (np.flatnonzero(stale & ~was_stale), BrokerStatus.STALE),
-        (np.flatnonzero(gone & (brokers.seen_at_ms >= 0)), BrokerStatus.GONE),
-    )
-    where = np.concatenate([index for index, _ in parts])
-    return pa.table(
-        {
-            "broker": pa.array(brokers.names, pa.string()).take(pa.array(where)),
-            "status": pa.array(
-                [status.value for index, status in parts for _ in index], pa.string()
-            ),
-            "last_seen_at_ms": pa.array(brokers.seen_at_ms[where]),
-        }
-    )
 
 
 def _without(brokers: Brokers, rows: Rows, gone: BoolArray) -> tuple[Brokers, Rows]:
@@ -216,31 +200,3 @@ def _without(brokers: Brokers, rows: Rows, gone: BoolArray) -> tuple[Brokers, Ro
     }
     names = tuple(np.array(brokers.names, dtype=object)[~gone])
     return Brokers(names=names, **left), replace(rows, broker=index[rows.broker])
-
-
-def _pairs(groups: Groups, brokers: Brokers, rows: Rows) -> dict[str, pa.Array]:
-    broker, group = (pa.array(index.astype(np.int32)) for index in (rows.broker, rows.group))
-    return {
-        "broker": pa.DictionaryArray.from_arrays(broker, pa.array(brokers.names, pa.string())),
-        "group": pa.DictionaryArray.from_arrays(group, groups.names),
-        "group_id": pa.array(groups.ids[rows.group]),
-        "uses_ids": pa.array(brokers.uses_ids[rows.broker]),
-    }
-
-
-def _limit_table(groups: Groups, brokers: Brokers, allotment: Allotment) -> pa.Table:
-    out: IntArray = allotment.going_out
-    rows = allotment.rows.take(out)
-    columns = _pairs(groups, brokers, rows)
-    columns.update(zip(RATE_COLUMNS, map(pa.array, rows.limit), strict=True))
-    columns["changed"] = pa.array(allotment.changed[out])
-    columns.update(
-        (f"{name}_reason", pa.array(codes[out]))
-        for name, codes in zip(DIMENSIONS, allotment.reasons, strict=True)
-    )
-    return pa.table(columns)
-
-
-def _ended(groups: Groups, brokers: Brokers, rows: Rows, why: str) -> pa.Table:
-    table = pa.table(_pairs(groups, brokers, rows))
-    return table.append_column("why", pa.array([why] * len(table), pa.string()))

@@ -13,20 +13,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.demand import estimate
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, BoolArray, FloatArray, IntArray
-from quotaplane.state import Brokers, Groups, Rows, fresh_rows, to_single
-
-_SILENT_WINDOWS = 4
-"""Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
-Less, and limits that arrive two intervals late never settle."""
+from quotaplane.follow import Said, adopt, follow
+from quotaplane.model import (
+    LIMIT_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
+from quotaplane.state import Brokers, Groups, Rows, fresh_rows
 
 
 @dataclass(frozen=True)
 class Intake:
     """What a round's reports changed.
 
-    ``touched`` has shape (groups,): named by a report that counted. ``back`` are the indexes of
+    ``touched`` has shape (groups,): named by a report that counted. ``adopted`` has shape (rows,):
+    limits of an earlier epoch that a broker reported to have; ``foreign``: some broker has such,
+    whether it reported them or not. ``back`` are the indexes of
     brokers that are new, or were stale and report again. ``restarted`` has shape (brokers,): those
     that began anew and know of no limits. ``used`` and ``unknown`` are entries (a
     row each, as they came): of known groups, and of groups that nobody defined.
@@ -35,6 +40,8 @@ class Intake:
     brokers: Brokers
     rows: Rows
     touched: BoolArray
+    adopted: BoolArray
+    foreign: bool
     back: IntArray
     restarted: BoolArray
     used: pa.Table
@@ -54,8 +61,9 @@ def take_in(
     now_ms: int,
     epoch: int,
     saturated_from: float,
+    may_adopt: bool,
 ) -> Intake:
-    """Use the reports that count.
+    """Use the reports that count; ``may_adopt``: also limits of an earlier epoch that they tell.
 
     ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
     is the index of its header. Usage is a rate per second; NaN is "unchanged".
@@ -79,19 +87,28 @@ def take_in(
     entry = entry[np.argsort(place[entry] * len(brokers) + code[report[entry]], kind="stable")]
     report, place = report[entry], place[entry]
 
-    usage = _columns(entries, RATE_COLUMNS, entry)
-    throttled = _columns(entries, THROTTLED_COLUMNS, entry)
     rows, at = _with_pairs(rows, place, code[report], len(brokers))
-    rows = _learn(
+    applied_seq = headers["applied_seq"].to_numpy()[report]
+    if "applied_seq" in entries.column_names:
+        per_group = entries["applied_seq"].to_numpy()[entry]
+        applied_seq = np.where(np.isnan(per_group), applied_seq, per_group).astype(np.int64)
+    told = LIMIT_COLUMNS[0] in entries.column_names
+    applied_epoch = headers["applied_epoch"].to_numpy()[report]
+    earlier = (applied_epoch >= 0) & (applied_epoch < epoch)
+    limits = _columns(entries, LIMIT_COLUMNS, entry) if told and may_adopt else None
+    rows, adopted = adopt(rows, at, wave[report], earlier, limits, groups.quota)
+    rows = follow(
         rows,
         at,
         wave[report],
-        usage,
-        throttled,
-        published_at_ms=np.minimum(published, now_ms)[report],
-        window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
-        applied_epoch=headers["applied_epoch"].to_numpy()[report],
-        applied_seq=headers["applied_seq"].to_numpy()[report],
+        Said(
+            usage=_columns(entries, RATE_COLUMNS, entry),
+            throttled=_columns(entries, THROTTLED_COLUMNS, entry),
+            published_at_ms=np.minimum(published, now_ms)[report],
+            window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
+            applied_epoch=applied_epoch,
+            applied_seq=applied_seq,
+        ),
         epoch=epoch,
         saturated_from=saturated_from,
     )
@@ -106,6 +123,8 @@ def take_in(
         brokers=after,
         rows=rows,
         touched=touched,
+        adopted=adopted,
+        foreign=bool(earlier.any()),
         back=back,
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
         used=_labelled(entries, headers, entry, known_as=(groups, place)),
@@ -197,55 +216,6 @@ def _with_pairs(
         }
     ).take(order)
     return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
-
-
-def _learn(
-    rows: Rows,
-    at: IntArray,
-    wave: IntArray,
-    usage: FloatArray,
-    throttled: FloatArray,
-    *,
-    published_at_ms: IntArray,
-    window_ms: FloatArray,
-    applied_epoch: IntArray,
-    applied_seq: IntArray,
-    epoch: int,
-    saturated_from: float,
-) -> Rows:
-    """Write the reports' usage into the rows and estimate each pair's demand.
-
-    What a broker used says something about its demand only beside the limit it was under, so a
-    report is held against the limit of its window: while a newer limit was on its way, against
-    the lower of both (the broker may have been held back by either).
-    """
-    known, demand, seen = rows.usage.copy(), rows.demand.copy(), rows.seen_at_ms.copy()
-    turns = int(wave.max(initial=-1)) + 1
-    all_once = turns == 1 and len(at) == len(rows)  # sorted, so they are the rows one by one
-    issued_seq, issued_at_ms = rows.issued_seq[at], rows.issued_at_ms[at]
-    behind = (applied_seq >= 0) & ((applied_epoch < epoch) | (applied_seq < issued_seq))
-    # Who says what it applied needs the benefit of the doubt for one window only.
-    doubt_ms = window_ms * np.where(applied_seq < 0, _SILENT_WINDOWS, 1)
-    between = ~behind & (issued_at_ms > published_at_ms - doubt_ms)
-    for turn in range(turns):
-        # Nearly always a broker has one report in a round: then nothing is to be picked.
-        now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
-        spot: IntArray | slice = slice(None) if all_once else at[now]
-        used = usage[:, now]
-        unchanged = np.isnan(used)
-        used = to_single(np.where(unchanged, known[:, spot], used) if unchanged.any() else used)
-        under = rows.limit[:, spot]
-        if between[now].any():
-            under = np.where(between[now], np.minimum(under, rows.before[:, spot]), under)
-        if behind[now].any():
-            under = np.where(behind[now], rows.before[:, spot], under)
-        known[:, spot] = used
-        wanted = estimate(
-            used, under, throttled[:, now], headroom=0.0, saturated_from=saturated_from
-        )
-        demand[:, spot] = np.maximum(to_single(wanted), used)
-        seen[spot] = published_at_ms[now]
-    return replace(rows, usage=known, demand=demand, seen_at_ms=seen)
 
 
 def _after(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+from enum import Enum, IntEnum
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+CodeArray = npt.NDArray[np.uint8]
+Ids = TypeVar("Ids", int, IntArray)
 
 DIMENSIONS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")
 """What a quota may limit; arrays of shape (n, 4) have their columns in this order."""
@@ -23,11 +25,35 @@ RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
 """What a broker refused or delayed, per dimension and second; only our own report format has it."""
 
+LIMIT_COLUMNS: Final = tuple(f"limit_{name}" for name in RATE_COLUMNS)
+"""The limit that a broker reports to have in force; only our own report format has it."""
+
+SAFE_COLUMNS: Final = tuple(f"safe_{name}" for name in RATE_COLUMNS)
+"""What a broker falls back to when its lease ran out."""
+
+IN_FORCE_COLUMNS: Final = ("applied_seq", *LIMIT_COLUMNS)
+"""What a broker says of the limits it has: which round's they are, and what they are."""
+
 MAX_GROUP_CHARS: Final = 1024
 """Of a group's name; it must be printable, too."""
 
+SEPARATOR: Final = "::"
+"""Between the parts of a group's name: ``acme::orders`` is a child of ``acme``."""
+
+TREE_BITS: Final = 40
+"""How many of an id's 63 bits are the group's own; those above are the same in all of its tree."""
+
+_OWN: Final = (1 << TREE_BITS) - 1
+
 UNLIMITED: Final = float("inf")
 """An absent quota, and the limit of a broker that nobody limits."""
+
+
+class Transition(str, Enum):
+    """How limits come into force: all of a round at once, or raises only when there is room."""
+
+    FAST = "fast"
+    STRICT = "strict"
 
 
 class BrokerStatus(str, Enum):
@@ -36,6 +62,18 @@ class BrokerStatus(str, Enum):
     LIVE = "live"
     STALE = "stale"
     GONE = "gone"
+
+
+class Mode(IntEnum):
+    """What becomes of a group's limits; the codes are kept in the state, so never renumber.
+
+    HARD: brokers are limited. SOFT: limits are computed and recorded, brokers are told that they
+    are unlimited, and use above the limit is a warning. SHADOW: computed and recorded only.
+    """
+
+    HARD = 0
+    SOFT = 1
+    SHADOW = 2
 
 
 @dataclass(frozen=True)
@@ -51,22 +89,35 @@ class Round:
 
 
 def group_id(group: str) -> int:
-    """The 63-bit id of a resource group: the first 8 bytes of SHA-256 of its UTF-8 name.
+    """The 63-bit id of a resource group, from the SHA-256 of its UTF-8 name.
+
+    It is the first 8 bytes of the digest, shifted right by one. A name with ``SEPARATOR`` in it
+    takes its upper 23 bits from the id of its root (what is before the first separator), so that
+    a whole tree shares them, and with them its shard.
 
     An id stands for a name on the wire (PIP-82 asks for ids to make reports smaller). Being a
     digest of the name it needs no table that brokers and the control plane would have to agree on.
 
     >>> group_id("tenant-a/orders")
     3895966954609217153
+    >>> group_id("acme::orders") >> 40 == group_id("acme") >> 40
+    True
     """
-    digest = hashlib.sha256(group.encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    own = _digest(group)
+    root, separator, _ = group.partition(SEPARATOR)
+    return _digest(root) & ~_OWN | own & _OWN if separator else own
 
 
-def shard_of(group: int, shards: int) -> int:
-    """The shard of a group id: the key of the stateful operator.
+def _digest(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
+
+
+def shard_of(group: Ids, shards: int) -> Ids:
+    """The shard of a group id, or of an array of them: the key of the stateful operator.
 
     >>> shard_of(group_id("tenant-a/orders"), 2)
     1
+    >>> shard_of(np.array([5 << 40, 7 << 40]), 4).tolist()
+    [1, 3]
     """
-    return group % shards
+    return (group >> TREE_BITS) % shards

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from quotaplane.demand import steady
 from quotaplane.errors import ConfigError
+from quotaplane.model import Transition
 
 
 class _Section(BaseModel):
@@ -128,31 +128,47 @@ class LawChoice(_Section):
 class Demand(_Section):
     """How demand is estimated from usage (see ``quotaplane.demand``)."""
 
-    headroom: float = Field(default=0.1, ge=0, le=10)
+    headroom: float = Field(default=0.05, ge=0.01, le=10)
+    """What a broker that does not count what it refuses is given on top of its demand, as a part of
+    it: as much growth shows before it is throttled."""
     saturated_from: float = Field(default=0.95, gt=0, le=1)
     """A broker that used at least this part of its limit is taken to want more."""
     probe_share: float = Field(default=0.05, gt=0, le=1)
     """What an idle broker is left to wake up with, as a part of its even share of the quota."""
-
-    @model_validator(mode="after")
-    def _is_steady(self) -> Demand:
-        if not steady(self.headroom, self.saturated_from):
-            least = 1 / self.saturated_from - 1
-            raise ValueError(
-                f"headroom must be above {least:.3g} (1 / saturated_from - 1), or a broker that "
-                "was given just what it needs looks saturated and its limits flap"
-            )
-        return self
 
 
 class Limits(_Section):
     """How limits go out."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
+    safe_share: float | None = Field(default=None, ge=0, le=1)
+    """What a broker may use once its lease ran out: this part of the quota divided by the brokers
+    known. null = 1, with ``transition: strict`` 0: these must not exceed the quota either."""
     refresh_rounds: int = Field(default=10, ge=1)
     """Every limit goes out again at least once in this many rounds, changed or not."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A group whose limits all moved by less than this part keeps the ones it has."""
+    """A group keeps the limits it has while new ones would bring no broker this part more."""
+    max_step: float | None = Field(default=None, gt=0, le=1)
+    """No limit moves by more than this part of its group's quota in a round; null = no bound."""
+    transition: Transition = Transition.FAST
+    """``strict``: limits in force never add up to more than the quota, also while new ones are on
+    their way; a raise waits until those who come down have said so, or their leases ran out."""
+
+    @model_validator(mode="after")
+    def _safe_if_strict(self) -> Limits:
+        if self.transition is Transition.STRICT and self.safe_share:
+            raise ValueError(
+                "safe_share must be 0 with transition: strict: a broker out of reach would use its "
+                "safe limit while others already have its share"
+            )
+        return self
+
+    @property
+    def safe_share_or_default(self) -> float:
+        """``safe_share``, or what stands for null."""
+        if self.safe_share is not None:
+            return self.safe_share
+        return 0.0 if self.transition is Transition.STRICT else 1.0
 
 
 class History(_Section):

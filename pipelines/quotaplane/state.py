@@ -4,7 +4,7 @@ Everything is a numpy array so that a round costs a handful of array operations,
 groups the shard holds. Arrays over the dimensions have shape (4, n): one contiguous vector per
 dimension, which is also how Arrow stores them.
 
-At rest a row takes 30 to 50 bytes: a round reads and writes its shard's whole blob, so bytes are
+At rest a row takes 40 to 75 bytes: a round reads and writes its shard's whole blob, so bytes are
 time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of a measured rate.
 """
 
@@ -17,28 +17,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quotaplane.definitions import Groups as Groups
+from quotaplane.definitions import group_columns, groups_from, override_columns, plain_groups
+from quotaplane.demand import Track
 from quotaplane.errors import HistoryError
+from quotaplane.learning import Learning
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
 
-FORMAT = 1
+FORMAT = 2
 _D = len(DIMENSIONS)
-_ISSUED = 1 << _D  # flag of a row; the bits below it are "saturated", one per dimension
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The resource groups of a shard, sorted by id.
-
-    ``quota`` has shape (4, groups); +inf is unlimited.
-    """
-
-    ids: IntArray
-    names: pa.StringArray
-    quota: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.ids)
+_ISSUED = 1 << _D  # flags of a row; the bits below are "saturated", one per dimension
+_TELLS, _ENFORCED, _TOLD = 1 << _D + 1, 1 << _D + 2, 1 << _D + 3
 
 
 @dataclass(frozen=True)
@@ -64,20 +54,30 @@ class Brokers:
 class Rows:
     """One row per (group, broker), sorted by group, then broker; both are indexes.
 
-    ``usage`` is what was reported last, ``demand`` what the broker wanted: its usage and what it
-    had to refuse, or +inf where nobody knows how much more. ``limit`` is what it was told last
-    (+inf: never limited) and ``issued`` whether it was told anything yet. While a limit is young,
-    ``before`` is the one it replaced, and ``issued_at_ms`` and ``issued_seq`` say when; later
-    ``before`` equals ``limit`` and both are -1. ``seen_at_ms``: a report named the group last.
+    ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
+    known of the demand (``demand.Track``; +inf where nobody knows how much more is wanted), and
+    ``tells`` whether the broker counts what it refuses. ``limit`` is what it was told last (+inf:
+    never limited) and ``issued`` whether it has one yet. ``enforced`` is False where its broker is
+    not limited and that is only what it would be, ``told`` whether its broker was told at all.
+    While a limit is young, ``before`` is the one it replaced, ``held`` the highest one that may
+    still be in force instead, and ``issued_at_ms`` and ``issued_seq`` say when; later both equal
+    ``limit`` and the times are -1. ``seen_at_ms``: a report named the group last.
     """
 
     group: IntArray
     broker: IntArray
     usage: FloatArray
     demand: FloatArray
+    noise: FloatArray
+    swing: FloatArray
+    doubt: IntArray
+    tells: BoolArray
     limit: FloatArray
     before: FloatArray
+    held: FloatArray
     issued: BoolArray
+    enforced: BoolArray
+    told: BoolArray
     issued_at_ms: IntArray
     issued_seq: IntArray
     seen_at_ms: IntArray
@@ -109,10 +109,14 @@ def fresh_rows(group: IntArray, broker: IntArray) -> Rows:
         group=group,
         broker=broker,
         usage=nothing,
-        demand=nothing,
+        **vars(Track.blank((_D, n))),
+        tells=np.zeros(n, bool),
         limit=never,
         before=never,
+        held=never,
         issued=np.zeros(n, bool),
+        enforced=np.ones(n, bool),
+        told=np.zeros(n, bool),
         issued_at_ms=no_time,
         issued_seq=no_time,
         seen_at_ms=no_time,
@@ -128,12 +132,15 @@ class ShardState:
     """All that one shard knows. Immutable: a step returns a new one and shares what it can."""
 
     groups: Groups = field(
-        default_factory=lambda: Groups(_none(), pa.array([], pa.string()), np.empty((_D, 0)))
+        default_factory=lambda: plain_groups(_none(), pa.array([], pa.string()), np.empty((_D, 0)))
     )
     brokers: Brokers = field(
         default_factory=lambda: Brokers((), _none(), _none(), _none(), _none(bool), _none(bool))
     )
     rows: Rows = field(default_factory=lambda: fresh_rows(_none(), _none()))
+    learning: Learning = field(default_factory=Learning)
+    left: IntArray = field(default_factory=lambda: np.empty((2, 0), np.int64))
+    """(2, n): trees (upper bits of ids) that lost a group with limits in force; when these end."""
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
 
@@ -147,7 +154,8 @@ class ShardState:
         base = int(rows.seen_at_ms.max(initial=0))
         young = np.flatnonzero(rows.issued_seq >= 0)
         saturated = np.isinf(rows.demand)
-        flags = rows.issued * np.uint8(_ISSUED)
+        flags = rows.issued * np.uint8(_ISSUED) | rows.tells * np.uint8(_TELLS)
+        flags |= rows.enforced * np.uint8(_ENFORCED) | rows.told * np.uint8(_TOLD)
         for dimension in range(_D):
             flags |= saturated[dimension] * np.uint8(1 << dimension)
         narrow = {
@@ -164,16 +172,32 @@ class ShardState:
             "issued_seq": rows.issued_seq[young],
             **{f"before_{d}": rows.before[d, young].astype(np.float32) for d in range(_D)},
         }
+        if not (rows.held[:, young] == rows.limit[:, young]).all():
+            recent |= {f"held_{d}": rows.held[d, young].astype(np.float32) for d in range(_D)}
+        track: dict[str, npt.NDArray[Any]] = {
+            "noise": rows.noise.ravel().astype(np.float16),
+            "swing": rows.swing.ravel().astype(np.float16),
+            "doubt": rows.doubt.ravel().astype(np.uint8),
+        }
         size = np.bincount(rows.group, minlength=len(groups)).astype(np.int32)
         tables = (
-            {"id": groups.ids, "size": size, **dict(zip(DIMENSIONS, groups.quota, strict=True))},
+            {"size": size, **group_columns(groups)},
             {"name": groups.names},
+            override_columns(groups.overrides),
             {**vars(brokers), "names": pa.array(brokers.names, pa.string())},
             narrow,
             {name: array.ravel().astype(np.float32) for name, array in wide.items()},
             recent,
+            {name: array for name, array in track.items() if array.any()},
         )
-        meta = {"format": str(FORMAT), "rounds": str(self.rounds), "base_ms": str(base)}
+        meta = {
+            "format": str(FORMAT),
+            "rounds": str(self.rounds),
+            "base_ms": str(base),
+            "learns_until_ms": str(self.learning.until_ms),
+            "learning": str(int(self.learning.on)),
+            "left": ",".join(map(str, self.left.ravel().tolist())),
+        }
         return pack(
             *(
                 pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
@@ -195,7 +219,7 @@ class ShardState:
                 f"checkpoint: shard state has format {meta.get('format')}, this version reads "
                 f"{FORMAT}; start a new checkpoint folder"
             )
-        groups, names, brokers, narrow, wide, recent = (
+        groups, names, overrides, brokers, narrow, wide, recent, track = (
             {
                 name: column.combine_chunks()
                 if pa.types.is_string(column.type)
@@ -208,14 +232,26 @@ class ShardState:
         rates = {k: v.astype(np.float64).reshape(_D, n) for k, v in wide.items()}
         usage, limit, flags = rates["usage"], rates["limit"], narrow["flags"]
         saturated = np.stack([flags & (1 << d) != 0 for d in range(_D)])
+        blank = np.zeros((_D, n), np.float16)
+        noise, swing, doubt = (
+            track[name].reshape(_D, n) if name in track else blank
+            for name in ("noise", "swing", "doubt")
+        )
         rows = Rows(
             group=np.repeat(np.arange(len(groups["id"])), groups["size"]),
             broker=narrow["broker"].astype(np.int64),
             usage=usage,
             demand=np.where(saturated, np.inf, rates.get("demand", usage)),
+            noise=noise.astype(np.float64),
+            swing=swing.astype(np.float64),
+            doubt=doubt.astype(np.int64),
+            tells=flags & _TELLS != 0,
             limit=limit,
             before=limit.copy(),
+            held=limit.copy(),
             issued=flags & _ISSUED != 0,
+            enforced=flags & _ENFORCED != 0,
+            told=flags & _TOLD != 0,
             issued_at_ms=np.full(n, -1, np.int64),
             issued_seq=np.full(n, -1, np.int64),
             seen_at_ms=int(meta["base_ms"]) - narrow["age_ms"].astype(np.int64),
@@ -224,11 +260,13 @@ class ShardState:
         rows.issued_seq[recent["at"]] = recent["issued_seq"]
         for dimension in range(_D):
             rows.before[dimension, recent["at"]] = recent[f"before_{dimension}"]
+            if f"held_{dimension}" in recent:
+                rows.held[dimension, recent["at"]] = recent[f"held_{dimension}"]
         return cls(
-            groups=Groups(
-                groups["id"], names["name"], np.stack([groups[name] for name in DIMENSIONS])
-            ),
+            groups=groups_from(groups, names["name"], overrides),
             brokers=Brokers(**{**brokers, "names": tuple(brokers["names"].to_pylist())}),
             rows=rows,
+            learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
+            left=np.array(meta["left"].split(",") if meta["left"] else [], np.int64).reshape(2, -1),
             rounds=int(meta["rounds"]),
         )

@@ -15,7 +15,8 @@ CREATE TABLE limits (
   dispatch_messages_reason STRING COMMENT 'why dispatch_messages_per_s is what it is',
   dispatch_bytes_reason STRING COMMENT 'why dispatch_bytes_per_s is what it is',
   lease_ms BIGINT NOT NULL COMMENT 'how long the limit holds without being renewed',
-  ended BOOLEAN NOT NULL COMMENT 'the broker no longer has the group; the limits are void'
+  ended BOOLEAN NOT NULL COMMENT 'the broker no longer has the group; the limits are void',
+  enforced BOOLEAN COMMENT 'false: only what the limits would be, the broker is not limited; null = true'
 )
 USING delta
 PARTITIONED BY (date)

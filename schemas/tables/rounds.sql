@@ -13,7 +13,8 @@ CREATE TABLE rounds (
   groups_recomputed BIGINT NOT NULL COMMENT 'resource groups whose limits were computed',
   limits_sent BIGINT NOT NULL COMMENT 'limits that went out, changed or only renewed',
   messages_sent BIGINT NOT NULL COMMENT 'messages they went out in',
-  brokers_live BIGINT NOT NULL COMMENT 'brokers that counted'
+  brokers_live BIGINT NOT NULL COMMENT 'brokers that counted',
+  soft_exceeded BIGINT COMMENT 'soft groups that used more than their quota; null = 0'
 )
 USING delta
 COMMENT 'One row per round, written after everything else of it: a round that is here is complete.'

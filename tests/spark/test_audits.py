@@ -41,7 +41,8 @@ def used(second: float, *rows: tuple[str, str, float]) -> dict[str, Any]:
 
 EXCEEDED = (
     "broker string, `group` string, dimension string, first_at timestamp, last_at timestamp, "
-    "reports long not null, limit_per_s double, worst_used_per_s double, reason string"
+    "reports long not null, limit_per_s double, worst_used_per_s double, reason string, "
+    "enforced boolean"
 )
 
 
@@ -58,21 +59,21 @@ def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, ask
         asked("exceeded"),
         [
             # 52 of 50 is within the tolerance
-            ("b1", "g", "publish_messages", at(15), at(20), 2, 50.0, 80.0, "fair share"),
-            ("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share"),
+            ("b1", "g", "publish_messages", at(15), at(20), 2, 50.0, 80.0, "fair share", True),
+            ("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share", True),
         ],
         EXCEEDED,
     )
     check(
         spark,
         asked("exceeded", since=at(12), tolerance=0.7),
-        [("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share")],
+        [("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share", True)],
         EXCEEDED,
     )
     check(
         spark,
         asked("exceeded", tolerance=0.0).where("broker = 'b2'"),
-        [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, "fair share")],
+        [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, "fair share", True)],
         EXCEEDED,
     )
 
@@ -90,9 +91,9 @@ def test_exceeded_takes_the_limit_then(spark: SparkSession, history: History, as
             41: used(40.5, ("b", "g", 43.0)),
         },
     )
-    late = ("b", "g", "publish_messages", at(29), at(29), 1, 10.0, 42.0, "cut")
+    late = ("b", "g", "publish_messages", at(29), at(29), 1, 10.0, 42.0, "cut", True)
     check(spark, asked("exceeded"), [late], EXCEEDED)
-    early = ("b", "g", "publish_messages", at(23.5), at(29), 2, 10.0, 42.0, "cut")
+    early = ("b", "g", "publish_messages", at(23.5), at(29), 2, 10.0, 42.0, "cut", True)
     check(spark, asked("exceeded", settle_s=0), [early], EXCEEDED)
 
 
@@ -111,7 +112,7 @@ def test_exceeded_repeats_unchanged_rates_and_knows_no_limit(
             30: used(30, ("b", "g", 90.0)),
         },
     )
-    row = ("b", "g", "publish_messages", at(10), at(15), 2, 50.0, 70.0, "fair share")
+    row = ("b", "g", "publish_messages", at(10), at(15), 2, 50.0, 70.0, "fair share", True)
     check(spark, asked("exceeded"), [row], EXCEEDED)
 
 
@@ -192,6 +193,7 @@ def test_the_job_prints_an_answer(
         "limit_per_s": 50.0,
         "worst_used_per_s": 70.0,
         "reason": "fair share",
+        "enforced": True,
     }
     assert answers.main(["exceeded", *where, "--tolerance", "0.5"]) == 0
     assert capsys.readouterr().out.endswith("(0 rows)\n")

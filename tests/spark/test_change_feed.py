@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
@@ -17,9 +18,13 @@ from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.tables import open_table, table_uri
 from quotaplane.settings import History
+from tests.unit.history_cases import old_groups
 
 NAN, INF = float("nan"), float("inf")
-CHANGE = "_commit_version long, _change_type string, `group` string, publish_messages_per_s double"
+CHANGE = (
+    "_commit_version long, _change_type string, `group` string, publish_messages_per_s double, "
+    "mode string"
+)
 
 Follow = Callable[[], list[tuple[Any, ...]]]
 
@@ -33,7 +38,8 @@ def follow(spark: SparkSession, history: History, tmp_path: Path) -> Follow:
 
         def note(batch: DataFrame, seq: int) -> None:
             columns = [name.strip("` ").split(" ")[0].strip("`") for name in CHANGE.split(",")]
-            seen.extend(tuple(row) for row in batch.select(columns).collect())
+            there = [name for name in columns if name in batch.columns]
+            seen.extend(tuple(row) for row in batch.select(there).collect())
 
         feed = spark.readStream.format("delta").option("readChangeFeed", "true")
         query = (
@@ -49,28 +55,57 @@ def follow(spark: SparkSession, history: History, tmp_path: Path) -> Follow:
     return follow
 
 
-def put(history: History, *groups: str, rate: float = 10.0, by: str = "ann") -> None:
-    put_groups(history, groups, np.array([[rate, NAN, NAN, NAN]] * len(groups)), by)
+def put(
+    history: History,
+    *groups: str,
+    rate: float = 10.0,
+    mode: str | None = None,
+    by: str = "ann",
+) -> None:
+    policy = pa.table({"mode": pa.array([mode] * len(groups), pa.string())})
+    quotas = np.array([[rate, NAN, NAN, NAN]] * len(groups))
+    put_groups(history, groups, quotas, by, policy=policy)
 
 
 def test_a_stream_follows_every_kind_of_change(history: History, follow: Follow) -> None:
     put(history, "a", "b")
-    assert follow() == [(1, "insert", "a", 10.0), (1, "insert", "b", 10.0)]
-    put(history, "a", rate=20.0)
+    assert follow() == [(1, "insert", "a", 10.0, None), (1, "insert", "b", 10.0, None)]
+    put(history, "a", rate=20.0, mode="soft")
     put(history, "b", "c", rate=30.0)
     delete_groups(history, ["a"], "ann")
     put(history, "c", rate=INF)
+    put(history, "c", rate=NAN, mode="shadow")
     assert follow() == [
-        (2, "update_postimage", "a", 20.0),
-        (2, "update_preimage", "a", 10.0),
-        (3, "insert", "c", 30.0),
-        (3, "update_postimage", "b", 30.0),
-        (3, "update_preimage", "b", 10.0),
-        (4, "delete", "a", 20.0),
-        (5, "update_postimage", "c", None),
-        (5, "update_preimage", "c", 30.0),
+        (2, "update_postimage", "a", 20.0, "soft"),
+        (2, "update_preimage", "a", 10.0, None),
+        (3, "insert", "c", 30.0, None),
+        (3, "update_postimage", "b", 30.0, None),
+        (3, "update_preimage", "b", 10.0, None),
+        (4, "delete", "a", 20.0, "soft"),
+        (5, "update_postimage", "c", None, None),
+        (5, "update_preimage", "c", 30.0, None),
+        (6, "update_postimage", "c", None, "shadow"),
+        (6, "update_preimage", "c", None, None),
     ]
     assert follow() == []
+
+
+def test_a_stream_goes_on_where_columns_are_added_to_an_old_table(
+    spark: SparkSession, history: History, follow: Follow
+) -> None:
+    old_groups(history, "a", "b")
+    assert follow() == [(1, "insert", "a", 5.0), (1, "insert", "b", 5.0)]
+    register_views(spark, history)
+    assert spark.table("resource_group_changes").count() == 2
+    put(history, "c", "a", mode="soft")  # version 2 adds the columns
+    assert follow() == [
+        (3, "insert", "c", 10.0, "soft"),
+        (3, "update_postimage", "a", 10.0, "soft"),
+        (3, "update_preimage", "a", 5.0, None),
+    ]
+    register_views(spark, history)
+    modes = spark.sql("SELECT `group`, mode FROM resource_group_changes WHERE change = 'insert'")
+    assert sorted(map(tuple, modes.collect())) == [("a", None), ("b", None), ("c", "soft")]
 
 
 def test_a_stream_that_starts_late_begins_with_what_there_is(
@@ -79,7 +114,7 @@ def test_a_stream_that_starts_late_begins_with_what_there_is(
     put(history, "a", "b")
     put(history, "a", rate=20.0)
     delete_groups(history, ["b"], "ann")
-    assert follow() == [(3, "insert", "a", 20.0)]
+    assert follow() == [(3, "insert", "a", 20.0, None)]
 
 
 def test_putting_the_same_again_is_no_change(history: History, follow: Follow) -> None:
@@ -97,7 +132,7 @@ def test_a_stream_survives_maintenance(history: History, follow: Follow) -> None
     put(history, "g0", rate=20.0)
     maintain(history, datetime.now(timezone.utc) + timedelta(days=400), keep_days=1)
     put(history, "g1", rate=20.0)
-    assert [row[1:] for row in follow()] == [
+    assert [row[1:4] for row in follow()] == [
         ("update_postimage", "g0", 20.0),
         ("update_preimage", "g0", 10.0),
         ("update_postimage", "g1", 20.0),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
-from quotaplane.history.tables import ROUNDS, STAMP_COLUMNS
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, table_uri
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History
 
 NAN = float("nan")
@@ -48,6 +50,7 @@ def limits(
         **{f"{name}_reason": pa.array(["unlimited"] * len(rows)) for name in DIMENSIONS},
         "lease_ms": pa.array([120_000] * len(rows), pa.int64()),
         "ended": pa.array([ended] * len(rows)),
+        "enforced": pa.array([None if ended else True] * len(rows), pa.bool_()),
     }
     columns[RATE_COLUMNS[0]] = pa.array(rates, pa.float64())
     columns[f"{DIMENSIONS[0]}_reason"] = pa.array([reason] * len(rows))
@@ -87,3 +90,20 @@ def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:
 def read(history: History, name: str) -> pa.Table:
     """All rows of a table, as another process sees them."""
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
+
+
+def old_groups(history: History, *groups: str) -> None:
+    """The table of groups as it was made and written before there were policies: all quotas 5."""
+    uri = table_uri(history, RESOURCE_GROUPS.name)
+    shutil.rmtree(uri, ignore_errors=True)
+    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in POLICY_COLUMNS])
+    DeltaTable.create(uri, Schema.from_arrow(schema), configuration=RESOURCE_GROUPS.properties)
+    n = len(groups)
+    at = pa.array([NOON_MS * 1000] * n, pa.timestamp("us", tz="UTC"))
+    rows = pa.table([list(groups), *[[5.0] * n] * 4, at, ["ann"] * n], schema=schema)
+    write_deltalake(
+        uri,
+        rows,
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userName": "ann"}),
+    )

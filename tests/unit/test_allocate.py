@@ -55,11 +55,11 @@ def test_the_documented_case(allocate: Any) -> None:
     assert (code, err) == (0, "")
     assert list(answer) == ["law", "limits", "reasons"]
     assert answer["law"] == "max_min"
-    assert answer["limits"] == pytest.approx({"b1": 11, "b2": 49, "b3": 40})
+    assert answer["limits"] == pytest.approx({"b1": 10.5, "b2": 49.5, "b3": 40})
     assert answer["reasons"] == {
-        "b1": "satisfied: its demand",
-        "b2": "saturated: fair share",
-        "b3": "satisfied: its demand",
+        "b1": "satisfied: has the 10.5 it wants",
+        "b2": "saturated at 49.5; all of 49.5 left over by 2 satisfied brokers",
+        "b3": "satisfied: has the 40 it wants",
     }
 
 
@@ -76,7 +76,7 @@ def test_exact_demands_are_taken_as_they_are(allocate: Any) -> None:
         ("pip82", {"residual": "proportional"}, [100 / 9, 500 / 9, 300 / 9]),
         ("static", {}, [100 / 3] * 3),
         ("proportional", {}, [11, 55, 33]),
-        ("max_min", {}, [34 / 3, 166 / 3, 100 / 3]),
+        ("max_min", {}, [10.5 + 5.5 / 3, 52.5 + 5.5 / 3, 31.5 + 5.5 / 3]),
     ],
 )
 def test_laws_and_options(
@@ -108,6 +108,21 @@ def test_an_absent_limit_is_not_one_that_throttles(allocate: Any) -> None:
 def test_floors_are_guaranteed(allocate: Any) -> None:
     case = brokers(a={"demand": 500, "floor": 60}, b={"demand": 500}, c={"demand": 500})
     assert allocate(case)[1]["limits"] == {"a": 60.0, "b": 20.0, "c": 20.0}
+
+
+def test_ceilings_and_priorities(allocate: Any) -> None:
+    case = brokers(
+        a={"demand": 500, "ceiling": 40},
+        b={"demand": 500, "priority": -1},
+        c={"demand": 500, "priority": 0, "ceiling": None},
+    )
+    answer = allocate(case)[1]
+    assert answer["limits"] == {"a": 40.0, "b": 0.0, "c": 60.0}
+    assert answer["reasons"] == {
+        "a": "ceiling 40, wants 500",
+        "b": "waits for higher priority: 2 brokers above -1 leave nothing of the quota of 100",
+        "c": "saturated at 60, wants 500; all of 60 left over by 1 ceiling",
+    }
 
 
 @pytest.mark.parametrize("quota", [{}, {"quota": None}])
@@ -151,6 +166,11 @@ ONE = '{"quota": 1, "brokers": {"b1": %s}}'
         (brokers(b1={"usage": 1, "weight": 0}), "brokers.b1.weight: must be at least 1e-09"),
         (brokers(b1={"usage": 1, "weight": None}), "brokers.b1.weight: must be a number, not null"),
         (brokers(b1={"usage": 1, "floor": -1}), "brokers.b1.floor: must be at least 0"),
+        (brokers(b1={"usage": 1, "ceiling": -1}), "brokers.b1.ceiling: must be at least 0"),
+        (brokers(b1={"usage": 1, "ceiling": "9"}), "brokers.b1.ceiling: must be a number, not a s"),
+        (brokers(b1={"usage": 1, "priority": 1001}), "brokers.b1.priority: must be at most 1000"),
+        (brokers(b1={"usage": 1, "priority": 0.5}), "brokers.b1.priority: must be a whole number"),
+        (brokers(b1={"usage": 1, "priority": None}), "brokers.b1.priority: must be a whole number"),
         (brokers(b1={"usage": 1, "limit": {}}), "brokers.b1.limit: must be a number, not an obj"),
         (brokers(b1={"usage": 1, "wieght": 2}), "brokers.b1.wieght: unknown key"),
         (brokers(b1=5), "brokers.b1: must be an object, not a number"),

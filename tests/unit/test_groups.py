@@ -28,6 +28,7 @@ from quotaplane.history.groups import (
 )
 from quotaplane.history.tables import open_table
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.policy import DEFAULTS
 from quotaplane.settings import History
 from quotaplane.wire.ids import NO_ID, ids_of
 from tests.unit.groups_cases import NAN, Command, quota, rates
@@ -113,6 +114,9 @@ def test_without_a_history_only_put_works(history: History, groups: Command) -> 
         (["a" * 1025], "longer than 1024 characters"),
         (["a\ud800"], "can't be printed"),
         (["a\u00a0b"], "can't be printed"),
+        (["a::"], "group 'a::': has an empty part beside '::'"),
+        (["::a"], "has an empty part"),
+        (["a::::b"], "has an empty part"),
         (["g", "--by", " "], "--by must not be empty"),
     ],
 )
@@ -210,7 +214,7 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     groups("delete", "g", "--by", "zed")
     changes = groups("history", "g")
     assert [(c["by"], c["group"]) for c in changes] == [("ann", "g"), ("bob", "g"), ("zed", "g")]
-    unlimited = dict.fromkeys(RATE_COLUMNS)
+    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}}
     ten, twenty = ({**unlimited, "publish_messages_per_s": rate} for rate in (10.0, 20.0))
     steps = [(None, ten), (ten, twenty), (twenty, None)]
     assert [(c["from"], c["to"]) for c in changes] == steps
@@ -219,9 +223,9 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     assert groups("history", "nobody") == []
 
 
-@given(st.text(max_size=30))
-def test_a_name_is_taken_if_reports_can_use_it(name: str) -> None:
-    if ids_of([name])[0] != NO_ID:
+@given(st.text(max_size=30) | st.text(":a", max_size=6))
+def test_a_name_is_taken_if_reports_can_use_it_and_no_part_is_empty(name: str) -> None:
+    if ids_of([name])[0] != NO_ID and "" not in name.split("::"):
         assert check_name(name) == name
         return
     with pytest.raises(InputError) as refused:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.admin.groups import read_groups
+from quotaplane.admin.group_input import read_groups
 from quotaplane.history.groups import get_group, list_groups, put_groups
 from quotaplane.history.tables import open_table
 from quotaplane.settings import History
@@ -42,7 +42,7 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
     [
         ("f.csv", "name\na\n", "f.csv: line 1: there is no column group"),
         ("f.csv", "", "f.csv: line 1: there is no column group"),
-        ("f.csv", "group,weight\na,1\n", "f.csv: line 2: weight: unknown key"),
+        ("f.csv", "group,height\na,1\n", "f.csv: line 2: height: unknown key"),
         ("f.csv", "group,publish_bytes_per_s\na\n", "f.csv: line 2: has not as many cells"),
         ("f.csv", "group\na,1\n", "f.csv: line 2: has not as many cells"),
         ("f.csv", "group,publish_bytes_per_s\na,1\nb,-1\n", "line 3: publish_bytes_per_s: must be"),
@@ -77,7 +77,8 @@ def test_many_groups_are_one_commit(history: History, tmp_path: Path) -> None:
     n = 20_000
     lines = "".join(f"tenant-{i % 97}/g{i},{i}\n" for i in range(n))
     (tmp_path / "f.csv").write_text("group,publish_bytes_per_s\n" + lines, "utf-8")
-    names, quotas = read_groups(str(tmp_path / "f.csv"))
+    names, quotas, policy = read_groups(str(tmp_path / "f.csv"))
+    assert policy is None
     put_groups(history, names, quotas, "ann")
     assert list_groups(history).num_rows == n
     rows = put_groups(history, names, np.where(np.arange(n)[:, None] == 7, 1.0, quotas), "bob")

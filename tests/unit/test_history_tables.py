@@ -84,8 +84,8 @@ def test_a_missing_table_is_one_clear_line(history: History) -> None:
             'expected PrimitiveType("double")',
         ),
         (
-            RESOURCE_GROUPS.schema.append(pa.field("weight", pa.float64())),
-            "column weight is not one that this version writes",
+            RESOURCE_GROUPS.schema.append(pa.field("height", pa.float64())),
+            "column height is not one that this version writes",
         ),
     ],
 )

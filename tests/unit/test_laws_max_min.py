@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -16,62 +17,18 @@ from quotaplane.laws import Problem, Reason, get_law, one_group
 from quotaplane.laws.blocks import BLOCK_ROWS
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.water import water_level
+from tests.unit.laws_cases import (
+    Broker,
+    Group,
+    brokers,
+    groups,
+    plain_brokers,
+    problem,
+    rates,
+    textbook,
+)
 
 max_min = get_law("max_min")
-
-rates = st.one_of(
-    st.sampled_from([0.0, 0.1, 1.0, 10.0, 1e-9, 1e15]),
-    st.floats(1e-100, 100),
-    st.floats(1e-100, 1e9),
-    st.integers(0, 100).map(float),
-)
-demands = st.one_of(rates, st.just(math.inf))
-weights = st.one_of(st.just(1.0), st.sampled_from([1e-3, 0.1, 3.0, 1000.0]), st.floats(0.01, 100))
-floors = st.one_of(st.just(0.0), st.just(0.0), rates)
-brokers = st.lists(st.tuples(demands, weights, floors), max_size=12)
-groups = st.lists(st.tuples(rates, brokers), min_size=1, max_size=5)
-
-
-def problem(parts: list[tuple[float, list[tuple[float, float, float]]]]) -> Problem:
-    rows = np.array([row for _, part in parts for row in part], dtype=float).reshape(-1, 3)
-    sizes = [len(part) for _, part in parts]
-    return Problem(
-        starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        quota=np.array([quota for quota, _ in parts]),
-        usage=np.zeros(len(rows)),
-        limit=np.full(len(rows), np.inf),
-        demand=rows[:, 0],
-        weight=rows[:, 1],
-        floor=rows[:, 2],
-    )
-
-
-def textbook(quota: float, part: list[tuple[float, float, float]]) -> list[Fraction]:
-    """One group in exact arithmetic: try every interval between two breakpoints."""
-    whole = Fraction(quota)
-    wants = [min(Fraction(quota if math.isinf(d) else d), whole) for d, _, _ in part]
-    widths = [Fraction(w) for _, w, _ in part]
-    lows = [Fraction(f) for _, _, f in part]
-    if sum(lows) > whole:
-        lows = [low * whole / sum(lows) for low in lows]
-    highs = [max(want, low) for want, low in zip(wants, lows, strict=True)]
-    if sum(highs) <= whole:
-        spare = whole - sum(highs)
-        return [high + spare * w / sum(widths) for high, w in zip(highs, widths, strict=True)]
-
-    def filled(level: Fraction) -> list[Fraction]:
-        return [
-            min(max(low, w * level), high) for low, high, w in zip(lows, highs, widths, strict=True)
-        ]
-
-    points = {Fraction(0)} | {
-        bound / w for bounds in (lows, highs) for bound, w in zip(bounds, widths, strict=True)
-    }
-    ordered = sorted(points)
-    below = max(point for point in ordered if sum(filled(point)) <= whole)
-    above = min(point for point in ordered if point > below)
-    here, there = sum(filled(below)), sum(filled(above))
-    return filled(below + (above - below) * (whole - here) / (there - here))
 
 
 def parts_of(solved: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
@@ -79,22 +36,45 @@ def parts_of(solved: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
 
 
 @given(groups)
-@example([(100.0, [(500.0, 1.0, 60.0), (500.0, 1.0, 0.0), (500.0, 1.0, 0.0)])])
-@example([(1.0, [(0.1, 1.0, 0.0)] * 10)])
-@example([(0.0, [(math.inf, 1.0, 5.0)]), (7.0, []), (3.0, [(1.0, 1.0, 0.0)])])
-def test_is_the_textbook_solution(parts: list[Any]) -> None:
+@example([(100.0, [Broker(500.0, 1.0, 60.0), Broker(500.0), Broker(500.0)])])
+@example([(1.0, [Broker(0.1)] * 10)])
+@example([(0.0, [Broker(math.inf, 1.0, 5.0)]), (7.0, []), (3.0, [Broker(1.0)])])
+@example([(100.0, [Broker(80.0, priority=1), Broker(50.0), Broker(9.0, floor=5.0)])])
+@example([(100.0, [Broker(10.0, 3.0, ceiling=20.0), Broker(20.0), Broker(5.0, ceiling=9.0)])])
+def test_is_the_textbook_solution(parts: list[Group]) -> None:
+    check_against_the_textbook(parts)
+
+
+def check_against_the_textbook(parts: list[Group]) -> None:
     given_ = problem(parts)
     for (quota, part), limits in zip(
         parts, parts_of(max_min(given_).limits, given_.starts), strict=True
     ):
-        exact = textbook(quota, part) if part else []
-        for limit, wanted in zip(limits.tolist(), exact, strict=True):
+        for limit, wanted in zip(limits.tolist(), textbook(quota, part), strict=True):
             assert abs(Fraction(limit) - wanted) <= Fraction(quota) * Fraction(1, 10**9)
 
 
+def test_is_the_textbook_solution_for_thousands_of_groups_with_everything_together() -> None:
+    rng = np.random.default_rng(82)
+    parts: list[Group] = []
+    for _ in range(3_000):
+        size, quota = int(rng.integers(1, 8)), 100.0 * float(rng.integers(0, 4) * rng.random())
+        columns = (
+            np.where(rng.random(size) < 0.2, np.inf, rng.exponential(30, size)),
+            rng.uniform(0.5, 4, size) if rng.random() < 0.5 else np.ones(size),
+            np.where(rng.random(size) < 0.4, rng.exponential(12, size), 0.0),
+            np.where(rng.random(size) < 0.4, rng.exponential(60, size), np.inf),
+            rng.integers(0, 3, size),
+        )
+        part = [Broker(*row[:4], int(row[4])) for row in np.transpose(columns).tolist()]
+        parts.append((quota, part))
+    check_against_the_textbook(parts)
+
+
 @given(groups)
-@example([(1e-9, [(math.inf, 1000.0, 0.0)])])
-@example([(0.3, [(0.1, 1.0, 0.0), (0.2, 1000.0, 0.0), (math.inf, 1e-3, 0.0)])])
+@example([(1e-9, [Broker(math.inf, 1000.0)])])
+@example([(0.3, [Broker(0.1), Broker(0.2, 1000.0), Broker(math.inf, 1e-3)])])
+@example([(0.3, [Broker(0.1, ceiling=0.1), Broker(0.1, 3.0, ceiling=0.2), Broker(0.0)])])
 def test_never_adds_up_to_more_than_the_quota_in_any_order(parts: list[Any]) -> None:
     given_ = problem(parts)
     for (quota, part), limits in zip(
@@ -104,12 +84,13 @@ def test_never_adds_up_to_more_than_the_quota_in_any_order(parts: list[Any]) -> 
         orders = [values, values[::-1], sorted(values), sorted(values, reverse=True)]
         assert all(np.cumsum([0.0, *order])[-1] <= quota for order in orders)
         assert sum(map(Fraction, values)) <= Fraction(quota)
-        if part:
-            assert math.fsum(values) >= quota * (1 - 1e-12)
+        # Nothing is kept back that anybody may take.
+        ceilings = sum(min(one.ceiling, 1e300) for one in part)
+        assert math.fsum(values) >= min(quota, ceilings) * (1 - 1e-12)
 
 
-@given(groups)
-def test_sorting_finds_the_same_level_as_removal(parts: list[Any]) -> None:
+@given(st.lists(st.tuples(rates, plain_brokers), min_size=1, max_size=5))
+def test_sorting_finds_the_same_level_as_removal(parts: list[Group]) -> None:
     given_ = problem(parts)
     rows = Segments(given_.starts)
     quota = given_.quota
@@ -139,9 +120,7 @@ def test_sorting_finds_the_same_level_as_removal(parts: list[Any]) -> None:
 
 
 @given(rates, rates, brokers)
-def test_a_higher_quota_lowers_no_limit(
-    one: float, other: float, part: list[tuple[float, float, float]]
-) -> None:
+def test_a_higher_quota_lowers_no_limit(one: float, other: float, part: list[Broker]) -> None:
     low, high = sorted((one, other))
     before = max_min(problem([(low, part)])).limits
     after = max_min(problem([(high, part)])).limits
@@ -149,24 +128,66 @@ def test_a_higher_quota_lowers_no_limit(
 
 
 @given(groups)
-def test_floors_hold_and_the_satisfied_are_not_cut_for_those_with_more(parts: list[Any]) -> None:
+def test_floors_and_ceilings_hold_and_priorities_go_first(parts: list[Group]) -> None:
     given_ = problem(parts)
     limits = max_min(given_).limits
     rows = Segments(given_.starts)
-    fit = rows.spread(rows.total(given_.floor) <= given_.quota * (1 - 1e-9))
+    ceiling = np.full(len(limits), np.inf) if given_.ceiling is None else given_.ceiling
+    assert (limits <= ceiling).all()
+    floor = np.minimum(given_.floor, ceiling)
+    fit = rows.spread(rows.total(floor) <= given_.quota * (1 - 1e-9))
+    assert (limits >= floor * (1 - 1e-12))[fit].all()
+    if given_.priority is None:
+        return
+    # Nobody has more than its floor while somebody of higher priority goes short.
+    slack = 1e-9 * rows.spread(given_.quota)
+    short = fit & (limits < np.minimum(given_.demand, ceiling) - slack)
+    more = fit & (limits > floor + slack)
+    for first, last in pairwise(given_.starts):
+        part, priority = slice(first, last), given_.priority[first:last]
+        if short[part].any() and more[part].any():
+            assert priority[short[part]].max() <= priority[more[part]].min()
+
+
+@given(groups)
+def test_the_satisfied_are_not_cut_for_those_with_more(parts: list[Group]) -> None:
+    given_ = problem(parts)
+    limits = max_min(given_).limits
+    rows = Segments(given_.starts)
     quota = rows.spread(given_.quota)
-    assert (limits >= given_.floor * (1 - 1e-12))[fit].all()
-    # Whoever has less than it wants has at least as much per weight as any other, whose
-    # limit is not a floor.
-    short = limits < given_.demand - 1e-9 * quota
+    ceiling = np.full(len(limits), np.inf) if given_.ceiling is None else given_.ceiling
+    priority = np.zeros(len(limits)) if given_.priority is None else given_.priority
+    floor = np.minimum(given_.floor, ceiling)
+    fit = rows.spread(rows.total(floor) <= given_.quota * (1 - 1e-9))
+    # Whoever has less than it wants, and may have, has at least as much per weight as any other
+    # of its priority whose limit is not a floor.
+    short = limits < np.minimum(given_.demand, ceiling) - 1e-9 * quota
     per_weight = limits / given_.weight
     for first, last in pairwise(given_.starts):
-        part = slice(first, last)
-        above_floor = fit[part] & (limits[part] > given_.floor[part] + 1e-9 * quota[part])
-        if short[part].any() and above_floor.any():
-            least = per_weight[part][short[part]].min()
-            slack = 1e-9 * quota[part] / given_.weight[part]
-            assert (per_weight[part] - slack <= least * (1 + 1e-9) + slack.max())[above_floor].all()
+        for this in np.unique(priority[first:last]):
+            same = np.flatnonzero(priority[first:last] == this) + first
+            above_floor = fit[same] & (limits[same] > floor[same] + 1e-9 * quota[same])
+            if short[same].any() and above_floor.any():
+                least = per_weight[same][short[same]].min()
+                slack = 1e-9 * quota[same] / given_.weight[same]
+                most = least * (1 + 1e-9) + slack.max()
+                assert (per_weight[same] - slack <= most)[above_floor].all()
+
+
+@given(st.tuples(rates, brokers), st.integers(0, 99))
+def test_nobody_is_stuck_at_what_it_had(part: Group, seed: int) -> None:
+    # A saturated broker counts as wanting everything; what it had and used has no part in that.
+    given_ = problem([part])
+    had = np.random.default_rng(seed).uniform(0, 100, len(part[1]))
+    assert np.array_equal(
+        max_min(given_).limits, max_min(replace(given_, limit=had, usage=had)).limits
+    )
+
+
+@given(rates, st.integers(1, 9), st.integers(0, 9))
+def test_the_saturated_have_their_even_share_at_least(quota: float, some: int, idle: int) -> None:
+    limits = max_min(one_group(quota, demand=[math.inf] * some + [0.0] * idle)).limits
+    assert (limits[:some] >= quota / (some + idle) * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize(
@@ -221,6 +242,116 @@ def test_floors_and_reasons(
     assert [Reason(code).name for code in allocation.reasons.tolist()] == reasons
 
 
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("quota", "part", "expected", "reasons"),
+    [
+        pytest.param(
+            120,
+            [Broker(10), Broker(20), Broker(90, ceiling=40)],
+            [35, 45, 40],
+            ["HEADROOM", "HEADROOM", "CEILING"],
+            id="what-a-ceiling-leaves-goes-to-the-others",
+        ),
+        pytest.param(
+            120,
+            [Broker(10, ceiling=12), Broker(20), Broker(90, ceiling=40)],
+            [12, 68, 40],
+            ["CEILING", "HEADROOM", "CEILING"],
+            id="spare-stops-at-ceilings",
+        ),
+        pytest.param(
+            100,
+            [Broker(10, ceiling=20), Broker(INF, ceiling=30)],
+            [20, 30],
+            ["CEILING", "CEILING"],
+            id="half-of-it-nobody-may-take",
+        ),
+        pytest.param(
+            100,
+            [Broker(500, ceiling=10), Broker(500), Broker(500)],
+            [10, 45, 45],
+            ["CEILING", "FAIR_SHARE", "FAIR_SHARE"],
+            id="ceiling-below-the-fair-share",
+        ),
+        pytest.param(
+            100,
+            [Broker(500, floor=60, ceiling=40), Broker(500)],
+            [40, 60],
+            ["CEILING", "FAIR_SHARE"],
+            id="a-floor-is-cut-to-its-ceiling",
+        ),
+        pytest.param(
+            100,
+            [Broker(0, floor=200, ceiling=150), Broker(0, floor=50)],
+            [75, 25],
+            ["FLOORS_CUT"] * 2,
+            id="to-its-ceiling-first-then-in-proportion",
+        ),
+        pytest.param(
+            100,
+            [Broker(70, priority=1), Broker(50), Broker(50)],
+            [70, 15, 15],
+            ["DEMAND", "FAIR_SHARE", "FAIR_SHARE"],
+            id="priority-first",
+        ),
+        pytest.param(
+            100,
+            [Broker(500, priority=2), Broker(500, priority=2), Broker(5, priority=1), Broker(0)],
+            [50, 50, 0, 0],
+            ["FAIR_SHARE", "FAIR_SHARE", "PRIORITY", "DEMAND"],
+            id="nothing-left-for-lower-ones",
+        ),
+        pytest.param(
+            100,
+            [Broker(500, priority=1), Broker(500, floor=30), Broker(500)],
+            [70, 30, 0],
+            ["FAIR_SHARE", "FLOOR", "PRIORITY"],
+            id="all-floors-go-before-priorities",
+        ),
+        pytest.param(
+            100,
+            [Broker(100, priority=1), Broker(500)],
+            [100, 0],
+            ["DEMAND", "PRIORITY"],
+            id="filled-to-the-last-unit",
+        ),
+        pytest.param(
+            100,
+            [Broker(10, priority=7), Broker(20, 3.0), Broker(10, ceiling=10)],
+            [25, 65, 10],
+            ["HEADROOM", "HEADROOM", "CEILING"],
+            id="spare-knows-no-priority",
+        ),
+        pytest.param(
+            100,
+            [Broker(INF, ceiling=60, priority=3), Broker(INF, ceiling=30, priority=2), Broker(INF)],
+            [60, 30, 10],
+            ["CEILING", "CEILING", "FAIR_SHARE"],
+            id="ceilings-make-room-below",
+        ),
+    ],
+)
+def test_ceilings_and_priorities(
+    quota: float, part: list[Broker], expected: list[float], reasons: list[str]
+) -> None:
+    allocation = max_min(problem([(quota, part)]))
+    assert allocation.limits.tolist() == pytest.approx(expected)
+    assert [Reason(code).name for code in allocation.reasons.tolist()] == reasons
+
+
+@given(groups)
+def test_no_ceilings_and_one_priority_change_nothing(parts: list[Group]) -> None:
+    given_ = replace(problem(parts), ceiling=None, priority=None)
+    spelt_out = replace(
+        given_, ceiling=np.full(len(given_.demand), np.inf), priority=np.full(len(given_.demand), 3)
+    )
+    for one, other in zip(max_min(given_), max_min(spelt_out), strict=True):
+        assert np.array_equal(one, other)
+
+
 def test_whole_numbers_stay_whole() -> None:
     limits = max_min(one_group(120, demand=[8, 32, 38, 44])).limits
     assert limits.tolist() == [8.0, 32.0, 38.0, 42.0]
@@ -255,6 +386,8 @@ def test_blocks_of_groups_change_nothing() -> None:
         demand=rng.exponential(20, rows),
         weight=rng.uniform(0.5, 2, rows),
         floor=np.where(rng.random(rows) < 0.2, 3.0, 0.0),
+        ceiling=np.where(rng.random(rows) < 0.2, 30.0, np.inf),
+        priority=rng.integers(0, 2, rows),
     )
     blocked, at_once = max_min(whole), max_min.__wrapped__(whole)  # type: ignore[attr-defined]
     assert np.array_equal(blocked.limits, at_once.limits, equal_nan=True)

@@ -20,6 +20,7 @@ from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.words import MOST_ROWS
 
 SETTINGS = parse_settings(
     {
@@ -121,11 +122,48 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
     }
     _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
     messages = tables(outputs)["messages"]
-    assert [row["broker"] for row in messages] == ["b1"] * 5 + ["b2"]
+    assert [row["broker"] for row in messages] == ["b1"] * 6 + ["b2"]
     values = [row["value"] for row in messages]
     assert all(isinstance(value, bytes) and len(value) < 500_000 for value in values)
-    named = [group for value in values[:5] for group in decode_limits(value).groups]
+    named = [group for value in values[:6] for group in decode_limits(value).groups]
     assert sorted(named) == groups
+
+
+@pytest.mark.parametrize(("mode", "sent"), [("hard", 5.0), ("soft", np.inf), ("shadow", None)])
+def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | None) -> None:
+    group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}
+    table = pa.table({**group, **{name: [5.0] for name in RATE_COLUMNS}, "mode": [mode]})
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {"groups": [quotas], "reports": [report("b1", ["g"], 1_000)]}
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+    found = tables(outputs)
+    messages = [decode_limits(row["value"]) for row in found.get("messages", [])]
+    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 4]])
+    for message in messages:
+        assert message.safe_limits is not None
+        assert message.safe_limits.tolist() == [[sent] * 4]
+    (row,) = found["limits"]
+    assert (row[RATE_COLUMNS[0]], row["enforced"]) == (5.0, mode == "hard")
+    assert (
+        row["publish_messages_reason"] == "satisfied: wants 3.15, has 5 with its share of the spare"
+    )
+
+
+def test_reasons_in_words_and_texts_of_codes_can_stand_in_one_table() -> None:
+    """One shard changed few limits, the other many."""
+    joined = []
+    for count in (2, MOST_ROWS + 1):
+        groups = [f"g{number}" for number in range(count)]
+        made = {"group": groups, "group_id": list(map(group_id, groups))}
+        rest = {"deleted": [False] * count, "version": [0] * count}
+        table = pa.table({**made, **rest, **{name: [5.0] * count for name in RATE_COLUMNS}})
+        ((_, quotas),) = pack_groups(table, 1)
+        arrived = {"groups": [quotas], "reports": [report("b1", groups, 1_000)]}
+        _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+        joined += [unpack(one.payload)[0] for one in outputs if one.kind == "limits"]
+    reasons = pa.concat_tables(joined, promote_options="permissive")["publish_bytes_reason"]
+    assert len(reasons) == 2 + MOST_ROWS + 1
+    assert len(set(reasons.to_pylist())) == 2
 
 
 @pytest.mark.parametrize(

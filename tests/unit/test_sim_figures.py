@@ -13,9 +13,15 @@ from quotaplane.sim.loop import Run
 INF = np.inf
 
 
-def run_of(demand, limit) -> Run:
+def run_of(demand, limit, quota=100.0, alive=True) -> Run:
     demand, limit = np.array(demand, dtype=float), np.array(limit, dtype=float)
-    return Run(demand=demand, limit=limit, usage=np.minimum(demand, limit))
+    return Run(
+        demand=demand,
+        limit=limit,
+        usage=np.minimum(demand, limit),
+        alive=np.broadcast_to(alive, demand.shape),
+        quota=np.broadcast_to(np.asarray(quota, dtype=float), len(demand)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_figures_of_a_run_by_hand() -> None:
         demand=[[80, 20]] + [[80, 60]] * 4,
         limit=[[INF, INF], [80, 20], [65, 45], [50, 50], [50, 50]],
     )
-    answer = figures(run, 100.0)
+    answer = figures(run)
     assert set(answer) == set(MEANINGS)
     assert answer["phases"] == [
         {"from_round": 0, "to_round": 0, "rounds_to_fair": None},  # nothing was limited yet
@@ -86,21 +92,27 @@ def test_figures_of_a_run_by_hand() -> None:
 
 def test_unfair_at_the_end_is_never_fair() -> None:
     run = run_of(demand=[[70, 70]] * 3, limit=[[50, 50], [50, 50], [70, 30]])
-    assert figures(run, 100.0)["rounds_to_fair"] is None
+    assert figures(run)["rounds_to_fair"] is None
 
 
 def test_movement_counts_only_once_it_is_fair() -> None:
     run = run_of(demand=[[70, 70]] * 5, limit=[[INF, INF], [90, 10], [50, 50], [52, 48], [52, 48]])
-    assert figures(run, 100.0)["movement"] == pytest.approx((0.04 + 0.0) / 2)
+    assert figures(run)["movement"] == pytest.approx((0.04 + 0.0) / 2)
+
+
+def test_the_answer_to_a_shift_that_hurt_nobody_is_no_movement() -> None:
+    run = run_of(demand=[[30, 30]] * 2 + [[60, 30]] * 3, limit=[[60, 40]] * 3 + [[65, 35]] * 2)
+    assert figures(run)["rounds_to_fair"] == 0
+    assert figures(run)["movement"] == 0.0
 
 
 def test_unused_quota_shows_in_utilisation_and_overuse_does_not_hide_it() -> None:
     run = run_of(demand=[[90, 90]] * 2, limit=[[25, 25], [75, 75]])
-    assert figures(run, 100.0)["utilisation"] == pytest.approx(0.75)
+    assert figures(run)["utilisation"] == pytest.approx(0.75)
 
 
 def test_an_unlimited_quota_leaves_nothing_to_overshoot() -> None:
-    answer = figures(run_of(demand=[[5, 6]] * 3, limit=[[INF, INF]] * 3), INF)
+    answer = figures(run_of(demand=[[5, 6]] * 3, limit=[[INF, INF]] * 3, quota=INF))
     assert answer["utilisation"] == 1.0
     assert answer["overshoot_worst"] is None
     assert answer["rounds_to_fair"] == 0
@@ -109,5 +121,44 @@ def test_an_unlimited_quota_leaves_nothing_to_overshoot() -> None:
 def test_noise_is_not_taken_for_unfairness() -> None:
     wanted = np.full((40, 2), 100.0)
     luck = np.random.default_rng(1).poisson(wanted).astype(float)
-    run = run_of(demand=luck, limit=np.full((40, 2), 60.0))
-    assert figures(run, 120.0, wanted)["rounds_to_fair"] == 0
+    run = run_of(demand=luck, limit=np.full((40, 2), 60.0), quota=120.0)
+    assert figures(run, wanted)["rounds_to_fair"] == 0
+
+
+def test_a_death_and_a_new_quota_are_shifts_and_the_dead_are_owed_nothing() -> None:
+    alive = np.array([[True, True]] * 3 + [[True, False]] * 4)
+    run = run_of(
+        demand=np.where(alive, 80.0, 0.0),
+        limit=[[50, 50]] * 3 + [[50, 0], [80, 0], [80, 0], [60, 0]],
+        quota=[100] * 6 + [60],
+        alive=alive,
+    )
+    answer = figures(run)
+    assert [(phase["from_round"], phase["rounds_to_fair"]) for phase in answer["phases"]] == [
+        (0, 0),
+        (3, 1),
+        (6, 0),
+    ]
+    assert answer["fair_part"] == pytest.approx(6 / 7)
+    assert answer["limits_over_quota"] == 0.0
+    assert answer["jain_mean"] == 1.0  # of those who want something, nobody has less than another
+    assert answer["movement"] == 0.0
+
+
+def test_a_joining_broker_without_a_limit_counts_as_one_with_the_whole_quota() -> None:
+    run = run_of(
+        demand=[[80, 0], [80, 0], [80, 80]],
+        limit=[[100, 0], [100, 0], [100, INF]],
+        alive=[[True, False], [True, False], [True, True]],
+    )
+    answer = figures(run)
+    assert answer["limits_over_quota"] == pytest.approx(1.0)
+    assert answer["overshoot_worst"] == pytest.approx(0.6)
+    assert answer["rounds_judged"] == 3
+
+
+def test_shifts_and_the_first_round_that_counts_can_be_given() -> None:
+    run = run_of(demand=[[40, 60], [60, 40]] * 3, limit=[[INF, INF]] + [[50, 50]] * 5)
+    answer = figures(run, shifts=[0, 3], judged_from=1)
+    assert [phase["from_round"] for phase in answer["phases"]] == [0, 3]
+    assert answer["rounds_judged"] == 5

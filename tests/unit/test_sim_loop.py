@@ -5,8 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.arena.bare import LawController
 from quotaplane.laws import LAWS, Allocation, Problem, get_law
-from quotaplane.sim.loop import run_loop
+from quotaplane.model import FloatArray
+from quotaplane.sim.loop import PERFECT, Heard, Network, Run, run_loop
+
+
+def run_stock(demand, quota, law, network: Network = PERFECT) -> Run:
+    """A law on reports that don't say what was refused."""
+    controller = LawController(law, demand.shape[1])
+    return run_loop(demand, controller, quota, network=network, throttled_told=False)
+
+
+class Script:
+    """Gives what it is told to, and writes down what it hears."""
+
+    def __init__(self, *limits: list[float], initial_limit: float = np.inf) -> None:
+        self.initial_limit = initial_limit
+        self.heard: list[Heard] = []
+        self.quotas: list[float] = []
+        self._limits = iter(limits)
+
+    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+        assert round_ == len(self.heard)
+        self.heard.append(heard)
+        self.quotas.append(quota)
+        return np.array(next(self._limits))
 
 
 def test_a_lost_report_leaves_the_last_known_one() -> None:
@@ -18,14 +42,14 @@ def test_a_lost_report_leaves_the_last_known_one() -> None:
 
     demand = np.array([[10.0, 20.0], [11.0, 21.0], [12.0, 22.0]])
     lost = np.array([[False, False], [True, False], [False, True]])
-    run_loop(demand, 100.0, law, lost=lost)
+    run_stock(demand, 100.0, law, Network(lost=lost))
     assert [usage.tolist() for usage in told] == [[10, 20], [10, 21], [12, 21]]
 
 
 def test_a_broker_that_was_never_heard_is_not_limited() -> None:
     lost = np.zeros((4, 2), dtype=bool)
     lost[:3, 1] = True
-    run = run_loop(np.full((4, 2), 80.0), 100.0, get_law("max_min"), lost=lost)
+    run = run_stock(np.full((4, 2), 80.0), 100.0, get_law("max_min"), Network(lost=lost))
     assert np.isinf(run.limit[:, 1]).all()
     assert run.limit[1:, 0].tolist() == [100.0] * 3
 
@@ -39,12 +63,12 @@ def test_usage_is_told_beside_the_limit_of_its_own_round() -> None:
         told.append((problem.usage[0], problem.limit[0], problem.demand[0]))
         return Allocation(np.array([next(give)]), np.zeros(1, np.uint8))
 
-    run_loop(np.full((6, 1), 100.0), 100.0, law, delay_rounds=2)
+    run_stock(np.full((6, 1), 100.0), 100.0, law, Network(delay_rounds=2))
     inf = float("inf")
     assert told == [
-        (100.0, inf, pytest.approx(110.0)),
-        (100.0, inf, pytest.approx(110.0)),
-        (100.0, inf, pytest.approx(110.0)),
+        (100.0, inf, pytest.approx(105.0)),
+        (100.0, inf, pytest.approx(105.0)),
+        (100.0, inf, pytest.approx(105.0)),
         (40.0, 40.0, inf),
     ]
 
@@ -54,7 +78,7 @@ def test_usage_is_told_beside_the_limit_of_its_own_round() -> None:
 def test_limits_keep_to_the_quota_in_each_round(law: str, delay_rounds: int) -> None:
     rng = np.random.default_rng(4)
     demand = rng.uniform(0, 100, (60, 5)) * rng.integers(0, 2, (60, 5))
-    run = run_loop(demand, 150.0, get_law(law), delay_rounds=delay_rounds)
+    run = run_stock(demand, 150.0, get_law(law), Network(delay_rounds=delay_rounds))
     limited = run.limit[delay_rounds + 1 :]
     assert np.isfinite(limited).all()
     assert (limited.sum(axis=1) <= 150.0 * (1 + 1e-9)).all()
@@ -69,11 +93,75 @@ def test_limits_keep_to_the_quota_in_each_round(law: str, delay_rounds: int) -> 
     ],
 )
 def test_every_variant_of_pip82_runs(options: dict[str, object]) -> None:
-    run = run_loop(np.full((12, 3), 60.0), 120.0, get_law("pip82", options))
+    run = run_stock(np.full((12, 3), 60.0), 120.0, get_law("pip82", options))
     assert run.usage[-1].sum() == pytest.approx(120.0, rel=0.1)
 
 
 def test_an_infinite_quota_never_limits() -> None:
-    run = run_loop(np.full((3, 2), 60.0), float("inf"), get_law("max_min"))
+    run = run_stock(np.full((3, 2), 60.0), float("inf"), get_law("max_min"))
     assert np.isinf(run.limit).all()
     assert (run.usage == 60.0).all()
+
+
+NAN = float("nan")
+
+
+def test_a_report_tells_what_was_refused_under_which_limit_and_whose_decision_that_was() -> None:
+    script = Script([40.0, NAN], [NAN, 30.0], [1.0, 1.0])
+    run_loop(np.full((3, 2), 50.0), script, 100.0)
+    first, second, third = script.heard
+    assert first.limit.tolist() == [np.inf, np.inf]
+    assert first.decided_round.tolist() == [-1, -1]
+    assert second.usage.tolist() == [40.0, 50.0]
+    assert second.throttled.tolist() == [10.0, 0.0]
+    assert second.decided_round.tolist() == [0, -1]
+    assert third.limit.tolist() == [40.0, 30.0]  # kept where nothing was sent
+    assert third.decided_round.tolist() == [0, 1]
+
+
+def test_reports_may_overtake_each_other_and_say_what_round_they_are_of() -> None:
+    script = Script(*[[NAN]] * 4)
+    delays = np.array([[2], [0], [1], [5]])
+    demand = np.array([[1.0], [2.0], [3.0], [4.0]])
+    run_loop(demand, script, 100.0, network=Network(delay_rounds=delays))
+    assert [heard.usage.tolist() for heard in script.heard] == [[], [2.0], [1.0], [3.0]]
+    assert script.heard[3].about_round.tolist() == [2]
+
+
+def test_an_overtaken_report_does_not_replace_a_newer_one() -> None:
+    told: list[float] = []
+
+    def law(problem: Problem) -> Allocation:
+        told.append(problem.usage[0])
+        return Allocation(np.array([100.0]), np.zeros(1, np.uint8))
+
+    delays = np.array([[2], [0], [1], [0]])
+    demand = np.array([[1.0], [2.0], [3.0], [4.0]])
+    run_stock(demand, 100.0, law, Network(delay_rounds=delays))
+    assert told == [2.0, 2.0, 4.0]
+
+
+def test_the_dead_neither_use_nor_report_nor_hear_and_come_back_knowing_nothing() -> None:
+    script = Script([10.0, 10.0], [20.0, 20.0], [30.0, 30.0], [40.0, 40.0], initial_limit=5.0)
+    alive = np.array([[True, True], [True, False], [True, True], [True, True]])
+    run = run_loop(np.full((4, 2), 50.0), script, 100.0, alive=alive)
+    assert run.limit.tolist() == [[5, 5], [10, 0], [20, 5], [30, 30]]
+    assert run.usage[1].tolist() == [10, 0]
+    assert run.demand[1].tolist() == [50, 0]
+    assert [heard.broker.tolist() for heard in script.heard] == [[0, 1], [0], [0, 1], [0, 1]]
+    assert script.heard[2].decided_round.tolist() == [1, -1]
+
+
+def test_a_new_quota_is_known_at_the_end_of_its_first_round() -> None:
+    script = Script(*[[NAN]] * 3)
+    run = run_loop(np.full((3, 1), 50.0), script, np.array([100.0, 60.0, 60.0]))
+    assert script.quotas == run.quota.tolist() == [100.0, 60.0, 60.0]
+
+
+def test_a_silent_broker_is_forgotten_when_asked_to_and_counts_again_when_heard() -> None:
+    alive = np.array([[True, True]] + [[True, False]] * 4 + [[True, True]] * 2)
+    law = get_law("static")
+    for forget, first in ((None, [50, 50, 50, 50, 50, 50]), (3, [50, 50, 50, 100, 100, 50])):
+        controller = LawController(law, 2, forget_after_rounds=forget)
+        run = run_loop(np.full((7, 2), 90.0), controller, 100.0, alive=alive)
+        assert run.limit[1:, 0].tolist() == first

@@ -69,6 +69,16 @@ def test_a_broker_that_wakes_gets_its_share_one_round_after_it_was_seen(simulate
     assert answer["rounds"][5]["usage"]["c"] == pytest.approx(40)
 
 
+def test_strict_limits_never_add_up_to_more_than_the_quota(simulate) -> None:
+    demand = [[80, 80, 0]] * 6 + [[80, 80, 60]] * 6 + [[10, 80, 200]] * 6
+    scenario = {"quota": 120, "brokers": ["a", "b", "c"], "demand": demand, "loss": 0.1}
+    _, answer, _ = simulate({**scenario, "transition": "strict"}, "--seed", "2")
+    for this in answer["rounds"]:
+        assert sum(this["limit"].values()) <= 120
+    assert answer["rounds"][8]["usage"]["c"] == pytest.approx(40, rel=0.02)
+    assert list(answer["rounds"][-1]["usage"].values()) == pytest.approx([10, 55, 55], rel=0.02)
+
+
 def test_stock_pulsars_law_starves_the_broker_that_wakes(simulate) -> None:
     demand = [[80, 80, 0]] * 4 + [[80, 80, 60]] * 12
     scenario = {"quota": 120, "brokers": ["a", "b", "c"], "demand": demand}
@@ -149,7 +159,7 @@ def test_loss_does_not_change_what_is_wanted(simulate) -> None:
         ({"delay_rounds": -1}, ["delay_rounds", "at least 0"]),
         ({"delay_rounds": 1.5}, ["delay_rounds", "whole number"]),
         ({"transition": "slow"}, ["transition"]),
-        ({"transition": "strict"}, ["transition", "not available yet"]),
+        ({"throttled_told": "no"}, ["throttled_told", "true or false"]),
     ],
 )
 def test_a_wrong_scenario_is_one_line_that_names_the_field(simulate, change, words) -> None:

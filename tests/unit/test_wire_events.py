@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
+from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.wire.events import (
     ENTRIES,
-    ENTRIES_THROTTLED,
     GROUPS,
     HEADERS,
+    entries_schema,
     pack_groups,
     pack_reports,
     unpack_groups,
@@ -47,7 +48,7 @@ def test_every_entry_is_in_its_shard_with_every_header(shards: int) -> None:
     for shard, payload in packed:
         headers, entries = unpack_reports([payload])
         assert headers.equals(decoded.headers)
-        assert set((entries["group_id"].to_numpy() % shards).tolist()) <= {shard}
+        assert set(shard_of(entries["group_id"].to_numpy(), shards).tolist()) <= {shard}
         rows += _rows(headers, entries)
     assert sorted(rows) == _rows(decoded.headers, decoded.entries)
     assert len(rows) == 65
@@ -77,7 +78,7 @@ def test_throttled_columns_beside_payloads_without() -> None:
         for value in (_stock("b1", 1), own_report(usage=usage, throttled=throttled))
     ]
     _, entries = unpack_reports(payloads)
-    assert entries.schema == ENTRIES_THROTTLED
+    assert entries.schema == entries_schema(THROTTLED_COLUMNS)
     column = entries["throttled_dispatch_bytes_per_s"].to_numpy()
     np.testing.assert_array_equal(column, [np.nan, 3.0, 3.0])
 
@@ -97,6 +98,9 @@ def _changes(names: list[str], version: int) -> pa.Table:
         "deleted": pa.array([name.endswith("3") for name in names]),
         "group_id": pa.array([group_id(name) for name in names], pa.int64()),
     }
+    for name, kind in POLICY_COLUMNS.items():
+        value = "x" if kind == pa.string() else 3
+        columns[name] = pa.array([value if i % 2 else None for i in range(len(names))], kind)
     for at, rate in enumerate(RATE_COLUMNS):
         columns[rate] = pa.array([None if i % 4 == at else float(i) for i in range(len(names))])
     return pa.table(columns)
@@ -112,7 +116,7 @@ def test_groups_round_trip(shards: int) -> None:
     found = [unpack_groups(payloads[shard]) for shard in sorted(payloads)]
     for shard, table in zip(sorted(payloads), found, strict=True):
         assert table.schema == GROUPS
-        assert {number % shards for number in table["group_id"].to_pylist()} == {shard}
+        assert {shard_of(number, shards) for number in table["group_id"].to_pylist()} == {shard}
         assert table["version"].to_pylist() == sorted(table["version"].to_pylist())
     rows = [row for table in found for row in table.to_pylist()]
     expected = [row for table in (first, second) for row in table.select(GROUPS.names).to_pylist()]
@@ -120,5 +124,7 @@ def test_groups_round_trip(shards: int) -> None:
 
 
 def test_a_single_change_goes_to_one_shard_only() -> None:
-    assert [shard for shard, _ in pack_groups(_changes(["a"], 1), 64)] == [group_id("a") % 64]
+    assert [shard for shard, _ in pack_groups(_changes(["a"], 1), 64)] == [
+        shard_of(group_id("a"), 64)
+    ]
     assert unpack_groups([]).schema == GROUPS

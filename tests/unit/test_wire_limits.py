@@ -48,6 +48,16 @@ def test_protobuf_reads_what_is_written() -> None:
     assert list(message.removed_group_ids) == [5]
 
 
+def test_safe_limits_and_the_incarnation_they_are_for() -> None:
+    safe = np.array([[50.0, INF, 1.0, INF], [0.0, INF, 2.0, INF]])
+    found = decode_limits(_encode(safe_limits=safe, broker_started_at_ms=77))
+    assert found.broker_started_at_ms == 77
+    assert found.safe_limits is not None
+    np.testing.assert_array_equal(found.safe_limits, safe)
+    plain = decode_limits(_encode())
+    assert (plain.safe_limits, plain.broker_started_at_ms) == (None, 0)
+
+
 def _same(one: LimitsMessage, **expected: Any) -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(getattr(one, name), value)

@@ -17,6 +17,7 @@ from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reports import encode_report
 from tests.unit.wire_cases import damaged, decode_now, names, own_report
 
+NAN = np.nan
 rates = st.one_of(st.floats(0, 1e15), st.just(np.nan))
 
 
@@ -54,6 +55,30 @@ def test_limits_of_round_zero_were_applied_and_none_were_not() -> None:
     heads = decode_now(own_report(applied=(0, 0)), own_report()).headers
     assert heads["applied_epoch"].to_pylist() == [0, -1]
     assert heads["applied_seq"].to_pylist() == [0, -1]
+
+
+IN_FORCE = {"applied_seqs": np.array([9, -1]), "limits": np.array([[5.0, np.inf, np.nan, 0.0]] * 2)}
+
+
+def test_what_is_in_force_is_told_group_by_group() -> None:
+    found = decode_now(own_report(applied=(3, 9), **IN_FORCE), own_report()).entries
+    assert found["applied_seq"].to_numpy().tolist() == pytest.approx([9, -1, NAN, NAN], nan_ok=True)
+    told = found["limit_publish_messages_per_s"].to_numpy().tolist()
+    assert told == pytest.approx([5, 5, NAN, NAN], nan_ok=True)
+    assert found["limit_publish_bytes_per_s"].to_numpy()[:2].tolist() == [np.inf] * 2
+    assert np.isnan(found["limit_dispatch_messages_per_s"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"limits": np.array([[1.0, 1, 1, -1]] * 2)}, "negative"),
+        ({"applied_seqs": np.array([1])}, "length_mismatch"),
+    ],
+)
+def test_nonsense_about_what_is_in_force_is_refused(changes: dict[str, Any], reason: str) -> None:
+    found = decode_now(own_report(**changes))
+    assert found.rejected["reason"].to_pylist() == [reason]
 
 
 def test_ids_in_place_of_names() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from quotaplane import demand as demands
-from quotaplane.admin.cases import CaseModel, Rate, Weight, load_case, source_name
+from quotaplane.admin.cases import CaseModel, Priority, Rate, Weight, load_case, source_name
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.laws import DEFAULT_LAW, LAWS, REASON_TEXTS, Law, Problem, get_law
+from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
 
 HELP = "divide one quota among brokers, as a law would"
 
@@ -28,6 +28,9 @@ class BrokerCase(CaseModel):
     """Exact if given; absent = estimated from usage and limit."""
     weight: Weight = 1.0
     floor: Rate = 0.0
+    ceiling: Rate | None = None
+    """Absent = none."""
+    priority: Priority = 0
 
 
 class AllocationCase(CaseModel):
@@ -79,20 +82,18 @@ def allocate(case: AllocationCase, law: str | None = None, source: str = "case")
 
     >>> case = AllocationCase(quota=100, brokers={"a": {"usage": 10}, "b": {"demand": 300}})
     >>> allocate(case)["limits"]
-    {'a': 11.0, 'b': 89.0}
+    {'a': 10.5, 'b': 89.5}
     """
     name, chosen = _law(case, law, source)
-    allocation = chosen(_problem(case, source))
+    problem = _problem(case, source)
+    allocation = chosen(problem)
     return {
         "law": name,
         "limits": {
             broker: float(limit) if np.isfinite(limit) else None
             for broker, limit in zip(case.brokers, allocation.limits, strict=True)
         },
-        "reasons": {
-            broker: REASON_TEXTS[reason]
-            for broker, reason in zip(case.brokers, allocation.reasons.tolist(), strict=True)
-        },
+        "reasons": dict(zip(case.brokers, explain(problem, allocation), strict=True)),
     }
 
 
@@ -123,7 +124,14 @@ def _problem(case: AllocationCase, source: str) -> Problem:
     exact = column([broker.demand for broker in brokers], np.nan)
     usage = column([broker.usage for broker in brokers], np.nan)
     usage = np.where(np.isnan(usage), np.minimum(exact, limit), usage)
-    estimated = demands.probe(demands.estimate(usage, limit), starts, quota, weight)
+    estimated = demands.with_headroom(
+        demands.observe(usage, limit),
+        np.zeros(len(brokers)),
+        np.zeros(len(brokers), dtype=bool),
+        starts,
+        quota,
+        weight,
+    )
     return Problem(
         starts=starts,
         quota=quota,
@@ -132,4 +140,6 @@ def _problem(case: AllocationCase, source: str) -> Problem:
         demand=np.where(np.isnan(exact), estimated, exact),
         weight=weight,
         floor=column([broker.floor for broker in brokers], 0.0),
+        ceiling=column([broker.ceiling for broker in brokers], np.inf),
+        priority=np.array([broker.priority for broker in brokers], dtype=np.int64),
     )

@@ -21,6 +21,9 @@ Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 Weight = Annotated[float, Field(ge=1e-9, le=1e9)]
 """A broker's weight: what matters is its ratio to the others'."""
 
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
+"""Whose demand is met first: the higher."""
+
 
 class CaseModel(BaseModel):
     """Base of what a user hands in: unknown keys are errors, and nothing is converted silently."""
@@ -30,7 +33,7 @@ class CaseModel(BaseModel):
     )
 
 
-Case = TypeVar("Case", bound=CaseModel)
+Case = TypeVar("Case", bound=BaseModel)
 
 
 def load_case(path: str, model: type[Case]) -> Case:
@@ -60,6 +63,19 @@ def read_json(path: str) -> object:
         raise InputError(f"{source}: can't be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the path
         raise InputError(f"{source}: can't be read: {error}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
+    return parse_json(text, source)
+
+
+def parse_json(text: str, source: str) -> object:
+    """Parse JSON strictly: no duplicate keys, no NaN or Infinity; ``source`` names it in errors.
+
+    Raises:
+        InputError: it is not such JSON.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -73,10 +89,7 @@ def read_json(path: str) -> object:
         raise InputError(f"{source}: {name} is not a JSON number; leave the key out or use null")
 
     try:
-        text = data.decode("utf-8-sig")
         parsed: object = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InputError(f"{source}: not JSON: {error.msg} ({where})") from None

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import csv
+import contextlib
 import getpass
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.admin.cases import json_type, read_json
-from quotaplane.errors import ConfigError, InputError
+from quotaplane.admin.cli import one_line
+from quotaplane.admin.group_input import (
+    policy_table,
+    read_brokers,
+    read_groups,
+    read_rate,
+    read_term,
+)
+from quotaplane.errors import ConfigError
 from quotaplane.history.groups import (
     delete_groups,
     get_group,
@@ -23,22 +29,41 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.settings import History, load_settings
 
-_MAX_RATE: Final = 1e18
 _EPILOG: Final = """\
 examples:
   quotaplane groups put tenant-a/orders --publish-messages-per-s 1000 --conf conf/local.yaml
   quotaplane groups put tenant-a/orders --publish-messages-per-s unlimited --conf conf/local.yaml
+  quotaplane groups put tenant-a/orders --mode soft --enforcement-percent 10 --conf conf/local.yaml
+  quotaplane groups put acme::orders --weight 2 --brokers '{"b1": {"priority": 1}}' --conf ...
   quotaplane groups put --file groups.csv --conf conf/local.yaml
   quotaplane groups list --conf conf/local.yaml
 
-put changes only the dimensions that are given; a dimension never given is unlimited. FILE is CSV
-(header: group and any of the four rate columns; an empty cell keeps what is there) or JSON (a list
-of {"group": ..., "publish_messages_per_s": 100}); "unlimited" takes a quota away. A file is put as
-a whole or not at all. null in the answers means unlimited.
+put changes only what is given; a dimension never given is unlimited, anything else never given has
+its default. FILE is CSV (header: group and any of the columns that get prints, such as weight; an
+empty cell keeps what is there) or JSON (a list of {"group": ..., "publish_messages_per_s": 100});
+"unlimited" takes a quota away. A file is put as a whole or not at all. A rate of null in the
+answers means unlimited.
+
+acme::orders is a child of acme: it shares what acme has. --weight, --priority and the floors are
+the group's among its siblings; --brokers gives single brokers of the group terms of their own:
+  {"b1": {"weight": 2, "priority": 1, "floor": {"publish_messages_per_s": 10}},
+   "*": {"ceiling": {"publish_bytes_per_s": 1e6}}}        "*" is every broker; {} takes all away
 """
+
+
+_HELP: Final = {
+    "enforcement_percent": "share of the brokers that are limited (100)",
+    "weight": "among its siblings (1)",
+    "priority": "among its siblings, the higher first (0)",
+}
+
+
+def _option(column: str) -> str:
+    return "--" + column.replace("_", "-")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +84,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     put.add_argument("group", nargs="?", metavar="GROUP")
     put.add_argument("--file", metavar="FILE", help="many groups: .csv or .json")
     for column in RATE_COLUMNS:
-        put.add_argument(f"--{column.replace('_', '-')}", dest=column, metavar="N|unlimited")
+        put.add_argument(_option(column), dest=column, metavar="N|unlimited")
+    put.add_argument("--mode", choices=MODES, help="what becomes of the limits (hard)")
+    for column, text in _HELP.items():
+        put.add_argument(_option(column), dest=column, metavar="N", help=text)
+    for column in FLOOR_COLUMNS:
+        put.add_argument(_option(column), dest=column, metavar="N")
+    put.add_argument("--brokers", metavar="FILE|JSON", help="terms of single brokers")
     get = actions.add_parser("get", parents=[place], help="print one group")
     get.add_argument("group", metavar="GROUP")
     actions.add_parser("list", parents=[place], help="print all groups")
@@ -81,101 +112,54 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "put":
         _put(history, args)
     elif args.action == "get":
-        print(_json(get_group(history, args.group)))
+        print(_json(_shown(get_group(history, args.group))))
     elif args.action == "list":
-        _print_list(list_groups(history).to_pylist())
+        _print_list([_shown(row) for row in list_groups(history).to_pylist()])
     elif args.action == "delete":
         delete_groups(history, args.group, _author(args))
         print(_json({"deleted": list(dict.fromkeys(args.group))}))
     else:
-        _print_list(group_changes(history, args.group))
+        changes = group_changes(history, args.group)
+        sides = ("from", "to")
+        _print_list(
+            [{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes]
+        )
     return 0
 
 
 def _put(history: History, args: argparse.Namespace) -> None:
-    given = {column: getattr(args, column) for column in RATE_COLUMNS}
+    given = {column: getattr(args, column) for column in (*RATE_COLUMNS, *POLICY_COLUMNS)}
     given = {column: text for column, text in given.items() if text is not None}
     if (args.group is None) == (args.file is None):
         raise ConfigError("put takes either GROUP or --file FILE")
     if args.file is not None:
         if given:
-            raise ConfigError(f"--{next(iter(given)).replace('_', '-')} does not go with --file")
-        names, quotas = read_groups(args.file)
-        rows = put_groups(history, names, quotas, _author(args))
-        print(_json({"groups": rows.num_rows}))
-        return
-    quota = [_rate(given.get(column), f"--{column.replace('_', '-')}") for column in RATE_COLUMNS]
-    rows = put_groups(history, [args.group], np.array([quota]), _author(args))
-    print(_json(rows.to_pylist()[0]))
-
-
-def read_groups(path: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Names and (n, 4) quotas of a file, for ``put_groups``.
-
-    Raises:
-        InputError: names the file, the line or item, the field, and what is wrong with it.
-    """
-    if path.endswith(".csv"):
-        records = _csv(path)
-    elif path.endswith(".json"):
-        records = _json_items(path)
+            raise ConfigError(f"{_option(next(iter(given)))} does not go with --file")
+        names, quotas, policy = read_groups(args.file)
     else:
-        raise InputError(f"{path}: must end in .csv or .json")
-    names: list[str] = []
-    quotas: list[list[float]] = []
-    for where, record in records:
-        unknown = record.keys() - {"group", *RATE_COLUMNS}
-        if unknown:
-            raise InputError(f"{where}: {min(unknown)}: unknown key")
-        group = record.get("group")
-        if not isinstance(group, str) or not group:
-            raise InputError(f"{where}: group: must be a name")
-        names.append(group)
-        quotas.append([_rate(record.get(c), f"{where}: {c}") for c in RATE_COLUMNS])
-    return names, np.array(quotas, dtype=np.float64).reshape(len(names), len(DIMENSIONS))
+        if "brokers" in given:
+            given["brokers"] = read_brokers(given["brokers"])
+        names = [args.group]
+        quotas = np.array([[read_rate(given.get(c), _option(c)) for c in RATE_COLUMNS]])
+        policy = policy_table([{c: read_term(c, given.get(c), _option(c)) for c in POLICY_COLUMNS}])
+    rows = put_groups(history, names, quotas, _author(args), policy=policy, warn=_warn)
+    single = args.file is None
+    print(_json(_shown(rows.to_pylist()[0]) if single else {"groups": rows.num_rows}))
 
 
-def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey="", strict=True)
-            if "group" not in (reader.fieldnames or ()):
-                raise InputError(f"{path}: line 1: there is no column group")
-            for record in reader:
-                where = f"{path}: line {reader.line_num}"
-                if "" in record or None in record.values():
-                    raise InputError(f"{where}: has not as many cells as the header")
-                yield where, {key: cell or None for key, cell in record.items()}
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not CSV: {error}") from None
+def _warn(line: str) -> None:
+    print(f"quotaplane: warning: {one_line(line)}", file=sys.stderr)
 
 
-def _json_items(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
-    items = read_json(path)
-    if not isinstance(items, list):
-        raise InputError(f"{path}: must be a list of groups, not {json_type(items)}")
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise InputError(f"{path}: {index}: must be an object, not {json_type(item)}")
-        yield f"{path}: {index}", item
-
-
-def _rate(given: object, field: str) -> float:
-    """A quota: NaN if not given, +inf if unlimited."""
-    if given is None:
-        return math.nan
-    if given == "unlimited":
-        return math.inf
-    try:
-        # A bool is a number to Python, not to whoever wrote true into a quota.
-        rate = math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        rate = math.nan
-    if not 0 <= rate <= _MAX_RATE:
-        raise InputError(f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}")
-    return rate
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with defaults in place of null, except for quotas, and the brokers as an object."""
+    shown: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
+    # Not checked: whoever wrote something else into the table should see it.
+    with contextlib.suppress(ValueError):
+        shown["brokers"] = json.loads(shown["brokers"])
+    if "parent" in shown:
+        shown = {"group": shown.pop("group"), "parent": shown.pop("parent"), **shown}
+    return shown
 
 
 def _author(args: argparse.Namespace) -> str:

@@ -12,20 +12,24 @@ from pydantic import Field
 from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
-from quotaplane.model import FloatArray
+from quotaplane.model import FloatArray, Transition
+from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.demand import noisy
 from quotaplane.sim.figures import MEANINGS, figures
-from quotaplane.sim.loop import Run, run_loop
+from quotaplane.sim.loop import Network, Run, run_loop
 
 _EXAMPLE: Final = """\
 example of SCENARIO.json (defaults shown; only quota, brokers and demand are required):
   {"quota": 100, "brokers": ["a", "b", "c"], "demand": [[80, 80, 0], [80, 80, 60]],
-   "noise": "none", "loss": 0.0, "delay_rounds": 0, "transition": "fast"}
+   "noise": "none", "loss": 0.0, "delay_rounds": 0, "transition": "fast",
+   "throttled_told": true}
   quota, demand   rates per second; demand has one row per round, one number per broker
   noise           none, or poisson: each round's demand is a Poisson count with the given mean
   loss            the probability that a report is lost
   delay_rounds    how many rounds later a report arrives
-  transition      fast: all limits of a round come into force together
+  transition      fast: all limits of a round come into force together; strict: a raise waits
+                  until there is room, and a broker that was told nothing yet may use nothing
+  throttled_told  whether brokers report what they refused; stock Pulsar's don't
 
 figures:
 """
@@ -41,6 +45,8 @@ class Scenario(CaseModel):
     loss: Annotated[float, Field(ge=0, le=1)] = 0.0
     delay_rounds: Annotated[int, Field(ge=0)] = 0
     transition: Literal["fast", "strict"] = "fast"
+    throttled_told: bool = True
+    """Whether brokers report what they refused."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,15 +76,20 @@ def run(args: argparse.Namespace) -> int:
     noise, loss = map(np.random.default_rng, np.random.SeedSequence(args.seed).spawn(2))
     done = run_loop(
         noisy(wanted, scenario.noise, noise),
+        StepController(
+            step_config(law, Transition(scenario.transition), scenario.delay_rounds),
+            len(scenario.brokers),
+        ),
         scenario.quota,
-        law,
-        lost=loss.random(wanted.shape) < scenario.loss,
-        delay_rounds=scenario.delay_rounds,
+        network=Network(
+            lost=loss.random(wanted.shape) < scenario.loss, delay_rounds=scenario.delay_rounds
+        ),
+        throttled_told=scenario.throttled_told,
     )
     answer = {
         "law": args.law,
         "rounds": _rounds(scenario.brokers, done),
-        "figures": figures(done, scenario.quota, wanted),
+        "figures": figures(done, wanted),
     }
     print(json.dumps(answer, indent=2, allow_nan=False))
     return 0
@@ -96,8 +107,6 @@ def _check(scenario: Scenario, source: str) -> None:
                 f"{source}: demand.{index}: row {index} (counted from 0) has {len(row)} "
                 f"number{'s' * (len(row) != 1)} for {count} broker{'s' * (count != 1)}"
             )
-    if scenario.transition == "strict":
-        raise InputError(f'{source}: transition: "strict" is not available yet, use "fast"')
 
 
 def _rounds(brokers: list[str], done: Run) -> list[dict[str, dict[str, Any]]]:

@@ -146,7 +146,12 @@ def _changes(spark: SparkSession, history: History) -> DataFrame:
         "_commit_timestamp AS at",
         "coalesce(user, updated_by) AS by",
         "_change_type AS change",
-        *(f"`{name}`" for name in RESOURCE_GROUPS.schema.names if not name.startswith("updated")),
+        *(
+            # A table that this version's job has not opened yet may lack some.
+            f"`{name}`"
+            for name in RESOURCE_GROUPS.schema.names
+            if name in feed.columns and not name.startswith("updated")
+        ),
     )
 
 

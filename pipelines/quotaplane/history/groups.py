@@ -20,21 +20,26 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.hierarchy import ancestors, parents_of
+from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.history.tables import (
     RESOURCE_GROUPS,
     ensure_tables,
     one_line,
     open_table,
+    open_to_write,
     table_uri,
 )
 from quotaplane.history.tables import storage_options as options_of
-from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, FloatArray, group_id
+from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
 from quotaplane.settings import History
-
-"""The longest name of a resource group, in characters."""
 
 _ATTEMPTS: Final = 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def put_groups(
@@ -43,9 +48,11 @@ def put_groups(
     quotas: FloatArray,
     by: str,
     *,
+    policy: pa.Table | None = None,
+    warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
-    """Create groups or change their quotas, all of them or (on an error) none.
+    """Create groups or change their quotas and policies, all of them or (on an error) none.
 
     Args:
         history: where the tables are; they are created if absent.
@@ -53,14 +60,17 @@ def put_groups(
         quotas: (n, 4) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
             it unlimited.
         by: who does it; kept in the row and in the table's log.
+        policy: n rows of any of ``policy.POLICY_COLUMNS``; null keeps what a group has. What equals
+            its default is written as null.
+        warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
 
     Returns:
-        The rows as they are now, in the order of ``groups``. Those that were not changed keep
-        their ``updated_at``; if no row changes nothing is written.
+        The rows as they are now, in the order of ``groups``, as ``list_groups`` has them. Those
+        that were not changed keep their ``updated_at``; if no row changes nothing is written.
 
     Raises:
-        InputError: a name or a quota is wrong; names it.
+        InputError: a name, a quota or something of the policy is wrong; names it.
         HistoryError: the table can't be read or written.
     """
     names = [check_name(group) for group in groups]
@@ -69,12 +79,14 @@ def put_groups(
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
         raise InputError(f"group {twice!r} is given twice")
     _check_quotas(names, quotas)
+    if policy is not None:
+        policy = check_policy(names, policy)
     if not DeltaTable.is_deltatable(table_uri(history, RESOURCE_GROUPS.name), options_of(history)):
         ensure_tables(history)
 
     def once(table: DeltaTable) -> pa.Table:
         current = _read(table)
-        rows, changed = _rows_after(current, names, quotas, by)
+        rows, changed = _rows_after(current, names, quotas, by, policy)
         if changed.any():
             merge = table.merge(
                 rows.filter(pa.array(changed)),
@@ -85,7 +97,12 @@ def put_groups(
                 commit_properties=CommitProperties(custom_metadata={"userName": by}),
             )
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        return rows
+        others = pc.invert(pc.is_in(current["group"], value_set=rows["group"].combine_chunks()))
+        now = pa.concat_tables([rows, current.filter(others)]).combine_chunks()
+        parent = parents_of(now["group"].combine_chunks())
+        for line in doubts(now, parent, names):
+            warn(line)
+        return with_parents(now, parent).slice(0, len(names))
 
     return _optimistically(history, once, sleep)
 
@@ -124,41 +141,44 @@ def delete_groups(
 
 
 def list_groups(history: History) -> pa.Table:
-    """All groups, by name, with the columns of the table; a null quota is unlimited.
+    """All groups, by name, with the columns of the table and ``parent``.
+
+    A null quota is unlimited; a null of the policy is as ``policy.DEFAULTS`` say.
 
     Raises:
         HistoryError: the table is missing or can't be read.
     """
-    return _read(open_table(history, RESOURCE_GROUPS.name)).sort_by("group")
+    return with_parents(_read(open_table(history, RESOURCE_GROUPS.name)).sort_by("group"))
 
 
 def get_group(history: History, group: str) -> dict[str, Any]:
-    """One group's row; a quota of None is unlimited.
+    """One group's row and its ``parent``; nulls (None) as in ``list_groups``.
 
     Raises:
         InputError: there is no such group.
         HistoryError: the table is missing or can't be read.
     """
-    rows = _read(open_table(history, RESOURCE_GROUPS.name), group).to_pylist()
-    if not rows:
+    found = _read(open_table(history, RESOURCE_GROUPS.name), [group, *ancestors(group)])
+    rows = {row["group"]: row for row in found.to_pylist()}
+    if group not in rows:
         raise InputError(f"group {group!r} does not exist")
-    row: dict[str, Any] = rows[0]
-    return row
+    return {**rows[group], "parent": next(filter(rows.get, ancestors(group)), None)}
 
 
 def group_changes(history: History, group: str | None = None) -> list[dict[str, Any]]:
     """Who changed what and when, oldest first, as far back as the table's log goes.
 
-    Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate columns to
-    numbers or None (unlimited); ``from`` is None for a new group, ``to`` for a deleted one.
+    Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate and policy
+    columns to what they hold, None as in ``list_groups``; ``from`` is None for a new group, ``to``
+    for a deleted one.
     """
     table = open_table(history, RESOURCE_GROUPS.name)
     log = {entry["version"]: entry for entry in table.history()}
     feed = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=min(log))).read_all()
-    names = [*RESOURCE_GROUPS.schema.names, "_commit_version", "_change_type"]
     plain = [pa.string() if kind == pa.string_view() else kind for kind in feed.schema.types]
     fields = zip(feed.schema, plain, strict=True)
-    feed = feed.cast(pa.schema([field.with_type(kind) for field, kind in fields])).select(names)
+    feed = feed.cast(pa.schema([field.with_type(kind) for field, kind in fields]))
+    held = [name for name in RESOURCE_GROUPS.schema.names if not name.startswith(("group", "upd"))]
     if group is not None:
         feed = feed.filter(pc.equal(feed["group"], group))
     changes: dict[tuple[int, str], dict[str, Any]] = {}
@@ -172,7 +192,7 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
             {"at": at, "by": by, "group": row["group"], "from": None, "to": None},
         )
         side = "from" if kind in ("update_preimage", "delete") else "to"
-        change[side] = {name: row[name] for name in RATE_COLUMNS}
+        change[side] = {name: row.get(name) for name in held}
     return list(changes.values())
 
 
@@ -181,7 +201,7 @@ def check_name(group: str) -> str:
 
     Raises:
         InputError: it is empty, longer than 1024 characters, or not printable: no report
-            could use it.
+            could use it. Or a part of it, as a path, is empty.
     """
     if not group:
         raise InputError("a group's name must not be empty")
@@ -189,6 +209,8 @@ def check_name(group: str) -> str:
         raise InputError(f"group {group[:20]!r}...: longer than {MAX_GROUP_CHARS} characters")
     if not group.isprintable():  # nor is what is no valid Unicode
         raise InputError(f"group {group!r}: has a character that can't be printed")
+    if not all(group.split(SEPARATOR)):
+        raise InputError(f"group {group!r}: has an empty part beside {SEPARATOR!r}")
     return group
 
 
@@ -205,7 +227,11 @@ def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
 
 
 def _rows_after(
-    current: pa.Table, names: Sequence[str], quotas: FloatArray, by: str
+    current: pa.Table,
+    names: Sequence[str],
+    quotas: FloatArray,
+    by: str,
+    policy: pa.Table | None,
 ) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.bool_]]]:
     """The rows of the named groups after the change, and which of them differ from before."""
     group = pa.array(names, pa.string())
@@ -217,12 +243,14 @@ def _rows_after(
     old = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
     old[~known] = np.inf
     new = np.where(np.isnan(quotas), old, quotas)
-    changed: np.ndarray[Any, np.dtype[np.bool_]] = ~known | (new != old).any(axis=1)
+    policies, otherwise = policy_after(before, policy)
+    changed: np.ndarray[Any, np.dtype[np.bool_]] = ~known | (new != old).any(axis=1) | otherwise
     now = pa.scalar(datetime.now(timezone.utc), RESOURCE_GROUPS.schema.field("updated_at").type)
     mask = pa.array(changed)
     rows = [
         group,
         *(pa.array(column, mask=np.isinf(column)) for column in new.T),
+        *policies,
         pc.if_else(mask, now, before["updated_at"]),
         pc.if_else(mask, by, before["updated_by"]),
     ]
@@ -244,11 +272,16 @@ def _refuse_collisions(current: pa.Table, new: Sequence[str]) -> None:
             raise InputError(f"group {name!r}: has the same id as {other!r}; choose another name")
 
 
-def _read(table: DeltaTable, group: str | None = None) -> pa.Table:
+def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
     # Not to_pyarrow_table(): that imports pandas, which takes longer than all the rest.
-    only = None if group is None else '"group" = \'' + group.replace("'", "''") + "'"
+    only = None
+    if groups is not None:
+        listed = ", ".join("'" + group.replace("'", "''") + "'" for group in groups)
+        only = f'"group" IN ({listed})'
     try:
         rows = pa.RecordBatchReader.from_stream(table.scan(predicate=only)).read_all()
+        for name in RESOURCE_GROUPS.since_later.difference(rows.column_names):
+            rows = rows.append_column(name, pa.nulls(len(rows)))
         # The rows come with string views, which hardly any pyarrow kernel knows.
         return rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
@@ -260,7 +293,7 @@ def _optimistically(
 ) -> Any:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return once(open_table(history, RESOURCE_GROUPS.name))
+            return once(open_to_write(history, RESOURCE_GROUPS.name))
         except (CommitFailedError, DeltaProtocolError) as error:
             if attempt == _ATTEMPTS:
                 raise HistoryError(f"history table resource_groups: {one_line(error)}") from None

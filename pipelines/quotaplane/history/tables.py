@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import HistoryError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -35,6 +36,8 @@ class Table:
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    since_later: frozenset[str] = frozenset()
+    """Nullable columns that a table made by an earlier version lacks."""
 
 
 def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
@@ -74,10 +77,18 @@ _HOT: Final = {
 }
 
 
-def _appended(name: str, comment: str, columns: list[pa.Field], *, by_date: bool = False) -> Table:
+def _appended(
+    name: str,
+    comment: str,
+    columns: list[pa.Field],
+    *,
+    by_date: bool = False,
+    since_later: tuple[str, ...] = (),
+) -> Table:
     stamp = [*_STAMP, _DATE] if by_date else _STAMP
     partitions = ("date",) if by_date else ()
-    return Table(name, comment, pa.schema([*stamp, *columns]), partitions, _HOT)
+    schema = pa.schema([*stamp, *columns])
+    return Table(name, comment, schema, partitions, _HOT, frozenset(since_later))
 
 
 USAGE: Final = _appended(
@@ -106,8 +117,15 @@ LIMITS: Final = _appended(
         ),
         _column("lease_ms", pa.int64(), "how long the limit holds without being renewed"),
         _column("ended", pa.bool_(), "the broker no longer has the group; the limits are void"),
+        _column(
+            "enforced",
+            pa.bool_(),
+            "false: only what the limits would be, the broker is not limited; null = true",
+            null=True,
+        ),
     ],
     by_date=True,
+    since_later=("enforced",),
 )
 
 BROKERS: Final = _appended(
@@ -140,7 +158,14 @@ ROUNDS: Final = _appended(
                 ("brokers_live", "brokers that counted"),
             )
         ),
+        _column(
+            "soft_exceeded",
+            pa.int64(),
+            "soft groups that used more than their quota; null = 0",
+            null=True,
+        ),
     ],
+    since_later=("soft_exceeded",),
 )
 
 REJECTED_REPORTS: Final = _appended(
@@ -161,6 +186,21 @@ REJECTED_REPORTS: Final = _appended(
     ],
 )
 
+_POLICY: Final = [
+    _column(name, POLICY_COLUMNS[name], meaning, null=True)
+    for name, meaning in {
+        "mode": "hard, soft (brokers are not limited, use above the limit is a warning) or shadow "
+        "(computed and recorded only); null = hard",
+        "enforcement_percent": "share of the brokers that are limited; null = 100",
+        "weight": "of the group among its siblings; null = 1",
+        "priority": "of the group among its siblings, the higher first; null = 0",
+        **dict.fromkeys(
+            FLOOR_COLUMNS, "guaranteed to the group within its parent, per second; null = 0"
+        ),
+        "brokers": "JSON: weight, priority, floor and ceiling of single brokers; null = none",
+    }.items()
+]
+
 RESOURCE_GROUPS: Final = Table(
     "resource_groups",
     "The quotas. Its change feed drives the job and says who changed what, when, from and to.",
@@ -168,6 +208,7 @@ RESOURCE_GROUPS: Final = Table(
         [
             _GROUP,
             *_rates("the group's global quota per second; null = unlimited"),
+            *_POLICY,
             _column("updated_at", TIMESTAMP, "when the row was last written"),
             _column("updated_by", pa.string(), "who wrote it"),
         ]
@@ -180,6 +221,7 @@ RESOURCE_GROUPS: Final = Table(
         "delta.logRetentionDuration": "interval 365 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     },
+    since_later=frozenset(POLICY_COLUMNS),
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
@@ -203,7 +245,7 @@ def storage_options(history: History) -> dict[str, str] | None:
 
 
 def ensure_tables(history: History) -> None:
-    """Create the tables that are absent and check those that are there.
+    """Create the tables that are absent, check those that are there, add columns they lack.
 
     Raises:
         HistoryError: a table has another schema, or can't be reached.
@@ -228,7 +270,7 @@ def ensure_tables(history: History) -> None:
         except (DeltaError, OSError) as error:
             if not _exists(uri, history):
                 raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
-        open_table(history, table.name)
+        open_to_write(history, table.name)
 
 
 def _exists(uri: str, history: History) -> bool:
@@ -239,7 +281,7 @@ def _exists(uri: str, history: History) -> bool:
 
 
 def open_table(history: History, name: str) -> DeltaTable:
-    """Open a table at its newest version.
+    """Open a table at its newest version; it may lack columns of ``Table.since_later``.
 
     Raises:
         HistoryError: it is missing, can't be read, or is not what this version writes.
@@ -260,11 +302,41 @@ def open_table(history: History, name: str) -> DeltaTable:
     return opened
 
 
+def open_to_write(history: History, name: str) -> DeltaTable:
+    """Open a table at its newest version; what it lacks of ``Table.since_later`` is added first.
+
+    Raises:
+        HistoryError: it is missing, can't be written, or is not what this version writes.
+    """
+    opened = open_table(history, name)
+    lacking = _lacking(name, opened)
+    if not lacking:
+        return opened
+    fields = Schema.from_arrow(pa.schema([TABLES[name].schema.field(c) for c in lacking])).fields
+    try:
+        # Tried once: whoever comes second finds the columns there, and must not add them again.
+        once = CommitProperties(max_commit_retries=0)
+        opened.alter.add_columns(list(fields), commit_properties=once)
+    except (DeltaError, OSError) as error:
+        opened = open_table(history, name)
+        if _lacking(name, opened):
+            raise HistoryError(f"history table {name}: {one_line(error)}") from None
+        return opened
+    return open_table(history, name)
+
+
+def _lacking(name: str, opened: DeltaTable) -> list[str]:
+    there = {field.name for field in opened.schema().fields}
+    return [c for c in TABLES[name].schema.names if c not in there]
+
+
 def _difference(table: Table, opened: DeltaTable) -> str:
     there = {f.name: str(f.type) for f in opened.schema().fields}
     wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
     for name, kind in wanted.items():
         if name not in there:
+            if name in table.since_later:
+                continue
             return f"column {name} is missing"
         if there[name] != kind:
             return f"column {name} is {there[name]}, expected {kind}"

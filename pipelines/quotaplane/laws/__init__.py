@@ -1,4 +1,4 @@
-"""Laws: pure functions from demands, floors, weights and quotas to limits (docs/laws.md).
+"""Laws: pure functions from what brokers use and want, and a quota, to limits (docs/laws.md).
 
 >>> law = get_law("max_min")
 >>> law(one_group(100, demand=[40, 80, 10])).limits
@@ -15,11 +15,13 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.errors import ConfigError
+from quotaplane.laws.explain import explain
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.pip82 import pip82
 from quotaplane.laws.problem import Allocation, Law, Problem
 from quotaplane.laws.reason import REASON_TEXTS, Reason
 from quotaplane.laws.simple import proportional, static
+from quotaplane.laws.tree import effective_quota
 
 __all__ = [
     "DEFAULT_LAW",
@@ -30,6 +32,8 @@ __all__ = [
     "LawInfo",
     "Problem",
     "Reason",
+    "effective_quota",
+    "explain",
     "get_law",
     "one_group",
 ]
@@ -51,14 +55,21 @@ class LawInfo:
 
 LAWS: Final[Mapping[str, LawInfo]] = {
     "max_min": LawInfo(
-        max_min, "exact weighted max-min with floors; spare quota as headroom", True, {}
+        max_min,
+        "exact weighted max-min with floors, ceilings and priorities; spare quota as headroom",
+        True,
+        {},
     ),
     "static": LawInfo(static, "the quota divided evenly, by weight", True, {}),
     "pip82": LawInfo(
         pip82,
         "PIP-82 as it is worded: residual, reduction, stealing",
         False,
-        {"residual": ("each", "proportional"), "steal": (True, False)},
+        {
+            "residual": ("each", "proportional"),
+            "reduction": ("proportional", "dominant"),
+            "steal": (True, False),
+        },
     ),
     "proportional": LawInfo(
         proportional, "what stock Pulsar computes: in proportion to usage", False, {}
@@ -75,9 +86,9 @@ def get_law(name: str, options: Mapping[str, Any] | None = None) -> Law:
 
     >>> get_law("pip82", {"residual": "proportional"})(one_group(100, usage=[10, 30])).limits
     array([25., 75.])
-    >>> get_law("pip82", {"steel": True})
+    >>> get_law("max_min", {"steal": True})
     Traceback (most recent call last):
-    quotaplane.errors.ConfigError: options.steel: unknown option of law pip82 (has: residual, steal)
+    quotaplane.errors.ConfigError: options.steal: unknown option of law max_min (it has none)
     """
     if name not in LAWS:
         raise ConfigError(f"law: unknown law {name!r} (there are: {', '.join(LAWS)})")
@@ -103,10 +114,13 @@ def one_group(
     limit: Sequence[float] | None = None,
     weight: Sequence[float] | None = None,
     floor: Sequence[float] | None = None,
+    ceiling: Sequence[float] | None = None,
+    priority: Sequence[int] | None = None,
 ) -> Problem:
     """A problem of one group: for tests, docs and a look at a law.
 
-    Absent: demand = usage and the other way round, limit inf, weight 1, floor 0.
+    Absent: demand = usage and the other way round, limit inf, weight 1, floor 0, no ceiling,
+    one priority for all.
 
     >>> one_group(100, usage=[80, 20]).demand
     array([80., 20.])
@@ -126,4 +140,6 @@ def one_group(
         demand=array(demand, nothing if usage is None else usage),
         weight=array(weight, [1.0] * count),
         floor=array(floor, nothing),
+        ceiling=None if ceiling is None else array(ceiling, ()),
+        priority=None if priority is None else np.array(priority, dtype=np.int64),
     )

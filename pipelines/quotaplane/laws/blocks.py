@@ -32,15 +32,8 @@ def in_blocks(
         limits, reasons = np.empty(rows), np.empty(rows, dtype=np.uint8)
         for first, last in pairwise(cuts):
             at = slice(starts[first], starts[last])
-            part = Problem(
-                starts=starts[first : last + 1] - starts[first],
-                quota=problem.quota[first:last],
-                usage=problem.usage[at],
-                limit=problem.limit[at],
-                demand=problem.demand[at],
-                weight=problem.weight[at],
-                floor=problem.floor[at],
-            )
+            groups = slice(first, last)
+            part = problem.part(starts[first : last + 1] - starts[first], groups, at)
             limits[at], reasons[at] = law(part, *args, **kwargs)
         return Allocation(limits, reasons)
 

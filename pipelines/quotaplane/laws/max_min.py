@@ -1,10 +1,11 @@
-"""Weighted max-min fairness with floors: the default law."""
+"""Weighted max-min fairness with floors, ceilings and priorities: the default law."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from quotaplane.laws.blocks import in_blocks
+from quotaplane.laws.filling import Vessels, by_priority, filled, spare_level
 from quotaplane.laws.problem import Allocation, Problem
 from quotaplane.laws.reason import Reason, ReasonArray
 from quotaplane.laws.segments import Segments, overshooting, scale_down
@@ -16,12 +17,18 @@ from quotaplane.model import BoolArray, FloatArray
 def max_min(problem: Problem) -> Allocation:
     """Fill every broker like a vessel, as wide as its weight, from one common level.
 
-    ``limit = max(floor, min(demand, weight * level))`` with the level at which the limits add up
-    to the quota. When everything fits (floors and demands together stay under the quota) each
-    broker has ``max(floor, demand)`` and the spare is given back by weight on top, so that the
-    limits still add up to the quota and nobody who wakes finds nothing. Floors that exceed the
-    quota are cut in proportion. Nobody's limit can be raised without lowering that of a broker
-    which has less (per weight) or is held by its floor.
+    ``limit = max(floor, min(demand, ceiling, weight * level))`` with the level at which the limits
+    add up to the quota. Nobody's limit can be raised without lowering that of a broker which has
+    less (per weight), goes before it by priority, or is held by its floor. In this order:
+
+    1. Floors are lower bounds on limits (not extra on top), whatever demand and priority. A floor
+       above its own ceiling is cut to the ceiling; floors that together exceed the quota are cut
+       in proportion.
+    2. The demands of the highest priority are filled from what the floors of the others leave,
+       each up to ``min(demand, ceiling)``; then those of the next priority from what is left.
+    3. When all of that fits, the spare is handed out on top, by weight and whatever the priority,
+       to all who are below their ceilings; what nobody may take stays unallocated. Without
+       ceilings the limits thus always add up to the quota, and nobody who wakes finds nothing.
 
     Conserving, in floating point too: however the limits are added up, the sum never exceeds the
     quota. Against exact arithmetic each is off by less than 1e-9 of the quota.
@@ -35,48 +42,59 @@ def max_min(problem: Problem) -> Allocation:
     array([60., 20., 20.])
     >>> max_min(one_group(120, demand=[10, 20])).limits  # 90 to spare
     array([55., 65.])
+    >>> max_min(one_group(120, demand=[10, 20, 90], ceiling=[12, np.inf, 40])).limits
+    array([12., 68., 40.])
+    >>> max_min(one_group(100, demand=[70, 50, 50], priority=[1, 0, 0])).limits
+    array([70., 15., 15.])
     """
     rows = Segments(problem.starts)
     limited = np.isfinite(problem.quota)
     quota = problem.quota if limited.all() else np.where(limited, problem.quota, 0.0)
     weight = None if (problem.weight == 1.0).all() else problem.weight
-    quota_of_row = rows.spread(quota)
+    ceiling = problem.ceiling
+    if ceiling is not None and np.isinf(ceiling).all():
+        ceiling = None
     # A demand beyond the whole quota can't matter, and finite numbers are easier to add.
-    high = np.minimum(problem.demand, quota_of_row)
+    high = np.minimum(problem.demand, rows.spread(quota))
+    if ceiling is not None:
+        np.minimum(high, ceiling, out=high)
     low, cut = None, None
     if problem.floor.any():
-        low, cut = _fitting_floors(rows, problem.floor, quota)
+        floor = problem.floor if ceiling is None else np.minimum(problem.floor, ceiling)
+        low, cut = _fitting_floors(rows, floor, quota)
         high = np.maximum(high, low)
 
     want = rows.total(high)
     fits = want <= quota * (1.0 - rows.slack)
     slope = rows.counts.astype(np.float64) if weight is None else rows.total(weight)
     level = np.divide(quota - want, slope, out=np.zeros(rows.groups), where=slope > 0)
+    vessels = Vessels(rows, fits, weight, low, high)
+    if ceiling is not None:
+        vessels.room = spare_level(vessels, ceiling, quota - want, level, slope)
     tight = ~fits
-    if tight.all():
-        level, slope = water_level(rows, quota, weight, low, high)
-    elif tight.any():
-        some, at = rows.keep(tight)
-        level[tight], slope[tight] = water_level(
-            some,
-            quota[tight],
-            None if weight is None else weight[at],
-            None if low is None else low[at],
-            high[at],
-        )
+    if tight.any():
+        available, rising = quota, None
+        if problem.priority is not None and (problem.priority != problem.priority[0]).any():
+            available, rising = by_priority(vessels, problem.priority, quota)
+        _level_of_tight(vessels, tight, available, rising, level, slope)
 
-    limits = _filled(rows, level, fits, weight, low, high)
+    limits = filled(vessels, level)
     over = overshooting(rows, limits, quota)
+    still = None
     if over.any():
         # Rounding is paid for by those who are filled to the level, not by the satisfied.
         margin = np.where(over, quota * rows.slack, 0.0)
         margin = np.divide(margin, slope, out=np.zeros(rows.groups), where=slope > 0)
         level = np.maximum(level - margin, 0.0)
-        limits = _filled(rows, level, fits, weight, low, high)
+        limits = filled(vessels, level)
         still = over & (rows.total(limits) > quota * (1.0 - rows.slack / 2))
         if still.any():
             limits = scale_down(rows, limits, quota, still)
-    reasons = _reasons(rows, problem, limits, fits, low, cut, quota)
+        else:
+            still = None
+    reasons = _reasons(problem, vessels, limits, ceiling, cut, still)
+    if not quota.all():
+        reasons[rows.spread(quota == 0)] = Reason.NO_QUOTA
     if not limited.all():
         unlimited = ~rows.spread(limited)
         limits[unlimited] = np.inf
@@ -97,46 +115,56 @@ def _fitting_floors(
     return floor * rows.spread(factor), cut
 
 
-def _filled(
-    rows: Segments,
+def _level_of_tight(
+    vessels: Vessels,
+    tight: BoolArray,
+    available: FloatArray,
+    rising: BoolArray | None,
     level: FloatArray,
-    fits: BoolArray,
-    weight: FloatArray | None,
-    low: FloatArray | None,
-    high: FloatArray,
-) -> FloatArray:
-    """Limits for a level: on top of the demand where all fits, else between floor and demand."""
-    filled: FloatArray = rows.spread(level)
-    if weight is not None:
-        filled *= weight
-    if fits.all():
-        filled += high
-        return filled
-    # Arithmetic instead of masks: several times faster where the two kinds alternate.
-    np.minimum(filled, high + rows.spread(np.where(fits, np.inf, 0.0)), out=filled)
-    if fits.any():
-        filled += high * rows.spread(fits)
-    return filled if low is None else np.maximum(filled, low, out=filled)
+    slope: FloatArray,
+) -> None:
+    """Set level and slope of the groups whose demands do not all fit; ``rising``: of which rows."""
+    rows, weight, low, high = vessels.rows, vessels.weight, vessels.low, vessels.high
+    if rising is None:
+        if tight.all():
+            level[:], slope[:] = water_level(rows, available, weight, low, high)
+            return
+        some, at = rows.keep(tight)
+    else:
+        level[tight], slope[tight] = 0.0, 0.0
+        tight = tight & (rows.total(rising) > 0)
+        some, at = rows.pick(rising, tight)
+    level[tight], slope[tight] = water_level(
+        some,
+        available[tight],
+        None if weight is None else weight[at],
+        None if low is None else low[at],
+        high[at],
+    )
 
 
 def _reasons(
-    rows: Segments,
     problem: Problem,
+    vessels: Vessels,
     limits: FloatArray,
-    fits: BoolArray,
-    low: FloatArray | None,
+    ceiling: FloatArray | None,
     cut: BoolArray | None,
-    quota: FloatArray,
+    scaled: BoolArray | None,
 ) -> ReasonArray:
-    demand = problem.demand
+    rows, low, demand = vessels.rows, vessels.low, problem.demand
     satisfied = limits >= demand
+    if scaled is not None:  # by a rounding: that leaves nobody wanting
+        satisfied |= rows.spread(scaled) & (limits >= demand * (1.0 - 1e-12))
     table = np.array([Reason.FAIR_SHARE, Reason.DEMAND, Reason.FAIR_SHARE, Reason.HEADROOM])
-    reasons: ReasonArray = table.astype(np.uint8).take(rows.spread(fits) * np.uint8(2) + satisfied)
+    fits = rows.spread(vessels.fits)
+    reasons: ReasonArray = table.astype(np.uint8).take(fits * np.uint8(2) + satisfied)
+    if vessels.waiting is not None:
+        reasons[vessels.waiting & ~satisfied] = Reason.PRIORITY
     if low is not None:
         held = (low > 0) & ((limits <= low) | (low > demand))
         reasons[held] = Reason.FLOOR
+    if ceiling is not None:
+        reasons[(limits >= ceiling) & (fits | (demand > ceiling))] = Reason.CEILING
     if cut is not None:
         reasons[rows.spread(cut)] = Reason.FLOORS_CUT
-    if not quota.all():
-        reasons[rows.spread(quota == 0)] = Reason.NO_QUOTA
     return reasons

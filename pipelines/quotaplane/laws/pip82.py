@@ -10,39 +10,49 @@ from quotaplane.laws.blocks import in_blocks
 from quotaplane.laws.problem import Allocation, Problem
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.segments import Segments
+from quotaplane.laws.water import water_level
 from quotaplane.model import BoolArray, FloatArray
 
 Residual = Literal["each", "proportional"]
+Reduction = Literal["proportional", "dominant"]
 
 
 @in_blocks
-def pip82(problem: Problem, residual: Residual, steal: bool) -> Allocation:
+def pip82(problem: Problem, residual: Residual, reduction: Reduction, steal: bool) -> Allocation:
     """PIP-82's quota adjustment: residual, reduction, and stealing.
 
     - Under the quota the residual ``quota - sum(usage)`` is split. ``each``: every broker adds all
       of it to its usage ("each adding the remaining 10 units"). ``proportional``: by usage, that
       is ``usage * quota / sum(usage)``; when nobody uses anything there is no proportion, and it
       is split evenly.
-    - Over the quota every broker is reduced by the same fraction: ``usage * quota / sum(usage)``.
-    - ``steal``: the brokers of a group are paired, lowest usage with highest, second lowest with
-      second highest, and so on. The lower one of a pair, if it may be unfairly throttled (it wants
-      more than the limit it has), goes half-way: ``low + (high - low) / 2``, both after reduction,
-      unless it has more than that already. The dominant one keeps its own until the usage of the
-      other shows. Brokers with equal usage share what their places in the order bring them.
+    - Over the quota usage is reduced to it. ``proportional``: every broker by the same fraction
+      ("the corresponding fractional amount"), ``usage * quota / sum(usage)``. ``dominant``: who
+      uses most gives way first ("trigger broker-1 to reduce its limit to 70"),
+      ``min(usage, level)`` with the level at which they add up to the quota.
+    - ``steal``: of the brokers that may be unfairly throttled (they want more than the limit they
+      have) the one with the lowest limit steals from the one with the highest usage of all, the
+      second lowest from the second highest, and so on. It goes half-way,
+      ``own + (other - own) / 2``, both after reduction, unless it has more than that already. The
+      dominant one keeps its own until the usage of the other shows. Brokers with equal limit and
+      usage share what their places in the order bring.
 
     Not conserving, by design ("in the short term, this will lead to passing the set quota").
-    At most ``1.5 * quota`` for ``proportional`` (``quota`` without stealing, but for rounding),
-    ``n * quota`` for ``each`` (with n >= 2 brokers; ``max(sum(usage) + n * residual)``). Weights
-    and floors are not in the proposal and not looked at.
+    At most ``1.5 * quota`` for residual ``proportional`` (``quota`` without stealing, but for
+    rounding), ``n * quota`` for ``each`` (with n >= 2 brokers; ``max(sum(usage) + n * residual)``).
+    Weights, floors, ceilings and priorities are not in the proposal and not looked at.
 
-    >>> from quotaplane.laws import one_group
+    Source: PIP-82, "Communications between brokers".
+
+    >>> from quotaplane.laws import get_law, one_group
     >>> usage = one_group(100, usage=[10, 50, 30])
-    >>> pip82(usage, "each", steal=True).limits
+    >>> get_law("pip82", {"residual": "each"})(usage).limits
     array([20., 60., 40.])
-    >>> pip82(usage, "proportional", steal=True).limits.round(2)
+    >>> get_law("pip82", {"residual": "proportional"})(usage).limits.round(2)
     array([11.11, 55.56, 33.33])
-    >>> pip82(one_group(100, usage=[80, 20], limit=[80, 20]), "each", steal=True).limits
+    >>> get_law("pip82")(one_group(100, usage=[80, 20], limit=[80, 20])).limits
     array([80., 50.])
+    >>> get_law("pip82", {"reduction": "dominant"})(one_group(100, usage=[80, 30])).limits
+    array([70., 30.])
     """
     rows = Segments(problem.starts)
     limited = np.isfinite(problem.quota)
@@ -50,20 +60,26 @@ def pip82(problem: Problem, residual: Residual, steal: bool) -> Allocation:
     usage = problem.usage
     total = rows.total(usage)
     over = total > quota
+    over_rows = rows.spread(over)
     total_of_row = rows.spread(total)
     share = np.divide(usage, total_of_row, out=np.zeros(len(usage)), where=total_of_row > 0)
     in_proportion = share * rows.spread(quota)
-    settled = np.where(rows.spread(over), in_proportion, usage)
+    settled = np.where(over_rows, in_proportion, usage)
+    if reduction == "dominant" and over.any():
+        some, at = rows.keep(over)
+        level, _ = water_level(some, quota[over], None, None, usage[at])
+        settled[at] = np.minimum(usage[at], some.spread(level))
     rest = np.maximum(quota - total, 0.0)
     if residual == "each":
         limits = settled + rows.spread(rest)
     else:
         idle = np.divide(rest, rows.counts, out=np.zeros(rows.groups), where=rows.counts > 0)
-        limits = in_proportion + rows.spread(np.where(total > 0, 0.0, idle))
-    reasons = np.where(rows.spread(over), Reason.REDUCED, Reason.RESIDUAL).astype(np.uint8)
+        under = in_proportion + rows.spread(np.where(total > 0, 0.0, idle))
+        limits = np.where(over_rows, settled, under)
+    reasons = np.where(over_rows, Reason.REDUCED, Reason.RESIDUAL).astype(np.uint8)
     if steal:
         throttled = (problem.demand > problem.limit) | (usage >= problem.limit)
-        half_way = settled + _stolen(rows, usage, settled, throttled)
+        half_way = settled + _stolen(rows, problem, settled, throttled)
         stealing = throttled & (half_way > limits)
         limits = np.where(stealing, half_way, limits)
         reasons[stealing] = Reason.STEALING
@@ -75,28 +91,20 @@ def pip82(problem: Problem, residual: Residual, steal: bool) -> Allocation:
 
 
 def _stolen(
-    rows: Segments, usage: FloatArray, settled: FloatArray, throttled: BoolArray
+    rows: Segments, problem: Problem, settled: FloatArray, throttled: BoolArray
 ) -> FloatArray:
-    """(n,): how far below half-way each row is, if it is the lower one of its pair; else 0."""
-    # Of equals, those that are throttled come first: the lower places are the ones that gain.
-    order = np.lexsort((~throttled, usage, rows.of_row))
-    place = np.arange(len(usage))
-    ends = np.cumsum(rows.counts)
-    starts = rows.spread(ends - rows.counts)
-    mirrored = starts + rows.spread(ends) - 1 - place
-    after = settled[order]
-    gain = np.maximum(after[mirrored] - after, 0.0) / 2
-    gain[mirrored <= place] = 0.0
+    """(n,): half of what each throttled row has less than the one it steals from; else 0."""
+    usage, limit = problem.usage, problem.limit
+    thieves = np.lexsort((usage, limit, ~throttled, rows.of_row))
+    dominant = np.lexsort((-usage, rows.of_row))
+    gain = np.maximum(settled[dominant] - settled[thieves], 0.0) / 2
+    gain[~throttled[thieves]] = 0.0
     # Equals get equal answers, or the answer would depend on the order of the input.
-    ranked, ranked_throttled = usage[order], throttled[order]
+    keys = (rows.of_row[thieves], throttled[thieves], limit[thieves], usage[thieves])
     new = np.ones(len(usage), dtype=np.bool_)
-    new[1:] = (
-        (ranked[1:] != ranked[:-1])
-        | (ranked_throttled[1:] != ranked_throttled[:-1])
-        | (rows.of_row[1:] != rows.of_row[:-1])
-    )
+    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     run = np.cumsum(new) - 1
     mean = np.bincount(run, weights=gain) / np.bincount(run) if len(run) else gain
     stolen: FloatArray = np.empty_like(gain)
-    stolen[order] = mean[run]
+    stolen[thieves] = mean[run]
     return stolen

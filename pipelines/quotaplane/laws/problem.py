@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from quotaplane.laws.reason import ReasonArray
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+Selection: TypeAlias = slice | IntArray | BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,27 @@ class Problem:
     """(n,) above 0; only ratios within a group matter."""
     floor: FloatArray
     """(n,) what a broker is guaranteed whatever its demand."""
+    ceiling: FloatArray | None = None
+    """(n,) what a broker may have at most, whatever is left over; inf = none; None = all inf."""
+    priority: IntArray | None = None
+    """(n,) whose demand is met first: the higher; None = all the same."""
+
+    def part(self, starts: IntArray, groups: Selection, rows: Selection) -> Problem:
+        """Some of the groups, with all their rows, as a problem of their own.
+
+        ``starts`` is theirs, from 0 on; ``groups`` and ``rows`` pick them, in order.
+        """
+        return Problem(
+            starts=starts,
+            quota=self.quota[groups],
+            usage=self.usage[rows],
+            limit=self.limit[rows],
+            demand=self.demand[rows],
+            weight=self.weight[rows],
+            floor=self.floor[rows],
+            ceiling=None if self.ceiling is None else self.ceiling[rows],
+            priority=None if self.priority is None else self.priority[rows],
+        )
 
 
 class Allocation(NamedTuple):

@@ -28,6 +28,11 @@ class Reason(IntEnum):
     PROPORTIONAL = 11
     MINIMUM = 12
     NO_USAGE = 13
+    CEILING = 14
+    PRIORITY = 15
+    HANDED_BACK = 16
+    WAITING = 17
+    STEP = 18
 
 
 _TEXTS: Final = {
@@ -45,10 +50,16 @@ _TEXTS: Final = {
     Reason.PROPORTIONAL: "in proportion to usage",
     Reason.MINIMUM: "usage too small: the minimum of 1 per second",
     Reason.NO_USAGE: "nobody uses anything: the whole quota",
+    Reason.CEILING: "ceiling: the most it may have",
+    Reason.PRIORITY: "waits for higher priority",
+    Reason.HANDED_BACK: "learning: what it had before this control plane started",
+    Reason.WAITING: "fair share, as far as others have come down yet",
+    Reason.STEP: "on its way to its fair share, a step a round",
 }
 
 REASON_TEXTS: Final[tuple[str, ...]] = tuple(_TEXTS[reason] for reason in Reason)
-"""Words by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once."""
+"""Words by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once. ``laws.explain`` has
+better ones, with the numbers, for whoever has problem and answer at hand."""
 
 
 def text(code: int) -> str:

@@ -49,9 +49,21 @@ class Segments:
 
     def keep(self, groups: BoolArray) -> tuple[Segments, IntArray]:
         """The chosen groups alone, and the indices of their rows."""
+        return self.pick(groups.take(self.of_row), groups, self.counts)
+
+    def pick(
+        self, chosen: BoolArray, groups: BoolArray, counts: IntArray | None = None
+    ) -> tuple[Segments, IntArray]:
+        """The chosen rows (n,) alone, and their indices; all are of the chosen groups (g,).
+
+        ``counts`` (g,): how many rows of each group are chosen, if that is known.
+        """
+        at = np.flatnonzero(chosen)
+        if counts is None:
+            counts = np.bincount(self.of_row[at], minlength=self.groups)
         kept = Segments.__new__(Segments)
-        kept._set(self.counts[groups])
-        return kept, np.flatnonzero(groups.take(self.of_row))
+        kept._set(counts[groups])
+        return kept, at
 
 
 def overshooting(rows: Segments, limits: FloatArray, quota: FloatArray) -> BoolArray:

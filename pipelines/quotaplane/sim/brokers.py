@@ -23,6 +23,9 @@ STOCK_MOVE: Final = 0.05
 STOCK_SUPPRESSED: Final = 5
 """... or after this many intervals in which it did not."""
 
+LIMITS_EVERY: Final = 10
+"""In the first of so many reports a broker says which limits it has in force."""
+
 _CLASSES: Final = (
     slice(0, 2),
     slice(2, 4),
@@ -53,8 +56,10 @@ class Report(NamedTuple):
 class Brokers:
     """The cluster's brokers. ``alive`` has shape (brokers,), ``attached`` (brokers, groups).
 
-    A broker limits nothing before it is told to, and falls back to ``safe_limit`` (default:
-    unlimited; anything that broadcasts to (brokers, groups, 4)) when a lease ran out.
+    A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
+    limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
+    broadcasts to (brokers, groups, 4)). Where strict limits are promised it must use nothing before
+    it is told to: ``strict`` sees to it.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Brokers:
         interval_s: float = 1.0,
         started_at_ms: int = 1,
         safe_limit: FloatArray | float = np.inf,
+        strict: bool = False,
     ) -> None:
         if len({spec.name for spec in specs}) != len(specs):
             raise InputError("brokers: two of them have the same name")
@@ -74,10 +80,12 @@ class Brokers:
         self.alive: BoolArray = np.ones(len(specs), dtype=bool)
         self.attached: BoolArray = np.ones(shape, dtype=bool)
         self._interval_s = interval_s
-        self._safe = np.broadcast_to(np.asarray(safe_limit, float), (*shape, len(DIMENSIONS)))
+        self._first = 0.0 if strict else np.inf
+        safe = np.asarray(self._first if strict else safe_limit, float)
+        self._safe = np.broadcast_to(safe, (*shape, len(DIMENSIONS))).copy()
         self._started_at_ms = np.full(len(specs), started_at_ms, np.int64)
         self._sequence = np.zeros(len(specs), np.int64)
-        self._limit = np.full((*shape, len(DIMENSIONS)), np.inf)
+        self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
         self._told = np.full((*shape, len(DIMENSIONS)), np.nan)  # counts a stock broker sent last
@@ -107,6 +115,8 @@ class Brokers:
         broker = self._broker_index.get(message.broker)
         if broker is None or not self.alive[broker]:
             return 0
+        if message.broker_started_at_ms not in (0, self._started_at_ms[broker]):
+            return 0
         version = np.array([message.epoch, message.seq])
         place = self._places(message.groups, message.group_ids)
         known = np.flatnonzero(place >= 0)
@@ -116,11 +126,13 @@ class Brokers:
         self._limit[broker, at] = limits
         self._until_ms[broker, at] = message.issued_at_ms + message.lease_ms
         self._version[broker, at] = version
+        if message.safe_limits is not None:
+            self._safe[broker, at] = message.safe_limits[known]
 
         removed = self._places(message.removed_groups, message.removed_group_ids)
         removed = removed[removed >= 0]
         removed = removed[_newer(version, self._version[broker, removed])]
-        self._limit[broker, removed] = np.inf
+        self._limit[broker, removed] = self._first
         self._until_ms[broker, removed] = np.iinfo(np.int64).max
         self._version[broker, removed] = version
         return int((before != limits).any(axis=1).sum()) + len(removed)
@@ -135,27 +147,32 @@ class Brokers:
         living = np.flatnonzero(self.alive & self.attached.any(axis=1))
         self._sequence[living] += 1
         return [
-            Report(self.names[b], self._report(int(b), usage[b], demand[b]), now_ms) for b in living
+            Report(self.names[b], self._report(int(b), usage[b], demand[b], now_ms), now_ms)
+            for b in living
         ]
 
-    def _report(self, broker: int, usage: FloatArray, demand: FloatArray) -> bytes:
+    def _report(self, broker: int, usage: FloatArray, demand: FloatArray, now_ms: int) -> bytes:
         spec, here = self.specs[broker], np.flatnonzero(self.attached[broker])
         names = [self.groups[g] for g in here]
         if spec.format == "stock":
             counts = self._stock_counts(broker, here, usage[here] * self._interval_s)
             return encode_stock_report(spec.name, names, counts)
-        applied = self._version[broker].tolist()
-        newest = max((tuple(version) for version in applied), default=(-1, -1))
+        version = self._version[broker]
+        in_force = self.limits(now_ms)[broker, here]
+        newest = max(map(tuple, version.tolist()), default=(-1, -1))
+        sequence = int(self._sequence[broker])
         return encode_report(
             broker=spec.name,
             started_at_ms=int(self._started_at_ms[broker]),
-            sequence=int(self._sequence[broker]),
+            sequence=sequence,
             window_ms=round(self._interval_s * 1000),
             applied=None if newest[0] < 0 else (int(newest[0]), int(newest[1])),
             groups=None if spec.uses_ids else names,
             group_ids=[group_id(name) for name in names] if spec.uses_ids else None,
             usage=usage[here],
             throttled=np.maximum(demand[here] - usage[here], 0.0) if spec.throttled else None,
+            applied_seqs=np.where(version[here, 0] == newest[0], version[here, 1], -1),
+            limits=in_force if sequence % LIMITS_EVERY == 1 else None,
         )
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
@@ -184,7 +201,7 @@ class Brokers:
         self.alive[at] = True
         self._started_at_ms[at] = now_ms
         self._sequence[at] = 0
-        self._limit[at] = np.inf
+        self._limit[at] = self._first
         self._until_ms[at] = np.iinfo(np.int64).max
         self._version[at] = -1
         self._told[at] = np.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,16 +20,20 @@ MEANINGS: Final = {
     "utilisation": "what was used of what could be: usage / min(quota, demand), 1 is all",
     "jain_mean": "Jain's index over usage / fair share, mean of the rounds; 1 is fair",
     "jain_worst": "the same in the worst round",
+    "fair_part": "in which part of the rounds each broker could use its fair share within 10 %",
     "rounds_to_fair": (
-        "rounds after the last change of demand until each broker could use its fair share "
-        "within 10 % and went on to; null: never"
+        "rounds after the last shift (of demand, quota or who is alive) until each broker could "
+        "use its fair share within 10 % and went on to; null: never"
     ),
-    "phases": "the same after each change of demand, in rounds counted from 0",
+    "phases": "the same after each shift, in rounds counted from 0",
     "overshoot_worst": "by which part of the quota the usage exceeded it in the worst round",
     "overshoot_rounds": "in how many rounds it did",
-    "limits_over_quota": "by which part of the quota the limits in force exceeded it at worst",
+    "limits_over_quota": (
+        "by which part of the quota the limits in force exceeded it at worst; a broker without a "
+        "limit counts as one that has the whole quota"
+    ),
     "movement": "how much the limits moved per round, as a part of the quota, once they were fair",
-    "rounds_judged": "rounds in which every broker had a limit: only these count above",
+    "rounds_judged": "rounds from the first in which every broker had a limit: these count above",
 }
 """Figure: what it says, for ``--help`` and docs. A figure is null where there is nothing to say."""
 
@@ -63,42 +68,62 @@ def jain(shares: FloatArray) -> float:
     return 1.0 if squares == 0.0 else float(shares.sum()) ** 2 / (len(shares) * squares)
 
 
-def figures(run: Run, quota: float, wanted: FloatArray | None = None) -> dict[str, Any]:
+def figures(
+    run: Run,
+    wanted: FloatArray | None = None,
+    *,
+    shifts: Sequence[int] | None = None,
+    judged_from: int | None = None,
+) -> dict[str, Any]:
     """The figures of a run; ``MEANINGS`` says what each is.
 
-    ``wanted`` is the demand without its noise, shape (rounds, brokers): a share is fair or not by
-    what a broker wants on average, not by the luck of one round.
+    Args:
+        run: what happened.
+        wanted: the demand without its noise, shape (rounds, brokers): a share is fair or not by
+            what a broker wants on average, not by the luck of one round. None: there is no noise.
+        shifts: the rounds in which phases begin, 0 among them, ascending. None: wherever what is
+            wanted, the quota, or who is alive changes; not fit for what changes all the time.
+        judged_from: the first round that counts, so that runs can be compared over the same ones;
+            None: the first in which every live broker has a limit (with an infinite quota: 0).
     """
-    wanted = run.demand if wanted is None else wanted
-    limited = np.isfinite(run.limit).all(axis=1) if np.isfinite(quota) else _all(len(run.limit))
-    fair_now = fair_shares(run.demand, quota)
-    distance = from_fair(np.minimum(wanted, run.limit), fair_shares(wanted, quota))
-    close = (distance <= CLOSE + _ROUNDING) & limited
-    phases = _phases(wanted, close)
+    wanted = run.demand if wanted is None else np.where(run.alive, wanted, 0.0)
+    judged = _judged(run, judged_from)
+    fair_now = fair_shares(run.demand, run.quota)
+    distance = from_fair(np.minimum(wanted, run.limit), fair_shares(wanted, run.quota))
+    close = (distance <= CLOSE + _ROUNDING) & judged
+    phases = _phases(close, shifts or _shifts(run, wanted))
     indexes = [
         jain(run.usage[r, fair_now[r] > 0] / fair_now[r, fair_now[r] > 0])
-        for r in np.flatnonzero(limited)
+        for r in np.flatnonzero(judged)
         if (fair_now[r] > 0).any()
     ]
-    used = run.usage.sum(axis=1)[limited]
+    quota = run.quota[judged]
+    used = run.usage.sum(axis=1)[judged]
     over = _over(used, quota)
-    too_much = _over(run.limit.sum(axis=1)[limited], quota)
+    limit = np.where(np.isinf(run.limit), run.quota[:, None], run.limit)
+    too_much = _over(limit.sum(axis=1)[judged], quota)
     return {
-        "utilisation": _utilisation(used, run.demand.sum(axis=1)[limited], quota),
+        "utilisation": _utilisation(used, run.demand.sum(axis=1)[judged], quota),
         "jain_mean": float(np.mean(indexes)) if indexes else None,
         "jain_worst": min(indexes) if indexes else None,
+        "fair_part": float(close[judged].mean()) if judged.any() else None,
         "rounds_to_fair": phases[-1]["rounds_to_fair"],
         "phases": phases,
         "overshoot_worst": over.max().item() if len(over) else None,
         "overshoot_rounds": int((over > _ROUNDING).sum()),
         "limits_over_quota": too_much.max().item() if len(too_much) else None,
-        "movement": _movement(run.limit, phases, quota),
-        "rounds_judged": int(limited.sum()),
+        "movement": _movement(run, phases),
+        "rounds_judged": int(judged.sum()),
     }
 
 
-def _all(size: int) -> BoolArray:
-    return np.ones(size, dtype=bool)
+def _judged(run: Run, judged_from: int | None) -> BoolArray:
+    """Which rounds count, shape (rounds,)."""
+    if judged_from is None:
+        ready = (np.isfinite(run.limit) | np.isinf(run.quota)[:, None]).all(axis=1)
+        judged_from = int(np.argmax(ready)) if ready.any() else len(ready)
+    judged: BoolArray = np.arange(len(run.quota)) >= judged_from
+    return judged
 
 
 def from_fair(got: FloatArray, fair: FloatArray) -> FloatArray:
@@ -115,12 +140,16 @@ def from_fair(got: FloatArray, fair: FloatArray) -> FloatArray:
     return worst
 
 
-def _phases(wanted: FloatArray, close: BoolArray) -> list[dict[str, int | None]]:
-    """Stretches of equal demand, and how long each took to become fair for good."""
-    changed = (wanted[1:] != wanted[:-1]).any(axis=1)
-    edges = [0, *(np.flatnonzero(changed) + 1).tolist(), len(wanted)]
+def _shifts(run: Run, wanted: FloatArray) -> list[int]:
+    changed = (wanted[1:] != wanted[:-1]).any(axis=1) | (run.quota[1:] != run.quota[:-1])
+    changed |= (run.alive[1:] != run.alive[:-1]).any(axis=1)
+    return [0, *(np.flatnonzero(changed) + 1).tolist()]
+
+
+def _phases(close: BoolArray, shifts: Sequence[int]) -> list[dict[str, int | None]]:
+    """Stretches between shifts, and how long each took to become fair for good."""
     found: list[dict[str, int | None]] = []
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise([*shifts, len(close)]):
         unfair = np.flatnonzero(~close[begin:end])
         settled = int(unfair[-1]) + 1 if len(unfair) else 0
         found.append(
@@ -133,7 +162,7 @@ def _phases(wanted: FloatArray, close: BoolArray) -> list[dict[str, int | None]]
     return found
 
 
-def _utilisation(used: FloatArray, wanted: FloatArray, quota: float) -> float | None:
+def _utilisation(used: FloatArray, wanted: FloatArray, quota: FloatArray) -> float | None:
     """What was used up to the quota, of what could have been."""
     if not len(used):
         return None
@@ -141,23 +170,30 @@ def _utilisation(used: FloatArray, wanted: FloatArray, quota: float) -> float | 
     return 1.0 if possible == 0.0 else float(np.minimum(used, quota).sum()) / possible
 
 
-def _over(total: FloatArray, quota: float) -> FloatArray:
-    """By which part of the quota each total exceeds it; 0 where it doesn't, or rounding did."""
-    if not np.isfinite(quota) or quota <= 0.0:
-        return np.empty(0)
-    part = np.maximum(total / quota - 1.0, 0.0)
+def _over(total: FloatArray, quota: FloatArray) -> FloatArray:
+    """By which part of the quota each total exceeds it; 0 where it doesn't, or rounding did.
+
+    Only of the rounds that have a quota that can be exceeded in part.
+    """
+    there = np.isfinite(quota) & (quota > 0.0)
+    part = np.maximum(total[there] / quota[there] - 1.0, 0.0)
     return np.where(part > _ROUNDING, part, 0.0)
 
 
-def _movement(limit: FloatArray, phases: list[dict[str, int | None]], quota: float) -> float | None:
+def _movement(run: Run, phases: list[dict[str, int | None]]) -> float | None:
     """Mean over settled rounds of the sum of all moves since the round before, by the quota."""
-    if not np.isfinite(quota) or quota <= 0.0:
-        return None
     moves: list[FloatArray] = []
     for phase in phases:
         begin, end, settled = phase["from_round"], phase["to_round"], phase["rounds_to_fair"]
-        if begin is not None and end is not None and settled is not None:
-            calm = limit[begin + settled : end + 1]
-            moves.append(np.abs(np.diff(calm, axis=0)).sum(axis=1) / quota)
+        if begin is None or end is None or settled is None:
+            continue
+        # The first limits after a shift are the answer to it, also where it hurt nobody.
+        calm = slice(begin + max(settled, 1), end + 1)
+        limit, quota = run.limit[calm], run.quota[calm][1:]
+        # Getting a limit at all is no move, and in a phase nobody comes or goes.
+        known = np.isfinite(limit[1:]) & np.isfinite(limit[:-1])
+        total = np.abs(np.subtract(limit[1:], limit[:-1], where=known, out=np.zeros(known.shape)))
+        there = np.isfinite(quota) & (quota > 0.0)
+        moves.append(total.sum(axis=1)[there] / quota[there])
     every = np.concatenate(moves) if moves else np.empty(0)
     return float(every.mean()) if len(every) else None

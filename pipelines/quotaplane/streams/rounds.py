@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.control import Events, Outcome, StepConfig, step
+from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, Round
+from quotaplane.outcome import Outcome
 from quotaplane.packing import pack, unpack
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
@@ -33,7 +34,9 @@ EVENT_KINDS = ("reports", "groups", "rejected")
 
 _PORTION_BYTES = 450_000
 """Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
-_BYTES_BESIDE_NAME = 4 * 8 + 4
+_INDEX = pa.int16()
+"""Of texts in a table: shards' tables are joined, whether they have words or codes' texts."""
+_BYTES_BESIDE_NAME = 8 * 8 + 4
 
 
 class Output(NamedTuple):
@@ -71,6 +74,10 @@ def round_config(settings: Settings, epoch: int) -> RoundConfig:
             probe_share=settings.demand.probe_share,
             significant_change=settings.limits.significant_change,
             refresh_rounds=settings.limits.refresh_rounds,
+            lease_ms=settings.limits.lease_s * 1000.0,
+            transition=settings.limits.transition,
+            max_step=settings.limits.max_step,
+            safe_share=settings.limits.safe_share_or_default,
         ),
         epoch=epoch,
         lease_ms=int(settings.limits.lease_s * 1000),
@@ -139,14 +146,20 @@ def _messages(
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
-    portions: dict[tuple[str, int], list[pa.Table | None]] = {}
-    for slot, table in enumerate((going, ended)):
+    # Safe limits hardly ever change, so only some of the limits carry theirs along.
+    safe, published = going["safe_told"], going["published"]
+    parts = (
+        (going.filter(pc.and_(published, safe)), True),
+        (going.filter(pc.and_not(published, safe)), False),
+    )
+    portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
+    for slot, table, told in (*((0, part, told) for part, told in parts), (1, ended, False)):
         for broker, number, part in _split(table):
-            portions.setdefault((broker, number), [None, None])[slot] = part
-    for (broker, _), (limits, removed) in portions.items():
-        limits = going.slice(0, 0) if limits is None else limits
-        removed = ended.slice(0, 0) if removed is None else removed
-        ids = bool((limits if len(limits) else removed)["uses_ids"][0].as_py())
+            nothing = [going.slice(0, 0), ended.slice(0, 0)]
+            portions.setdefault((broker, number, told), nothing)[slot] = part
+    for (broker, _, told), (limits, removed) in portions.items():
+        first = limits if len(limits) else removed
+        ids = bool(first["uses_ids"][0].as_py())
         yield (
             broker,
             encode_limits(
@@ -156,13 +169,22 @@ def _messages(
                 seq=round_.seq,
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
+                broker_started_at_ms=first["for_start_ms"][0].as_py(),
                 groups=None if ids else _named(limits),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
-                limits=np.stack([limits[name].to_numpy() for name in RATE_COLUMNS], axis=1),
+                limits=_rates(limits, RATE_COLUMNS),
+                safe_limits=_rates(limits, SAFE_COLUMNS) if told else None,
                 removed_groups=None if ids else _named(removed),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
+
+
+def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
+    """Columns as (rows, 4), infinite where they are only what they would be."""
+    rates = np.stack([table[name].to_numpy() for name in names], axis=1)
+    real = table["enforced"].to_numpy()
+    return rates if real.all() else np.where(real[:, None], rates, np.inf)
 
 
 def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
@@ -198,15 +220,22 @@ def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
 def _limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
     """What changed, and what ended, as rows of the history table ``limits``."""
     changed = outcome.limits.filter(outcome.limits["changed"])
-    reasons = {f"{name}_reason": _words(changed[f"{name}_reason"]) for name in DIMENSIONS}
-    kept = changed.select(["broker", "group", *RATE_COLUMNS])
+    in_words = f"{DIMENSIONS[0]}_words" in changed.column_names
+    reasons = {
+        f"{name}_reason": _each_once(changed[f"{name}_words"])
+        if in_words
+        else _words(changed[f"{name}_reason"])
+        for name in DIMENSIONS
+    }
+    kept = changed.select(["broker", "group", *RATE_COLUMNS, "enforced"])
     table = _with_constants(kept, reasons, lease_ms, ended=False)
     if not len(outcome.ended):
         return table
     over = outcome.ended.select(["broker", "group"])
     for name in RATE_COLUMNS:
         over = over.append_column(name, pa.nulls(len(over), pa.float64()))
-    why = _one_word_each(outcome.ended["why"])
+    over = over.append_column("enforced", pa.nulls(len(over), pa.bool_()))
+    why = _each_once(outcome.ended["why"])
     ended = _with_constants(
         over, dict.fromkeys((f"{name}_reason" for name in DIMENSIONS), why), lease_ms, ended=True
     )
@@ -224,14 +253,14 @@ def _with_constants(
 
 def _words(codes: pa.ChunkedArray) -> pa.Array:
     """Reason codes to words, each text stored once."""
-    index = pa.array(codes.to_numpy().astype(np.int8))
+    index = pa.array(codes.to_numpy().astype(np.int16))
     return pa.DictionaryArray.from_arrays(index, pa.array(REASON_TEXTS))
 
 
-def _one_word_each(column: pa.ChunkedArray) -> pa.DictionaryArray:
+def _each_once(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Plain strings in the form of ``_words``, so that both can stand in one column."""
     encoded = _dictionary(column.dictionary_encode())
-    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int8()), encoded.dictionary)
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(_INDEX), encoded.dictionary)
 
 
 def _plain(table: pa.Table) -> pa.Table:

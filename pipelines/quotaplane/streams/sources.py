@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from quotaplane.history.tables import table_uri
 from quotaplane.model import RATE_COLUMNS, IntArray, group_id
 from quotaplane.packing import pack
+from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+_GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
 
 def _events(kind: str, payloads: Iterable[tuple[int, bytes]], keys: IntArray) -> pa.RecordBatch:
@@ -74,7 +77,7 @@ def _to_group_events(shards: int) -> Mapper:
                 continue
             names = batch["group"].to_pylist()
             change = np.asarray(batch["_change_type"].to_pylist(), dtype=object)
-            columns = {name: batch[name] for name in ("group", *RATE_COLUMNS)}
+            columns = {name: batch[name] for name in _GROUP_COLUMNS}
             columns["group_id"] = pa.array(map(group_id, names), pa.int64())
             columns["deleted"] = pa.array(change == "delete", pa.bool_())
             columns["version"] = batch["_commit_version"]
@@ -99,6 +102,6 @@ def group_events(spark: SparkSession, history: History, shards: int) -> DataFram
     changes = feed.load(table_uri(history, "resource_groups"))
     return (
         changes.where("_change_type <> 'update_preimage'")
-        .select("group", *RATE_COLUMNS, "_change_type", "_commit_version")
+        .select(*_GROUP_COLUMNS, "_change_type", "_commit_version")
         .mapInArrow(_to_group_events(shards), EVENT_SCHEMA)
     )

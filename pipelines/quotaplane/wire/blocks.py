@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Block:
     ``report`` (n,) is the report's index in the batch, ``ids`` (n,) has ``ids.NO_ID`` for unusable
     names, ``names`` is an Arrow string array or None (given by id); ``rates`` (4, n) per second,
     NaN = unchanged; ``throttled`` (4, n), NaN = unknown, or None. ``flawed`` (n,) marks entries
-    with NaN where it means nothing; None = there are none.
+    with NaN where it means nothing; None = there are none. ``in_force`` (5, n) has the rows
+    ``IN_FORCE_COLUMNS``, NaN = not said, or None.
     """
 
     report: IntArray
@@ -39,6 +40,7 @@ class Block:
     rates: FloatArray
     throttled: FloatArray | None = None
     flawed: BoolArray | None = None
+    in_force: FloatArray | None = None
 
     @staticmethod
     def join(blocks: list[Block]) -> Block:
@@ -50,17 +52,8 @@ class Block:
             pa.nulls(len(block.ids), pa.string()) if block.names is None else block.names
             for block in blocks
         ]
-        throttled = None
-        if any(block.throttled is not None for block in blocks):
-            throttled = np.concatenate(
-                [
-                    np.full(block.rates.shape, np.nan)
-                    if block.throttled is None
-                    else block.throttled
-                    for block in blocks
-                ],
-                axis=1,
-            )
+        throttled = _joined(blocks, "throttled", len(RATE_COLUMNS))
+        in_force = _joined(blocks, "in_force", len(IN_FORCE_COLUMNS))
         flawed = None
         if any(block.flawed is not None for block in blocks):
             flawed = np.concatenate(
@@ -70,9 +63,7 @@ class Block:
                 ]
             )
         if len(blocks) == 1:  # nothing to copy
-            return Block(
-                blocks[0].report, blocks[0].ids, names[0], blocks[0].rates, throttled, flawed
-            )
+            return replace(blocks[0], names=names[0])
         return Block(
             np.concatenate([block.report for block in blocks]),
             np.concatenate([block.ids for block in blocks]),
@@ -80,6 +71,7 @@ class Block:
             np.concatenate([block.rates for block in blocks], axis=1),
             throttled,
             flawed,
+            in_force,
         )
 
     def take(self, chosen: IntArray) -> Block:
@@ -91,4 +83,20 @@ class Block:
             self.rates[:, chosen],
             None if self.throttled is None else self.throttled[:, chosen],
             None if self.flawed is None else self.flawed[chosen],
+            None if self.in_force is None else self.in_force[:, chosen],
         )
+
+
+def _joined(blocks: list[Block], name: str, rows: int) -> FloatArray | None:
+    """An array that only some blocks have, NaN for the others; None if none has it."""
+    parts: list[FloatArray | None] = [getattr(block, name) for block in blocks]
+    if all(part is None for part in parts):
+        return None
+    joined: FloatArray = np.concatenate(
+        [
+            np.full((rows, len(block.ids)), np.nan) if part is None else part
+            for block, part in zip(blocks, parts, strict=True)
+        ],
+        axis=1,
+    )
+    return joined

@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS
+from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
 from quotaplane.packing import pack, unpack
+from quotaplane.policy import POLICY_COLUMNS
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -51,13 +52,19 @@ ENTRIES: Final = pa.schema(
 )
 """A row per resource group in a report: ``report`` is the row of its header; NaN = unchanged.
 
-``group`` is null when the report named its groups by id. The columns ``THROTTLED_COLUMNS`` follow
-when a report of the batch has any (NaN = unknown).
+``group`` is null when the report named its groups by id. ``OPTIONAL_ENTRIES`` follow when a report
+of the batch has any.
 """
 
-ENTRIES_THROTTLED: Final = pa.schema(
-    [*ENTRIES, *(_required(name, pa.float64()) for name in THROTTLED_COLUMNS)]
-)
+OPTIONAL_ENTRIES: Final = (THROTTLED_COLUMNS, IN_FORCE_COLUMNS)
+"""Columns that come together or not at all, in this order; NaN = not said."""
+
+
+def entries_schema(*optional: tuple[str, ...]) -> pa.Schema:
+    """The schema of entries with some of ``OPTIONAL_ENTRIES``."""
+    names = [name for columns in optional for name in columns]
+    return pa.schema([*ENTRIES, *(_required(name, pa.float64()) for name in names)])
+
 
 REJECTED: Final = pa.schema(
     [
@@ -76,16 +83,20 @@ GROUPS: Final = pa.schema(
         _required("group", pa.string()),
         _required("group_id", pa.int64()),
         *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
+        *(pa.field(name, kind) for name, kind in POLICY_COLUMNS.items()),
         _required("deleted", pa.bool_()),
         _required("version", pa.int64()),
     ]
 )
-"""A row per change of a resource group: its quota (null = unlimited) from ``version`` on."""
+"""A row per change of a resource group: what holds from ``version`` on.
+
+A null quota is unlimited, and what else is null is as ``policy.DEFAULTS`` say.
+"""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A batch of reports as tables: ``HEADERS``, ``ENTRIES`` (or ``_THROTTLED``), ``REJECTED``."""
+    """A batch of reports as tables: ``HEADERS``, ``ENTRIES`` (and optional ones), ``REJECTED``."""
 
     headers: pa.Table
     entries: pa.Table
@@ -105,7 +116,7 @@ def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
 def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
     """The headers and entries of several payloads of one shard, each in one table.
 
-    ``report`` is rebased to the joined headers. Throttled columns are there when any payload has
+    ``report`` is rebased to the joined headers. Optional columns are there when any payload has
     them, NaN for the others.
     """
     headers, entries, offset = [], [], 0
@@ -117,16 +128,23 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
         offset += head.num_rows
         headers.append(head)
         entries.append(part)
-    if any(part.num_columns > len(ENTRIES) for part in entries):
-        entries = [_with_throttled(part) for part in entries]
+    given = {name for part in entries for name in part.column_names}
+    schema = entries_schema(*(columns for columns in OPTIONAL_ENTRIES if columns[0] in given))
+    entries = [_with_columns(part, schema) for part in entries]
     if not payloads:
         return HEADERS.empty_table(), ENTRIES.empty_table()
     return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
 
 
 def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
-    """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned."""
+    """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned.
+
+    Columns of the policy may be absent: nobody set them.
+    """
     table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
+    for name, kind in POLICY_COLUMNS.items():
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), kind))
     table = table.select(GROUPS.names).cast(GROUPS)
     return [
         (shard, pack(part)) for shard, part in enumerate(_by_shard(table, shards)) if part.num_rows
@@ -148,7 +166,7 @@ def _by_shard(table: pa.Table, shards: int) -> list[pa.Table]:
     """
     ids = table["group_id"].to_numpy()
     order = np.argsort(ids, kind="stable")
-    shard = (ids[order] % shards).astype(np.uint16)  # settings: at most 4096
+    shard = shard_of(ids[order], shards).astype(np.uint16)  # settings: at most 4096
     by_shard = np.argsort(shard, kind="stable")
     order, shard = order[by_shard], shard[by_shard]
     ordered = table.take(pa.array(order))
@@ -156,9 +174,9 @@ def _by_shard(table: pa.Table, shards: int) -> list[pa.Table]:
     return [ordered.slice(a, b - a) for a, b in pairwise(bounds)]
 
 
-def _with_throttled(entries: pa.Table) -> pa.Table:
-    if entries.num_columns > len(ENTRIES):
+def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    if entries.num_columns == len(schema):
         return entries
     unknown: Any = pa.array(np.full(entries.num_rows, np.nan))
-    columns = [*entries.columns, *(unknown for _ in THROTTLED_COLUMNS)]
-    return pa.Table.from_arrays(columns, schema=ENTRIES_THROTTLED)
+    columns = [entries[name] if name in entries.column_names else unknown for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)

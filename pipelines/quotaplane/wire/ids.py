@@ -41,6 +41,9 @@ def ids_of(names: Iterable[str]) -> IntArray:
 
     >>> ids_of(["tenant-a/orders", ""]).tolist()
     [3895966954609217153, -1]
+    >>> tenant, namespace = ids_of(["acme", "acme::orders"])
+    >>> bool(tenant >> 40 == namespace >> 40)
+    True
     """
     return np.fromiter(map(_IDS.__getitem__, names), np.int64)
 

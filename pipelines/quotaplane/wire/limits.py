@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
-from quotaplane.model import RATE_COLUMNS, FloatArray, IntArray
+from quotaplane.model import RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
 from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.views import ColumnView
@@ -25,7 +25,8 @@ class LimitsMessage:
     """A decoded ``LimitsUpdate``.
 
     The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
-    ``limits`` (n, 4) are per second, inf = unlimited. Removed groups may come both ways at once.
+    ``limits`` (n, 4) are per second, inf = unlimited; ``safe_limits`` (n, 4), or None: as told
+    before. Removed groups may come both ways at once.
     """
 
     broker: str
@@ -34,9 +35,11 @@ class LimitsMessage:
     seq: int
     issued_at_ms: int
     lease_ms: int
+    broker_started_at_ms: int
     groups: tuple[str, ...]
     group_ids: IntArray
     limits: FloatArray
+    safe_limits: FloatArray | None
     removed_groups: tuple[str, ...]
     removed_group_ids: IntArray
 
@@ -54,8 +57,13 @@ def encode_limits(
     group_ids: Sequence[int] | IntArray | None = None,
     removed_groups: Names | None = None,
     removed_group_ids: Sequence[int] | IntArray | None = None,
+    broker_started_at_ms: int = 0,
+    safe_limits: FloatArray | None = None,
 ) -> bytes:
     """One broker's limits (n, 4) per second, inf = unlimited, for n groups by name or by id.
+
+    ``safe_limits`` (n, 4): what holds after the lease, None = as told before.
+    ``broker_started_at_ms``: of the broker's incarnation that it is for, 0 = any.
 
     A dimension that is unlimited for all of them is left out.
 
@@ -79,11 +87,14 @@ def encode_limits(
         seq=seq,
         issued_at_ms=issued_at_ms,
         lease_ms=lease_ms,
+        broker_started_at_ms=broker_started_at_ms,
     )
     columns = group_columns(groups, group_ids, limits)
     for name, column in zip(RATE_COLUMNS, limits.T, strict=True):
         if not np.isposinf(column).all():
             columns[name] = column
+    if safe_limits is not None:
+        columns.update(zip(SAFE_COLUMNS, np.asarray(safe_limits, np.float64).T, strict=True))
     if removed_groups is not None:
         columns["removed_groups"] = as_strings(removed_groups)
     if removed_group_ids is not None:
@@ -108,18 +119,7 @@ def decode_limits(value: bytes) -> LimitsMessage:
     if groups and len(ids):
         raise InputError(f"LimitsUpdate for {message.broker!r}: groups by name and by id at once")
     count = len(groups) or len(ids)
-    limits = np.full((count, len(RATE_COLUMNS)), np.inf)
-    for at, name in enumerate(RATE_COLUMNS):
-        column = columns[name]
-        if len(column) not in (0, count):
-            raise InputError(
-                f"LimitsUpdate for {message.broker!r}: {name} has {len(column)} values "
-                f"for {count} groups"
-            )
-        if len(column):
-            limits[:, at] = column
-    if not (limits >= 0).all():
-        raise InputError(f"LimitsUpdate for {message.broker!r}: a limit is NaN or negative")
+    safe_told = any(len(columns[name]) for name in SAFE_COLUMNS)
     return LimitsMessage(
         broker=message.broker,
         shard=message.shard,
@@ -127,9 +127,29 @@ def decode_limits(value: bytes) -> LimitsMessage:
         seq=message.seq,
         issued_at_ms=message.issued_at_ms,
         lease_ms=message.lease_ms,
+        broker_started_at_ms=message.broker_started_at_ms,
         groups=groups,
         group_ids=ids.astype(np.int64),
-        limits=limits,
+        limits=_rates(message.broker, columns, RATE_COLUMNS, count),
+        safe_limits=_rates(message.broker, columns, SAFE_COLUMNS, count) if safe_told else None,
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
     )
+
+
+def _rates(
+    broker: str, columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
+) -> FloatArray:
+    """Columns as (count, 4); an empty one is unlimited throughout."""
+    rates = np.full((count, len(names)), np.inf)
+    for at, name in enumerate(names):
+        column = columns[name]
+        if len(column) not in (0, count):
+            raise InputError(
+                f"LimitsUpdate for {broker!r}: {name} has {len(column)} values for {count} groups"
+            )
+        if len(column):
+            rates[:, at] = column
+    if not (rates >= 0).all():
+        raise InputError(f"LimitsUpdate for {broker!r}: a limit is NaN or negative")
+    return rates

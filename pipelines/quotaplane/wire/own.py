@@ -9,13 +9,20 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, FloatArray, IntArray
+from quotaplane.model import (
+    LIMIT_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.wire.blocks import Block, Header
 from quotaplane.wire.ids import NO_ID, ids_of
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
     ABSURD,
     LENGTH_MISMATCH,
+    NEGATIVE,
     NOT_PROTOBUF,
     WRONG_PROTOBUF,
     UnusableReportError,
@@ -60,6 +67,11 @@ def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
         throttled = _stack(columns, THROTTLED_COLUMNS, count)
         holes = np.isnan(throttled[given_throttled]) & ~np.isnan(rates[given_throttled])
         flawed = holes.any(axis=0)
+    in_force = None
+    if len(columns["applied_seqs"]) or any(len(columns[name]) for name in LIMIT_COLUMNS):
+        in_force = _stack(columns, ("applied_seqs", *LIMIT_COLUMNS), count)
+        if (in_force[1:] < 0).any():
+            raise UnusableReportError(NEGATIVE, "a limit in force is below zero")
     block = Block(
         report=np.full(count, index, np.int64),
         ids=ids,
@@ -67,6 +79,7 @@ def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
         rates=rates,
         throttled=throttled,
         flawed=flawed if flawed is not None and flawed.any() else None,
+        in_force=in_force,
     )
     applied = message.HasField("applied_epoch") and message.HasField("applied_seq")
     header = Header(
@@ -144,11 +157,14 @@ def encode_report(
     groups: Names | None = None,
     group_ids: Sequence[int] | IntArray | None = None,
     applied: tuple[int, int] | None = None,
+    applied_seqs: IntArray | None = None,
+    limits: FloatArray | None = None,
 ) -> bytes:
     """A report in our own format: ``usage`` and ``throttled`` (n, 4) per second, NaN = unchanged.
 
-    Either ``groups`` or ``group_ids`` (n). ``applied`` is the (epoch, seq) of the limits in force.
-    A dimension that is NaN throughout is left out.
+    Either ``groups`` or ``group_ids`` (n). ``applied`` is the newest (epoch, seq) of the limits in
+    force, ``applied_seqs`` (n) each group's seq in that epoch (-1 = none), ``limits`` (n, 4) what
+    is in force. A dimension that is NaN throughout is left out.
 
     >>> value = encode_report(broker="b1", started_at_ms=1, sequence=7, window_ms=5000,
     ...     groups=["g"], usage=np.array([[3.0, np.nan, np.nan, np.nan]]))
@@ -173,6 +189,10 @@ def encode_report(
         if np.shape(throttled) != np.shape(usage):
             raise ValueError("throttled is not of usage's shape")
         columns.update(_given(throttled, THROTTLED_COLUMNS))
+    if applied_seqs is not None:
+        columns["applied_seqs"] = np.asarray(applied_seqs, np.int64)
+    if limits is not None:
+        columns.update(_given(limits, LIMIT_COLUMNS))
     return _REPORT.write(message, columns)
 
 

@@ -19,7 +19,7 @@ from quotaplane.settings import Reports
 from quotaplane.wire import own, stock
 from quotaplane.wire.blocks import Block, Header
 from quotaplane.wire.checks import bad_values, describe, last_of_each
-from quotaplane.wire.events import ENTRIES, ENTRIES_THROTTLED, HEADERS, REJECTED, Decoded
+from quotaplane.wire.events import HEADERS, OPTIONAL_ENTRIES, REJECTED, Decoded, entries_schema
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.reasons import EMPTY, FUTURE, STALE, TOO_LARGE, UnusableReportError
 from quotaplane.wire.stock import encode_stock_report
@@ -212,10 +212,10 @@ def _tables(
     row[[i for i, _ in used]] = np.arange(len(used), dtype=np.int32)
     arrays = [pa.array(row[block.report]), pa.array(block.ids), block.names]
     arrays += [pa.array(column) for column in block.rates]
-    schema = ENTRIES
-    if block.throttled is not None:
-        arrays += [pa.array(column) for column in block.throttled]
-        schema = ENTRIES_THROTTLED
+    optional = (block.throttled, block.in_force)
+    arrays += [pa.array(column) for part in optional if part is not None for column in part]
+    given = zip(OPTIONAL_ENTRIES, optional, strict=True)
+    schema = entries_schema(*(names for names, part in given if part is not None))
     return Decoded(
         headers=pa.table(columns, schema=HEADERS),
         entries=pa.Table.from_arrays(arrays, schema=schema),

@@ -3,6 +3,8 @@
 -- Each report is held against the limit in force when it was published, or the highest one of the
 -- last :settle_s seconds, as usage is measured over a window and a new limit needs time to get
 -- there. A limit is in force until the next one. One row per unbroken run of reports above it.
+-- Where enforced is false (a soft group, a shadow, a roll-out in percent) the limit was only what it
+-- would be: that broker would have been limited.
 -- :tolerance = 0.05  how far above the limit is still fine, as a part of it
 -- :settle_s = 5  for how long the previous limit still excuses a report
 WITH reports AS (
@@ -22,7 +24,9 @@ WITH reports AS (
   WHERE date >= date_sub(to_date(timestamp(:since)), 1)
 ),
 events AS (
-  SELECT broker, `group`, dimension, at, used_per_s, NULL AS limit_per_s, NULL AS highest, NULL AS reason
+  SELECT
+    broker, `group`, dimension, at, used_per_s,
+    NULL AS limit_per_s, NULL AS highest, NULL AS reason, NULL AS enforced
   FROM reports
   UNION ALL
   SELECT
@@ -30,13 +34,14 @@ events AS (
     greatest(limit_per_s, lag(limit_per_s, 1, DOUBLE('Infinity')) OVER (
       PARTITION BY broker, `group`, dimension ORDER BY epoch, seq
     )),
-    coalesce(reason, '')
+    coalesce(reason, ''), enforced
   FROM limit_values
 ),
 as_of AS (
   SELECT
     broker, `group`, dimension, at, used_per_s,
     last_value(reason, true) OVER so_far AS reason,
+    last_value(enforced, true) OVER so_far AS enforced,
     greatest(
       last_value(limit_per_s, true) OVER so_far,
       max(highest) OVER (
@@ -66,7 +71,8 @@ SELECT
   min(at) AS first_at, max(at) AS last_at, count(*) AS reports,
   max_by(limit_per_s, used_per_s - limit_per_s) AS limit_per_s,
   max_by(used_per_s, used_per_s - limit_per_s) AS worst_used_per_s,
-  max_by(reason, used_per_s - limit_per_s) AS reason
+  max_by(reason, used_per_s - limit_per_s) AS reason,
+  max_by(enforced, used_per_s - limit_per_s) AS enforced
 FROM runs
 WHERE over
 GROUP BY broker, `group`, dimension, run

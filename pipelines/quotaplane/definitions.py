@@ -1,0 +1,174 @@
+"""The resource groups of a shard as arrays: quota, policy, parent, and terms of single brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.hierarchy import roots_of
+from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
+
+_D: Final = len(DIMENSIONS)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What single brokers have in a group: a row per (group, broker), sorted by group.
+
+    ``group`` is an index, ``broker`` a name or "" for all brokers of the group. ``weight`` and
+    ``priority`` have shape (rows,), ``floor`` and ``ceiling`` (4, rows); NaN is not given.
+    """
+
+    group: IntArray
+    broker: pa.StringArray
+    weight: FloatArray
+    priority: FloatArray
+    floor: FloatArray
+    ceiling: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, chosen: BoolArray | IntArray) -> Overrides:
+        """The rows that ``chosen`` (a mask, or positions in order) picks."""
+        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        columns: dict[str, Any] = {
+            name: array.take(pa.array(index)) if name == "broker" else array[..., index]
+            for name, array in vars(self).items()
+        }
+        return Overrides(**columns)
+
+
+def no_overrides() -> Overrides:
+    """No broker has anything of its own."""
+    none, rates = np.empty(0), np.empty((_D, 0))
+    return Overrides(np.empty(0, np.int64), pa.array([], pa.string()), none, none, rates, rates)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The resource groups of a shard, sorted by id.
+
+    ``quota`` has shape (4, groups); +inf is unlimited. ``parent`` is the index of the group above
+    in the same tree, -1 for none. ``mode`` holds codes of ``model.Mode``. ``weight``, ``priority``
+    and ``floor``, of shape (4, groups), are the group's in the quota of its parent.
+    """
+
+    ids: IntArray
+    names: pa.StringArray
+    quota: FloatArray
+    parent: IntArray
+    mode: CodeArray
+    enforcement_percent: FloatArray
+    weight: FloatArray
+    priority: IntArray
+    floor: FloatArray
+    overrides: Overrides
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Groups:
+    """Groups, sorted by id, whose policy nobody set and which have no parents.
+
+    >>> groups = plain_groups(np.array([7]), pa.array(["g"]), np.full((4, 1), 10.0))
+    >>> groups.weight.tolist(), groups.parent.tolist()
+    ([1.0], [-1])
+    """
+    n = len(ids)
+    return Groups(
+        ids=ids,
+        names=names,
+        quota=quota,
+        floor=np.zeros((_D, n)),
+        overrides=no_overrides(),
+        **{name: np.full(n, default) for name, default in _DEFAULTS.items()},
+    )
+
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "parent": np.int64(-1),
+    "mode": np.uint8(Mode.HARD),
+    "enforcement_percent": np.float64(100.0),
+    "weight": np.float64(1.0),
+    "priority": np.int64(0),
+}
+_AT_REST: Final = {"parent": np.int32, "priority": np.int8}
+
+
+def whole_trees(groups: Groups, touched: BoolArray) -> BoolArray:
+    """The groups, shape (groups,), of every tree of which any is ``touched``.
+
+    >>> groups = plain_groups(np.arange(3), pa.array(["a", "a::b", "c"]), np.ones((4, 3)))
+    >>> groups.parent[1] = 0
+    >>> whole_trees(groups, np.array([False, True, False])).tolist()
+    [True, True, False]
+    """
+    if (groups.parent < 0).all():
+        return touched
+    root = roots_of(groups.parent)
+    whole = np.zeros(len(groups), bool)
+    whole[root[touched]] = True
+    return whole[root]
+
+
+def group_columns(groups: Groups) -> dict[str, Any]:
+    """What is kept of groups: a column per array, without those in which all is default.
+
+    Read back by ``groups_from``; the names and the overrides go apart.
+    """
+    columns: dict[str, Any] = {
+        "id": groups.ids,
+        **dict(zip(DIMENSIONS, groups.quota, strict=True)),
+    }
+    for name, default in _DEFAULTS.items():
+        array = getattr(groups, name)
+        if (array != default).any():
+            columns[name] = array.astype(_AT_REST.get(name, array.dtype))
+    if groups.floor.any():
+        columns.update(zip(_named("floor"), groups.floor, strict=True))
+    return columns
+
+
+def override_columns(overrides: Overrides) -> dict[str, Any]:
+    """What is kept of overrides, a column per array; read back by ``groups_from``."""
+    return {
+        "group": overrides.group.astype(np.int32),
+        "broker": overrides.broker,
+        "weight": overrides.weight,
+        "priority": overrides.priority,
+        **dict(zip(_named("floor"), overrides.floor, strict=True)),
+        **dict(zip(_named("ceiling"), overrides.ceiling, strict=True)),
+    }
+
+
+def groups_from(
+    columns: Mapping[str, Any], names: pa.StringArray, overrides: Mapping[str, Any]
+) -> Groups:
+    """Groups out of ``group_columns`` and ``override_columns``, to the bit."""
+    plain = plain_groups(columns["id"], names, np.stack([columns[name] for name in DIMENSIONS]))
+    given = {
+        name: columns[name].astype(default.dtype)
+        for name, default in _DEFAULTS.items()
+        if name in columns
+    }
+    if _named("floor")[0] in columns:
+        given["floor"] = np.stack([columns[name] for name in _named("floor")])
+    kept = Overrides(
+        group=overrides["group"].astype(np.int64),
+        broker=overrides["broker"],
+        weight=overrides["weight"],
+        priority=overrides["priority"],
+        floor=np.stack([overrides[name] for name in _named("floor")]),
+        ceiling=np.stack([overrides[name] for name in _named("ceiling")]),
+    )
+    return Groups(**{**vars(plain), **given, "overrides": kept})
+
+
+def _named(what: str) -> list[str]:
+    return [f"{what}_{dimension}" for dimension in DIMENSIONS]

@@ -1,0 +1,237 @@
+"""One dimension of a shard divided: trees, demands, the law, and whether it is worth telling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.definitions import Groups
+from quotaplane.demand import with_headroom
+from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.laws import Allocation, Problem, Reason
+from quotaplane.laws.reason import ReasonArray
+from quotaplane.laws.segments import Segments
+from quotaplane.laws.tree import effective_quota
+from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
+from quotaplane.state import Rows, to_single
+from quotaplane.terms import RowTerms
+from quotaplane.transition import grant, step_capped
+
+if TYPE_CHECKING:
+    from quotaplane.control import StepConfig
+
+_ROUNDING: Final = 1e-9
+_NOISE_SIGMAS: Final = 1.0
+"""A gain within so many standard deviations of what a broker uses anyway is no gain."""
+_GROUP_PART: Final = 0.2
+"""Gains that are small for each broker count when they add up to this part of a significant change
+of the whole quota."""
+_SPARE_PART: Final = 2.0
+"""Quota that nobody asks for is worth moving when it is so many significant changes."""
+
+
+class Asked(NamedTuple):
+    """A problem, the law's answer, and which rows it is about."""
+
+    problem: Problem
+    answer: Allocation
+    at: IntArray | slice
+
+
+@dataclass(frozen=True)
+class Division:
+    """What to tell each row, what it may then be holding, and why; all (n,).
+
+    ``worth`` (g,): whether a group's new limits are worth their messages. ``asked``: what the law
+    was, and said; None: it was not.
+    """
+
+    limit: FloatArray
+    held: FloatArray
+    reasons: ReasonArray
+    worth: BoolArray
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What holds of the n rows in this round, whatever the dimension.
+
+    ``terms``: on which each shares. ``enforced``: whether it is limited at all, or only reckoned.
+    ``fixed``: it is told nothing new for now.
+    """
+
+    terms: RowTerms
+    enforced: BoolArray
+    fixed: BoolArray
+
+
+def divide(
+    groups: Groups,
+    rows: Rows,
+    standing: Standing,
+    dimension: int,
+    touched: BoolArray,
+    config: StepConfig,
+) -> Division:
+    """Divide the quotas of the ``touched`` (g,) groups, whole trees; the others keep their limits.
+
+    A group without a quota, below no group that has one, is not limited.
+    """
+    limit, held = rows.limit[dimension].copy(), rows.held[dimension].copy()
+    reasons, worth = np.zeros(len(rows), np.uint8), np.zeros(len(groups), np.bool_)
+    nested = groups.parent >= 0
+    trees: BoolArray = np.zeros(len(groups), np.bool_)
+    trees[nested] = trees[groups.parent[nested]] = True
+    quota = tree_quota(groups, dimension)
+    bound = least_on_path(groups.parent, quota)
+    free = (touched & np.isinf(bound))[rows.group]
+    worth[rows.group[free & (limit != np.inf)]] = True
+    limit[free] = held[free] = np.inf
+    reasons[free] = Reason.UNLIMITED
+
+    size = np.bincount(rows.group, minlength=len(groups))
+    subject = touched & np.isfinite(bound) & ((size > 0) | trees)
+    if not subject.any():
+        return Division(limit, held, reasons, worth)
+    at = slice(None) if subject.all() else np.flatnonzero(subject[rows.group])
+    part = _Part(groups, rows, standing, dimension, subject, at, quota, bound, config)
+    limit[at], held[at], reasons[at] = part.limits()
+    worth[subject] = part.worth()
+    return Division(limit, held, reasons, worth, Asked(part.problem, part.answer, at))
+
+
+class _Part:
+    """The groups that are divided, alone: g of them with n rows."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        rows: Rows,
+        standing: Standing,
+        dimension: int,
+        subject: BoolArray,
+        at: IntArray | slice,
+        quota: FloatArray,
+        bound: FloatArray,
+        config: StepConfig,
+    ) -> None:
+        size = np.bincount(rows.group, minlength=len(groups))[subject]
+        self.config = config
+        self.starts = np.concatenate([[0], np.cumsum(size)])
+        self.segments = Segments(self.starts)
+        self.quota = quota[subject]
+        self.parent = _renumbered(groups.parent, subject)
+        self.limit, self.held = rows.limit[dimension, at], rows.held[dimension, at]
+        self.issued, self.told_enforced = rows.issued[at], rows.enforced[at]
+        self.told = rows.told[at]
+        self.enforced, self.fixed = standing.enforced[at], standing.fixed[at]
+        terms = standing.terms
+        weight = np.ones(int(self.starts[-1])) if terms.weight is None else terms.weight[at]
+        usage, demand = rows.usage[dimension, at], rows.demand[dimension, at]
+        known = np.where(np.isfinite(demand), demand, usage)
+        self.sigma = rows.noise[dimension, at] * np.sqrt(known)
+        self.asked = with_headroom(
+            demand,
+            self.sigma,
+            rows.tells[at],
+            self.starts,
+            bound[subject],
+            weight,
+            headroom=config.headroom,
+            probe_share=config.probe_share,
+        )
+        self.share = self.quota
+        if self.parent is not None:
+            self.share = effective_quota(
+                self.parent,
+                self.quota,
+                self.segments.total(self.asked),
+                groups.weight[subject],
+                groups.floor[dimension, subject],
+                groups.priority[subject],
+                size > 0,
+            )
+        self.problem = Problem(
+            starts=self.starts,
+            quota=self.share,
+            usage=usage,
+            limit=self.limit,
+            demand=self.asked,
+            weight=weight,
+            floor=np.zeros_like(weight) if terms.floor is None else terms.floor[dimension, at],
+            ceiling=None if terms.ceiling is None else terms.ceiling[dimension, at],
+            priority=None if terms.priority is None else terms.priority[at],
+        )
+        self.answer = config.law(self.problem)
+
+    def limits(self) -> tuple[FloatArray, FloatArray, ReasonArray]:
+        """Limits, held, reasons: the law's answer as far as the transition lets it come true."""
+        config, reasons, wanted = self.config, self.answer.reasons, self.answer.limits
+        target = wanted
+        if config.max_step is not None:
+            target = step_capped(
+                self.segments, self.limit, target, self.share, config.max_step, self.parent
+            )
+            reasons = np.where(target < wanted * (1.0 - _ROUNDING), Reason.STEP, reasons)
+        if config.transition is Transition.FAST:
+            limit = to_single(target)
+            return limit, limit, reasons.astype(np.uint8)
+        # Told that it is not limited, or nothing yet; but who is not limited is only reckoned.
+        untold = np.where(self.told & self.enforced, np.inf, 0.0)
+        known = self.issued & (self.told_enforced | ~self.enforced)
+        told = np.where(known, self.limit, untold)
+        held = np.where(known, self.held, untold)
+        target = np.where(self.fixed, told, target)
+        limit = to_single(grant(self.segments, told, held, target, self.quota, self.parent))
+        reasons = np.where(limit < 0.999 * np.minimum(target, wanted), Reason.WAITING, reasons)
+        return limit, np.maximum(held, limit), reasons.astype(np.uint8)
+
+    def worth(self) -> BoolArray:
+        """(g,): whether new limits are worth their messages.
+
+        They are when somebody gains what it asks for: one broker more than ``significant_change``
+        of its limit, or all together a fifth of that of the quota, beyond what noise brings; or
+        when more than twice ``significant_change`` of the quota moves, asked for or not: who wakes
+        up should find an even share of the spare. That somebody needs less is no reason by itself.
+        """
+        significant, segments = self.config.significant_change, self.segments
+        new, unlimited = self.answer.limits, np.isinf(self.limit)
+        now = np.where(unlimited, 0.0, self.limit)
+        gain = np.maximum(np.minimum(new, self.asked) - now, 0.0)
+        # Who has much less than it asks for has no noise to speak of in what it uses.
+        held_back = new < self.asked - self.sigma
+        noise = np.where(held_back, 0.0, _NOISE_SIGMAS * self.sigma)
+        least = significant * now + noise + _ROUNDING * segments.spread(self.share)
+        least_of_all = _GROUP_PART * significant * self.share
+        least_of_all += np.sqrt(segments.total(noise * noise))
+        rise = np.maximum(new - now, 0.0)
+        total = segments.total(now)
+        if self.parent is not None:
+            total = subtree_totals(self.parent, total)
+        worth: BoolArray = (
+            (segments.total(unlimited | (gain > least)) > 0)
+            | (segments.total(gain) > least_of_all)
+            | (segments.total(rise) > _SPARE_PART * significant * self.share)
+            | (total > self.quota * (1.0 + _ROUNDING))
+        )
+        return worth
+
+
+def tree_quota(groups: Groups, dimension: int) -> FloatArray:
+    """(g,): the quotas that hold in trees: one that is only watched binds nobody below it."""
+    above = np.zeros(len(groups), np.bool_)
+    above[groups.parent[groups.parent >= 0]] = True
+    watched = above & (groups.mode != Mode.HARD)
+    return np.where(watched, np.inf, groups.quota[dimension])
+
+
+def _renumbered(parent: IntArray, chosen: BoolArray) -> IntArray | None:
+    """The parents among the chosen groups; None if nobody has any."""
+    if (parent < 0).all():
+        return None
+    place = np.where(chosen, np.cumsum(chosen) - 1, -1)
+    new = np.where(parent >= 0, place[np.maximum(parent, 0)], -1)[chosen]
+    return None if (new < 0).all() else new

@@ -1,0 +1,136 @@
+"""What reports say of each (group, broker), followed: use, demand, and limits acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quotaplane.demand import Track, learn
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.state import Rows, to_single
+
+_SILENT_WINDOWS: Final = 4
+"""Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
+Less, and limits that arrive two intervals late never settle."""
+
+
+def adopt(
+    rows: Rows,
+    at: IntArray,
+    wave: IntArray,
+    earlier: BoolArray,
+    limits: FloatArray | None,
+    quota: FloatArray,
+) -> tuple[Rows, BoolArray]:
+    """Take over limits of an earlier epoch that brokers report to have, where we gave none.
+
+    ``wave`` (entries,) orders reports of one broker; ``earlier`` (entries,): it obeys an earlier
+    epoch; ``limits`` (4, entries), NaN = not said; ``quota`` (4, groups), which no limit exceeds.
+    The second answer, (rows,): which were taken over.
+    """
+    adopted = np.zeros(len(rows), bool)
+    if limits is None or not earlier.any():
+        return rows, adopted
+    known = np.flatnonzero(earlier & ~rows.issued[at] & ~np.isnan(limits).all(axis=0))
+    known = known[np.argsort(wave[known], kind="stable")]  # of several the last one stays
+    said = np.where(np.isnan(limits), np.inf, limits)[:, known]
+    limit = rows.limit.copy()
+    limit[:, at[known]] = to_single(np.minimum(said, quota[:, rows.group[at[known]]]))
+    adopted[at[known]] = True
+    rows = replace(
+        rows,
+        limit=limit,
+        before=limit,
+        held=limit,
+        issued=rows.issued | adopted,
+        told=rows.told | adopted,
+    )
+    return rows, adopted
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the entries say, (4, entries) or (entries,); NaN = unchanged, or not said."""
+
+    usage: FloatArray
+    throttled: FloatArray
+    published_at_ms: IntArray
+    window_ms: FloatArray
+    applied_epoch: IntArray
+    applied_seq: IntArray
+
+    def at(self, chosen: BoolArray | slice) -> Said:
+        return Said(**{name: values[..., chosen] for name, values in vars(self).items()})
+
+
+def follow(
+    rows: Rows, at: IntArray, wave: IntArray, said: Said, *, epoch: int, saturated_from: float
+) -> Rows:
+    """Write the reports' usage into the rows and follow each pair's demand, report by report."""
+    known = {
+        name: vars(rows)[name].copy()
+        for name in ("usage", "demand", "noise", "swing", "doubt", "tells", "held", "seen_at_ms")
+    }
+    # Sorted, so one report of each are the rows one by one; nearly always it is so.
+    all_once = not wave.any() and len(at) == len(rows)
+    turns = int(wave.max(initial=-1)) + 1
+    for turn in range(turns):
+        now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
+        spot: IntArray | slice = slice(None) if all_once else at[now]
+        _learn_once(rows, known, spot, said.at(now), epoch, saturated_from)
+    return replace(rows, **known)
+
+
+def _learn_once(
+    rows: Rows,
+    known: dict[str, npt.NDArray[Any]],
+    spot: IntArray | slice,
+    said: Said,
+    epoch: int,
+    saturated_from: float,
+) -> None:
+    """At most one report of each row, into ``known``.
+
+    What a broker used says something about its demand only beside the limit it was under, so a
+    report is held against the limit of its window: while a newer limit was on its way, against
+    the lower of both (the broker may have been held back by either).
+    """
+    limit, issued_seq = rows.limit[:, spot], rows.issued_seq[spot]
+    ours = said.applied_epoch == epoch
+    behind = (said.applied_seq >= 0) & (~ours | (said.applied_seq < issued_seq))
+    # Who says what it applied needs the benefit of the doubt for one window only.
+    doubt_ms = said.window_ms * np.where(said.applied_seq < 0, _SILENT_WINDOWS, 1)
+    between = ~behind & (rows.issued_at_ms[spot] > said.published_at_ms - doubt_ms)
+    under = limit
+    if between.any():
+        under = np.where(between, np.minimum(under, rows.before[:, spot]), under)
+    if behind.any():
+        under = np.where(behind, rows.before[:, spot], under)
+    if not rows.enforced.all():
+        under = np.where(rows.enforced[spot], under, np.inf)
+
+    unchanged, last = np.isnan(said.usage), known["usage"][:, spot]
+    used = to_single(np.where(unchanged, last, said.usage) if unchanged.any() else said.usage)
+    told = ~np.isnan(said.throttled)
+    before = Track(*(known[name][:, spot] for name in ("demand", "noise", "swing", "doubt")))
+    after = learn(before, last, used, under, said.throttled, saturated_from=saturated_from)
+    tells = told.any(axis=0) | (known["tells"][spot] & unchanged.all(axis=0))
+    if unchanged.any():  # of a broker that counts what it refuses nothing is news, too
+        after = _where(unchanged & tells, before, after)
+    known["usage"][:, spot] = used
+    known["demand"][:, spot] = to_single(after.demand)
+    known["noise"][:, spot], known["swing"][:, spot] = after.noise, after.swing
+    known["doubt"][:, spot], known["tells"][spot] = after.doubt, tells
+    known["seen_at_ms"][spot] = said.published_at_ms
+    arrived = ours & (said.applied_seq >= issued_seq)
+    held = known["held"][:, spot]
+    if (arrived & (held != limit).any(axis=0)).any():
+        known["held"][:, spot] = np.where(arrived, limit, held)
+
+
+def _where(chosen: BoolArray, yes: Track, no: Track) -> Track:
+    parts = (np.where(chosen, vars(yes)[name], value) for name, value in vars(no).items())
+    return Track(*parts)

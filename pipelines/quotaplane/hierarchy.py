@@ -1,0 +1,106 @@
+"""Trees of resource groups, from their names alone: ``acme`` over ``acme::orders``.
+
+The parent of a group is the nearest group up its path that exists: a level that nobody defined is
+skipped. Groups without ``SEPARATOR`` in their names, which may be all of them, cost nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import SEPARATOR, BoolArray, FloatArray, IntArray
+
+
+def nested(names: pa.Array) -> BoolArray:
+    """Which names, shape (n,), are paths of more than one part.
+
+    >>> nested(pa.array(["a", "a::b", "a:b"])).tolist()
+    [False, True, False]
+    """
+    found = pc.match_substring(names, SEPARATOR)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def ancestors(name: str) -> list[str]:
+    """The groups above a group, whether they exist or not, nearest first.
+
+    >>> ancestors("acme::orders::batch"), ancestors("acme")
+    (['acme::orders', 'acme'], [])
+    """
+    parts = name.split(SEPARATOR)
+    return [SEPARATOR.join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+
+
+def parents_of(names: pa.Array, which: BoolArray | None = None) -> IntArray:
+    """The index of each group's parent among ``names`` (n different ones), -1 for none.
+
+    Only those in ``which``, a mask, are looked at: by default all.
+
+    >>> parents_of(pa.array(["acme", "acme::orders::batch", "acme::orders", "b::c"])).tolist()
+    [-1, 2, 0, -1]
+    """
+    parent = np.full(len(names), -1, np.int64)
+    looking = nested(names) if which is None else nested(names) & which
+    child = np.flatnonzero(looking)
+    if not len(child):
+        return parent
+    paths = [ancestors(name) for name in names.take(pa.array(child)).to_pylist()]
+    level = 0
+    while len(child):
+        above = pa.array([path[level] for path in paths], pa.string())
+        place = pc.index_in(above, value_set=names).fill_null(-1).to_numpy().astype(np.int64)
+        parent[child] = place
+        level += 1
+        left = [i for i in np.flatnonzero(place < 0).tolist() if level < len(paths[i])]
+        child, paths = child[left], [paths[i] for i in left]
+    return parent
+
+
+def roots_of(parent: IntArray) -> IntArray:
+    """The index of the uppermost group above each one (itself, if it has no parent), shape (n,).
+
+    >>> roots_of(np.array([-1, 2, 0, -1])).tolist()
+    [0, 0, 0, 3]
+    """
+    root = np.where(parent < 0, np.arange(len(parent)), parent)
+    while True:  # twice as far up each time
+        further = root[root]
+        if np.array_equal(further, root):
+            return root
+        root = further
+
+
+def subtree_totals(parent: IntArray, values: FloatArray) -> FloatArray:
+    """Each group's value and those of all groups below it, added up; shape (n,).
+
+    >>> subtree_totals(np.array([-1, 2, 0, -1]), np.array([1.0, 10.0, 100.0, 1000.0])).tolist()
+    [111.0, 10.0, 110.0, 1000.0]
+    """
+    totals = values.copy()
+    for level in reversed(_levels(parent)):
+        np.add.at(totals, parent[level], totals[level])
+    return totals
+
+
+def least_on_path(parent: IntArray, values: FloatArray) -> FloatArray:
+    """The least of each group's value and those of all groups above it; shape (n,).
+
+    >>> least_on_path(np.array([-1, 2, 0, -1]), np.array([5.0, 7.0, 9.0, 1.0])).tolist()
+    [5.0, 5.0, 5.0, 1.0]
+    """
+    least = values.copy()
+    for level in _levels(parent):
+        least[level] = np.minimum(least[level], least[parent[level]])
+    return least
+
+
+def _levels(parent: IntArray) -> list[IntArray]:
+    """The groups that have a parent, by depth: children of roots first."""
+    below = np.flatnonzero(parent >= 0)
+    depth, above = np.ones(len(below), np.int64), parent[parent[below]]
+    while (above >= 0).any():
+        depth += above >= 0
+        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
+    return [below[depth == d] for d in range(1, int(depth.max(initial=0)) + 1)]

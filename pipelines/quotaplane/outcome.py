@@ -1,0 +1,155 @@
+"""What a round gives to the world, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.allot import Allotment
+from quotaplane.definitions import Groups
+from quotaplane.divide import tree_quota
+from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.intake import Intake
+from quotaplane.model import (
+    DIMENSIONS,
+    RATE_COLUMNS,
+    SAFE_COLUMNS,
+    BoolArray,
+    BrokerStatus,
+    IntArray,
+    Transition,
+)
+from quotaplane.state import Brokers, Rows
+
+if TYPE_CHECKING:
+    from quotaplane.control import StepConfig
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round gives to the world.
+
+    ``limits``: a row per (broker, group) whose limit goes out now; ``changed`` tells a new limit
+    from one that is only renewed, ``enforced`` one that holds from one that is only what it would
+    be (the broker is told that it is not limited), ``published`` whether it is told at all.
+    Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
+    ``ended``: pairs that are no longer limited. ``usage``: the
+    entries used. ``unknown``: entries of groups nobody defined. ``brokers``: changes of status.
+    """
+
+    limits: pa.Table
+    ended: pa.Table
+    usage: pa.Table | None
+    unknown: pa.Table | None
+    brokers: pa.Table
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def status_changes(
+    brokers: Brokers, intake: Intake | None, stale: BoolArray, gone: BoolArray
+) -> pa.Table:
+    """One row per broker that came (back), fell silent, or is given up."""
+    was_stale = brokers.stale
+    came = np.zeros(len(brokers), bool)
+    if intake is not None:
+        came[intake.back] = True
+    parts = (
+        (np.flatnonzero(came & ~stale & ~gone), BrokerStatus.LIVE),
+        (np.flatnonzero(stale & ~was_stale), BrokerStatus.STALE),
+        (np.flatnonzero(gone & (brokers.seen_at_ms >= 0)), BrokerStatus.GONE),
+    )
+    where = np.concatenate([index for index, _ in parts])
+    return pa.table(
+        {
+            "broker": pa.array(brokers.names, pa.string()).take(pa.array(where)),
+            "status": pa.array(
+                [status.value for index, status in parts for _ in index], pa.string()
+            ),
+            "last_seen_at_ms": pa.array(brokers.seen_at_ms[where]),
+        }
+    )
+
+
+def _pairs(
+    groups: Groups, brokers: Brokers, group: IntArray, broker: IntArray, config: StepConfig
+) -> dict[str, pa.Array]:
+    # A limit of before a restart may still be under way, but it is no longer accounted for.
+    strict = config.transition is Transition.STRICT
+    for_start_ms = brokers.started_at_ms if strict else np.zeros(len(brokers), np.int64)
+    names = pa.array(brokers.names, pa.string())
+    return {
+        "broker": pa.DictionaryArray.from_arrays(pa.array(broker.astype(np.int32)), names),
+        "group": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names),
+        "group_id": pa.array(groups.ids[group]),
+        "uses_ids": pa.array(brokers.uses_ids[broker]),
+        "for_start_ms": pa.array(for_start_ms[broker]),
+    }
+
+
+def limit_table(
+    groups: Groups, brokers: Brokers, allotment: Allotment, config: StepConfig
+) -> pa.Table:
+    """``Outcome.limits``."""
+    out: IntArray = allotment.going_out
+    rows = allotment.rows
+    columns = _pairs(groups, brokers, rows.group[out], rows.broker[out], config)
+    columns.update(
+        (name, pa.array(one[out])) for name, one in zip(RATE_COLUMNS, rows.limit, strict=True)
+    )
+    columns["changed"] = pa.array(allotment.changed[out])
+    columns["enforced"] = pa.array(rows.enforced[out])
+    columns["published"] = pa.array(allotment.published)
+    columns["safe_told"] = pa.array(allotment.safe_told)
+    columns.update(zip(SAFE_COLUMNS, _safe_limits(groups, allotment, config), strict=True))
+    columns.update(
+        (f"{name}_reason", pa.array(codes[out]))
+        for name, codes in zip(DIMENSIONS, allotment.reasons, strict=True)
+    )
+    table = pa.table(columns)
+    if allotment.words is None:
+        return table
+    place = np.full(len(rows), -1)
+    place[allotment.changed] = np.arange(np.count_nonzero(allotment.changed))
+    index = pa.array(place[out], mask=place[out] < 0)
+    for name, texts in zip(DIMENSIONS, allotment.words, strict=True):
+        table = table.append_column(f"{name}_words", pa.array(texts, pa.string()).take(index))
+    return table
+
+
+def _safe_limits(groups: Groups, allotment: Allotment, config: StepConfig) -> list[pa.Array]:
+    """What holds once a lease ran out: of the quota what it is divided by the brokers known.
+
+    Below a quota the brokers of all its tree count, and a ceiling holds here too. Only where it is
+    told; 0 elsewhere.
+    """
+    rows = allotment.rows
+    known = np.bincount(rows.group, minlength=len(groups)).astype(float)
+    told = allotment.going_out[allotment.safe_told]
+    group = rows.group[told]
+    rates = np.zeros((len(DIMENSIONS), len(allotment.going_out)))
+    if not len(told):
+        return list(map(pa.array, rates))
+    below = np.maximum(subtree_totals(groups.parent, known), 1.0)
+    ceiling = allotment.ceiling
+    for dimension, one in enumerate(rates):
+        even = least_on_path(groups.parent, tree_quota(groups, dimension) / below)
+        limited = np.isfinite(even)
+        safe = np.full(len(groups), np.inf)
+        safe[limited] = config.safe_share * even[limited]
+        one[allotment.safe_told] = safe[group]
+        if ceiling is not None:
+            one[allotment.safe_told] = np.minimum(
+                one[allotment.safe_told], ceiling[dimension, told]
+            )
+    return list(map(pa.array, rates))
+
+
+def ended_table(
+    groups: Groups, brokers: Brokers, rows: Rows, why: str, config: StepConfig
+) -> pa.Table:
+    table = pa.table(_pairs(groups, brokers, rows.group, rows.broker, config))
+    return table.append_column("why", pa.array([why] * len(table), pa.string()))

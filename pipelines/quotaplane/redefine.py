@@ -1,0 +1,184 @@
+"""Changes of resource groups taken into a shard: what ``resource_groups`` says from now on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.definitions import Groups, Overrides, no_overrides
+from quotaplane.hierarchy import parents_of
+from quotaplane.model import RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
+from quotaplane.policy import (
+    ALL_BROKERS,
+    DEFAULTS,
+    FLOOR_COLUMNS,
+    MODES,
+    RANGES,
+    read_overrides,
+)
+from quotaplane.state import Rows, ShardState
+
+_BY_GROUP: Final = ("quota", "mode", "enforcement_percent", "weight", "priority", "floor")
+
+
+def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, BoolArray, Rows]:
+    """Take in changes (``wire.events.GROUPS``; columns of the policy may be absent).
+
+    `groups put` refuses what is out of its range, but others may write the table too: such a value
+    is taken for the nearest that is allowed, an unknown mode for hard, no number for not given.
+
+    Returns:
+        The groups and the rows afterwards; which groups (groups,) have something new: definition,
+        policy or parent; and the rows that are lost, numbered as before.
+    """
+    old, rows = state.groups, state.rows
+    order = np.lexsort((np.arange(len(events)), events["version"].to_numpy()))
+    ids = events["group_id"].to_numpy()[order]
+    last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
+    newest = events.take(pa.array(order[last]))  # by id, the latest change of each
+    put = newest.filter(pa.array(~newest["deleted"].to_numpy()))
+    put_ids = put["group_id"].to_numpy()
+
+    stays = ~np.isin(old.ids, newest["group_id"].to_numpy())
+    all_ids = np.concatenate([old.ids[stays], put_ids])
+    by_id = np.argsort(all_ids, kind="stable")
+    ids = all_ids[by_id]
+    names = pa.concat_arrays(
+        [old.names.filter(pa.array(stays)), put["group"].combine_chunks().cast(pa.string())]
+    ).take(pa.array(by_id))
+    new = _read(put)
+    arrays = {
+        name: np.concatenate([getattr(old, name)[..., stays], new[name]], axis=-1)[..., by_id]
+        for name in _BY_GROUP
+    }
+
+    # Both id arrays are sorted, so the rows keep their order when their groups are renumbered.
+    place = np.searchsorted(ids, old.ids)
+    alive = np.zeros(len(old), bool)
+    inside = place < len(ids)
+    alive[inside] = ids[place[inside]] == old.ids[inside]
+    changed = np.isin(ids, put_ids)
+    parent, moved = _parents(old, ids, names, place, alive)
+    groups = Groups(
+        ids=ids,
+        names=names,
+        parent=parent,
+        overrides=_merged(old.overrides, stays, place, put, np.searchsorted(ids, put_ids)),
+        **arrays,
+    )
+    keep = alive[rows.group]
+    kept = rows if keep.all() else rows.take(keep)  # groups seldom go, and rows are many
+    kept = replace(kept, group=place[kept.group])
+    return groups, kept, changed | moved, rows.take(np.flatnonzero(~keep))
+
+
+def _read(put: pa.Table) -> dict[str, Any]:
+    """Arrays of the groups that are put, as ``Groups`` has them."""
+    # Absent is unlimited.
+    quota = np.stack([_numbers(put, name, np.inf) for name in RATE_COLUMNS])
+    mode = np.zeros(len(put), np.uint8)
+    if "mode" in put.column_names:
+        known = pc.index_in(put["mode"].combine_chunks(), value_set=pa.array(MODES))
+        mode = known.fill_null(0).to_numpy().astype(np.uint8)
+    return {
+        "quota": np.maximum(quota, 0.0),
+        "mode": mode,
+        "enforcement_percent": _policy(put, "enforcement_percent"),
+        "weight": _policy(put, "weight"),
+        "priority": _policy(put, "priority").astype(np.int64),
+        "floor": np.stack([_policy(put, name) for name in FLOOR_COLUMNS]),
+    }
+
+
+def _numbers(put: pa.Table, name: str, default: float) -> FloatArray:
+    if name not in put.column_names:
+        return np.full(len(put), default)
+    column = put[name].cast(pa.float64(), safe=False).fill_null(default).combine_chunks()
+    values: FloatArray = column.to_numpy(zero_copy_only=False)
+    return np.where(np.isnan(values), default, values)
+
+
+def _policy(put: pa.Table, name: str) -> FloatArray:
+    return np.clip(_numbers(put, name, DEFAULTS[name]), *RANGES[name])
+
+
+def _parents(
+    old: Groups, ids: IntArray, names: pa.StringArray, place: IntArray, alive: BoolArray
+) -> tuple[IntArray, BoolArray]:
+    """The parents, and which groups, there before, have another parent or a child less."""
+    n = len(ids)
+    parent = np.full(n, -1, np.int64)
+    moved = np.zeros(n, bool)
+    here = np.zeros(n, bool)
+    here[place[alive]] = True
+    # Only where groups came or went can there be other parents; a tree shares its upper bits.
+    trees = np.concatenate([ids[~here], old.ids[~alive]]) >> TREE_BITS
+    stirred = np.isin(ids >> TREE_BITS, trees)
+    before = np.full(n, -1, np.int64)
+    child = np.flatnonzero(alive & (old.parent >= 0))
+    if len(child):
+        above = old.parent[child]
+        before[place[child]] = np.where(alive[above], place[above], -1)
+        moved[place[child[~alive[above]]]] = True  # also where that leaves it without any
+        parent[~stirred] = before[~stirred]
+    lost = np.flatnonzero(~alive & (old.parent >= 0))
+    above = old.parent[lost]
+    moved[place[above[alive[above]]]] = True
+    if stirred.any():
+        parent[stirred] = parents_of(names, stirred)[stirred]
+    return parent, moved | (here & (parent != before))
+
+
+def _merged(
+    old: Overrides, stays: BoolArray, place: IntArray, put: pa.Table, at: IntArray
+) -> Overrides:
+    """The overrides of the groups that stay and of those that are put, at their new indexes."""
+    new = _overrides(put, at)
+    if not len(old) and not len(new):
+        return new
+    kept = old.take(stays[old.group])
+    kept = replace(kept, group=place[kept.group])
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(kept, name), getattr(new, name)], axis=-1)
+        for name in ("group", "weight", "priority", "floor", "ceiling")
+    }
+    both = Overrides(broker=pa.concat_arrays([kept.broker, new.broker]), **joined)
+    return both.take(np.argsort(both.group, kind="stable"))
+
+
+def _overrides(put: pa.Table, at: IntArray) -> Overrides:
+    """What the column ``brokers`` says of the groups at ``at``."""
+    if "brokers" not in put.column_names or put["brokers"].null_count == len(put):
+        return no_overrides()
+    encoded = put["brokers"].combine_chunks().dictionary_encode()
+    # Many groups have the same text: each is read once.
+    texts = [list(read_overrides(t).items()) for t in encoded.dictionary.to_pylist()]
+    terms = [item for text in texts for item in text]
+    size = np.array([len(text) for text in texts])
+    start = np.cumsum(size) - size
+    code = encoded.indices.fill_null(0).to_numpy()
+    count = np.where(encoded.indices.is_valid().to_numpy(False), size[code], 0)
+    first = np.repeat(start[code] - (np.cumsum(count) - count), count)
+    which = first + np.arange(len(first))
+    rates = {
+        side: np.array(
+            [[_number(getattr(getattr(t, side), name)) for _, t in terms] for name in RATE_COLUMNS]
+        ).reshape(len(RATE_COLUMNS), len(terms))
+        for side in ("floor", "ceiling")
+    }
+    distinct = Overrides(
+        group=np.zeros(len(terms), np.int64),
+        broker=pa.array(["" if name == ALL_BROKERS else name for name, _ in terms], pa.string()),
+        weight=np.array([_number(t.weight) for _, t in terms], np.float64),
+        priority=np.array([_number(t.priority) for _, t in terms], np.float64),
+        **rates,
+    )
+    return replace(distinct.take(which), group=np.repeat(at, count))
+
+
+def _number(given: float | None) -> float:
+    return np.nan if given is None else float(given)

@@ -1,0 +1,126 @@
+"""The real step as the controller of a simulated loop: what the job decides, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.control import Events, StepConfig, step
+from quotaplane.laws import Law
+from quotaplane.model import (
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    FloatArray,
+    Round,
+    Transition,
+    group_id,
+)
+from quotaplane.sim.loop import Heard
+from quotaplane.state import ShardState
+from quotaplane.wire.events import GROUPS, HEADERS, entries_schema
+
+ROUND_MS: Final = 1000
+"""A round of the simulated loop; the step's config is in milliseconds."""
+
+SILENT_ROUNDS: Final = 4, 6
+"""After so many rounds without a report a broker is stale, and given up."""
+
+LEASE_ROUNDS: Final = 30
+
+_GROUP: Final = "g"
+_ENTRIES: Final = entries_schema(THROTTLED_COLUMNS)
+
+
+def step_config(
+    law: Law, transition: Transition = Transition.FAST, delay_rounds: int = 0
+) -> StepConfig:
+    """The step's defaults in rounds; who hears late has to be more patient."""
+    stale, gone = (ROUND_MS * (rounds + delay_rounds) for rounds in SILENT_ROUNDS)
+    return StepConfig(
+        law=law,
+        stale_after_ms=stale,
+        expire_after_ms=gone,
+        lease_ms=ROUND_MS * LEASE_ROUNDS,
+        transition=transition,
+        learns=False,  # it starts with its brokers
+    )
+
+
+class StepController:
+    """One group with one quota in the first dimension, steered by ``control.step``.
+
+    Reports come in our own format: with what was refused (where ``Heard`` has it) and with the
+    round whose decision was in force. Round r is step r + 1, at the end of that second.
+    """
+
+    def __init__(self, config: StepConfig, brokers: int) -> None:
+        self.initial_limit = 0.0 if config.transition is Transition.STRICT else np.inf
+        self.state = ShardState()
+        self._config = config
+        self._names: Sequence[str] = [f"b{number}" for number in range(brokers)]
+        self._quota: float | None = None
+        self._decided = np.full(brokers, -1)
+        self._started_at_ms = np.zeros(brokers, np.int64)
+
+    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+        """What goes out at the end of a round, (brokers,); NaN where nothing does."""
+        now = Round(epoch=1, seq=round_ + 1, now_ms=(round_ + 1) * ROUND_MS)
+        headers, entries = self._reports(heard) if len(heard.broker) else (None, None)
+        changes = None
+        if quota != self._quota:
+            changes, self._quota = _quota(quota, version=now.seq), quota
+        self.state, outcome = step(self.state, Events(headers, entries, changes), now, self._config)
+        answer = np.full(len(self._names), np.nan)
+        names = outcome.limits["broker"].to_pylist()
+        at = np.fromiter((int(name[1:]) for name in names), np.int64, len(names))
+        answer[at] = outcome.limits[RATE_COLUMNS[0]].to_numpy()
+        return answer
+
+    def _reports(self, heard: Heard) -> tuple[pa.Table, pa.Table]:
+        count = len(heard.broker)
+        self._notice_restarts(heard)
+        applied = heard.decided_round >= 0
+        headers = {
+            "broker": [self._names[b] for b in heard.broker],
+            "started_at_ms": self._started_at_ms[heard.broker],
+            "sequence": heard.about_round,
+            "published_at_ms": (heard.about_round + 1) * ROUND_MS,
+            "window_s": np.full(count, ROUND_MS / 1000.0),
+            "applied_epoch": np.where(applied, 1, -1),
+            "applied_seq": np.where(applied, heard.decided_round + 1, -1),
+            "uses_ids": np.zeros(count, bool),
+            "position": [""] * count,
+        }
+        unused = np.full(count, np.nan)
+        entries = {
+            "report": np.arange(count, dtype=np.int32),
+            "group_id": np.full(count, group_id(_GROUP)),
+            "group": [_GROUP] * count,
+            **dict.fromkeys((*RATE_COLUMNS, *THROTTLED_COLUMNS), unused),
+            RATE_COLUMNS[0]: heard.usage,
+            THROTTLED_COLUMNS[0]: heard.throttled,
+        }
+        return pa.table(headers, schema=HEADERS), pa.table(entries, schema=_ENTRIES)
+
+    def _notice_restarts(self, heard: Heard) -> None:
+        """A broker that had limits and has none any more is a new process."""
+        for index in np.argsort(heard.about_round, kind="stable"):
+            broker, decided = heard.broker[index], heard.decided_round[index]
+            if decided < 0 <= self._decided[broker]:
+                self._started_at_ms[broker] = heard.about_round[index]
+            self._decided[broker] = decided
+
+
+def _quota(quota: float, version: int) -> pa.Table:
+    row = {
+        **{name: [None] for name in GROUPS.names},
+        "group": [_GROUP],
+        "group_id": [group_id(_GROUP)],
+        RATE_COLUMNS[0]: [quota if np.isfinite(quota) else None],
+        "deleted": [False],
+        "version": [version],
+    }
+    return pa.table(row, schema=GROUPS)

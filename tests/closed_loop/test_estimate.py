@@ -1,0 +1,125 @@
+"""The estimator in the loop: steady demand gives steady limits, and lies gain nothing lasting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quotaplane.laws import get_law
+from quotaplane.model import FloatArray, Transition
+from quotaplane.sim.controller import StepController, step_config
+from quotaplane.sim.loop import Heard, Network, Run, run_loop
+
+CONFIG = step_config(get_law("max_min"))
+
+
+def rows(*pieces: tuple[list[float], int]) -> FloatArray:
+    """Demand of shape (rounds, brokers): each row so many times."""
+    return np.array([row for row, times in pieces for _ in range(times)])
+
+
+def run(demand: FloatArray, quota: float, told: bool = True, **more) -> Run:
+    return run_loop(
+        demand, StepController(CONFIG, demand.shape[1]), quota, throttled_told=told, **more
+    )
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("quota", "wanted"),
+    [
+        (100.0, [30.0, 500.0, 10.0]),
+        (120.0, [1000.0, 50.0, 10.0]),
+        (100.0, [10.0, 50.0, 30.0]),
+        (100.0, [80.0, 60.0, 0.0]),
+        (120.0, [40.0, 40.0, 40.0]),
+        (0.0, [5.0, 5.0, 5.0]),
+        (100.0, [0.0, 0.0, 0.0]),
+    ],
+)
+def test_steady_demand_gives_steady_limits(quota: float, wanted: list[float], told: bool) -> None:
+    limit = run(rows((wanted, 40)), quota, told).limit
+    assert (limit[5:] == limit[4]).all()
+
+
+def test_known_demand_is_met_exactly_before_anybody_gets_more() -> None:
+    limit = run(rows(([1000.0, 50.0, 10.0], 4)), 120.0).limit
+    assert limit[1] == pytest.approx([60, 50, 10])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_idle_broker_that_wakes_has_its_fair_share_one_round_later(told: bool) -> None:
+    limit = run(rows(([90.0, 90.0, 0.0], 5), ([90.0, 90.0, 60.0], 2)), 120.0, told).limit
+    assert 0 < limit[5, 2] < 3
+    assert limit[6] == pytest.approx([40, 40, 40], rel=0.01)
+
+
+def test_noise_alone_hardly_moves_limits() -> None:
+    rng = np.random.default_rng(1)
+    limit = run(rng.poisson(rows(([300.0, 5000.0, 100.0], 200))).astype(float), 1200.0).limit
+    moved = np.abs(np.diff(limit[20:], axis=0)).sum(axis=1) / 1200
+    assert moved.mean() < 0.01
+
+
+def test_lost_reordered_and_late_reports_settle_on_the_same_limits() -> None:
+    wanted = rows(([80.0, 20.0, 10.0], 20), ([80.0, 60.0, 10.0], 30))
+    rng = np.random.default_rng(3)
+    network = Network(rng.random(wanted.shape) < 0.2, rng.integers(0, 3, wanted.shape))
+    assert run(wanted, 100.0, network=network).limit[-1] == pytest.approx(
+        run(wanted, 100.0).limit[-1], rel=0.01
+    )
+
+
+class Liar(StepController):
+    """The controller with broker 0 between it and the truth: it says much more was refused."""
+
+    def __init__(self, *args, every: int = 1) -> None:
+        super().__init__(*args)
+        self._every = every
+
+    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+        lies = (heard.broker == 0) & (heard.about_round % self._every == 0)
+        return super().decide(
+            round_, heard._replace(throttled=np.where(lies, 1000.0, heard.throttled)), quota
+        )
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+@pytest.mark.parametrize("transition", list(Transition))
+def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
+    transition: Transition, every: int
+) -> None:
+    """It wants 20 of 120, the two others 100 each; honest limits are 20, 50 and 50."""
+    wanted = rows(([20.0, 100.0, 100.0], 160))
+    config = step_config(get_law("max_min"), transition)
+    lied = run_loop(wanted, Liar(config, 3, every=every), 120.0)
+    assert (lied.limit[1:, 0] <= 40 * (1 + 1e-6)).all()  # its fair share, whatever it says
+    assert lied.limit[60:, 0].mean() <= 1.3 * 20
+    # Under strict the others also lose while they wait for each other, each time it lies.
+    least = 0.85 if transition is Transition.STRICT else 0.95
+    assert lied.usage[60:, 1:].sum(axis=1).mean() >= least * 100
+
+
+def test_who_was_believed_no_longer_is_again_when_its_demand_is_real() -> None:
+    wanted = rows(([20.0, 100.0, 100.0], 30), ([200.0, 100.0, 100.0], 20))
+    late = run_loop(wanted, Liar(CONFIG, 3), 120.0).usage
+    assert late[-1] == pytest.approx([40, 40, 40], rel=0.05)
+
+
+def test_bursts_shorter_than_a_window_do_not_shrink_their_brokers_limit() -> None:
+    """It can use only 80 % of any limit, its requests come in bursts; the rest is refused."""
+    controller = StepController(CONFIG, 2)
+    limit = np.full(2, np.inf)
+    for round_ in range(40):
+        usage = np.array([min(60.0, 0.8 * limit[0]), min(500.0, limit[1])])
+        heard = Heard(
+            np.arange(2),
+            np.full(2, round_),
+            usage,
+            np.array([60.0, 500.0]) - usage,
+            limit,
+            np.full(2, round_ - 1),
+        )
+        told = controller.decide(round_, heard, 100.0)
+        limit = np.where(np.isnan(told), limit, told)
+    assert limit[0] > 45

@@ -1,0 +1,131 @@
+"""Groups of brokers for tests of the laws, and the textbook solution in exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from quotaplane.laws import Problem
+
+
+class Broker(NamedTuple):
+    """What `max_min` looks at."""
+
+    demand: float
+    weight: float = 1.0
+    floor: float = 0.0
+    ceiling: float = math.inf
+    priority: int = 0
+
+
+Group = tuple[float, list[Broker]]
+"""A quota, and the brokers that share it."""
+
+rates = st.one_of(
+    st.sampled_from([0.0, 0.1, 1.0, 10.0, 1e-9, 1e15]),
+    st.floats(1e-100, 100),
+    st.floats(1e-100, 1e9),
+    st.integers(0, 100).map(float),
+)
+demands = st.one_of(rates, st.just(math.inf))
+weights = st.one_of(st.just(1.0), st.sampled_from([1e-3, 0.1, 3.0, 1000.0]), st.floats(0.01, 100))
+floors = st.one_of(st.just(0.0), st.just(0.0), rates)
+ceilings = st.one_of(st.just(math.inf), st.just(math.inf), rates)
+priorities = st.sampled_from([0, 0, 0, 1, 5, -2])
+
+no_ceiling, one_priority = st.just(math.inf), st.just(0)
+
+plain_brokers = st.lists(
+    st.builds(Broker, demands, weights, floors, no_ceiling, one_priority), max_size=12
+)
+brokers = st.one_of(
+    plain_brokers,
+    st.lists(st.builds(Broker, demands, weights, floors, ceilings, one_priority), max_size=9),
+    st.lists(st.builds(Broker, demands, weights, floors, ceilings, priorities), max_size=9),
+)
+groups = st.lists(st.tuples(rates, brokers), min_size=1, max_size=5)
+
+
+def problem(parts: list[Group]) -> Problem:
+    rows = np.array([row for _, part in parts for row in part], dtype=float).reshape(-1, 5)
+    sizes = [len(part) for _, part in parts]
+    ceiling, priority = rows[:, 3], rows[:, 4].astype(np.int64)
+    return Problem(
+        starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        quota=np.array([quota for quota, _ in parts]),
+        usage=np.zeros(len(rows)),
+        limit=np.full(len(rows), np.inf),
+        demand=rows[:, 0].copy(),
+        weight=rows[:, 1].copy(),
+        floor=rows[:, 2].copy(),
+        ceiling=None if np.isinf(ceiling).all() else ceiling.copy(),
+        priority=priority if priority.any() else None,
+    )
+
+
+def water_fill(
+    whole: Fraction, lows: list[Fraction], highs: list[Fraction], widths: list[Fraction]
+) -> list[Fraction]:
+    """Try every interval between two breakpoints."""
+    if sum(highs) <= whole:
+        return highs
+
+    def filled(level: Fraction) -> list[Fraction]:
+        return [
+            min(max(low, w * level), high) for low, high, w in zip(lows, highs, widths, strict=True)
+        ]
+
+    points = {Fraction(0)} | {
+        bound / w for bounds in (lows, highs) for bound, w in zip(bounds, widths, strict=True)
+    }
+    ordered = sorted(points)
+    first, last = 0, len(ordered) - 1  # the first fits, the last does not
+    while last - first > 1:
+        middle = (first + last) // 2
+        if sum(filled(ordered[middle])) <= whole:
+            first = middle
+        else:
+            last = middle
+    below, above = ordered[first], ordered[last]
+    here, there = sum(filled(below)), sum(filled(above))
+    return filled(below + (above - below) * (whole - here) / (there - here))
+
+
+def textbook(quota: Fraction | float, part: list[Broker]) -> list[Fraction]:
+    """One group, step by step: floors, priorities from the highest, spare."""
+    whole = Fraction(quota)
+    widths = [Fraction(one.weight) for one in part]
+
+    def finite(value: float) -> Fraction:
+        return whole if math.isinf(value) else Fraction(value)
+
+    lows = [Fraction(min(one.floor, one.ceiling)) for one in part]
+    if sum(lows) > whole:
+        lows = [low * whole / sum(lows) for low in lows]
+    wants = [min(finite(one.demand), finite(one.ceiling), whole) for one in part]
+    highs = [max(want, low) for want, low in zip(wants, lows, strict=True)]
+    limits, rest = list(lows), whole - sum(lows)
+    for priority in sorted({one.priority for one in part}, reverse=True):
+        of_this = [index for index, one in enumerate(part) if one.priority == priority]
+        own = [lows[index] for index in of_this]
+        solved = water_fill(
+            rest + sum(own),
+            own,
+            [highs[index] for index in of_this],
+            [widths[index] for index in of_this],
+        )
+        rest -= sum(solved) - sum(own)
+        for index, limit in zip(of_this, solved, strict=True):
+            limits[index] = limit
+    if rest > 0:
+        rooms = [
+            rest if math.isinf(one.ceiling) else max(Fraction(one.ceiling) - limit, Fraction(0))
+            for one, limit in zip(part, limits, strict=True)
+        ]
+        more = water_fill(rest, [Fraction(0)] * len(part), rooms, widths)
+        limits = [limit + extra for limit, extra in zip(limits, more, strict=True)]
+    return limits

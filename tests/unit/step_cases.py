@@ -1,0 +1,131 @@
+"""Events for the step made by hand, and a shard that remembers what it was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.control import Events, StepConfig, step
+from quotaplane.laws import get_law
+from quotaplane.model import (
+    IN_FORCE_COLUMNS,
+    LIMIT_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    Round,
+    group_id,
+)
+from quotaplane.outcome import Outcome
+from quotaplane.state import ShardState
+
+CONFIG = StepConfig(
+    law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
+)
+T0 = 1_000_000
+NOTHING = Events()
+
+
+def quotas(*changes: tuple[str, float | None] | str, version: int = 0) -> Events:
+    """``("g", 100)`` sets a quota on published messages, ``"g"`` deletes the group."""
+    rows = []
+    for number, change in enumerate(changes):
+        name, quota = (change, None) if isinstance(change, str) else change
+        row: dict[str, Any] = dict.fromkeys(RATE_COLUMNS)
+        row[RATE_COLUMNS[0]] = None if quota is None else float(quota)
+        row |= {"group": name, "group_id": group_id(name), "deleted": isinstance(change, str)}
+        rows.append(row | {"version": version + number})
+    return Events(groups=pa.table({k: pa.array([r[k] for r in rows], KINDS[k]) for k in rows[0]}))
+
+
+KINDS = {
+    **dict.fromkeys(RATE_COLUMNS, pa.float64()),
+    "group": pa.string(),
+    "group_id": pa.int64(),
+    "deleted": pa.bool_(),
+    "version": pa.int64(),
+}
+
+
+def report(
+    broker: str,
+    at_ms: int,
+    uses: dict[str, float],
+    *,
+    throttled: float = np.nan,
+    applied_seqs: int | None = None,
+    limit: float = np.nan,
+    **header: Any,
+) -> dict[str, Any]:
+    """One report; ``throttled``, ``applied_seqs`` and ``limit`` are those of all its groups."""
+    return {
+        "broker": broker,
+        "started_at_ms": 0,
+        "sequence": at_ms,
+        "published_at_ms": at_ms,
+        "window_s": 5.0,
+        "applied_epoch": -1,
+        "applied_seq": -1,
+        "uses_ids": False,
+        "position": f"reports/0@{broker}-{at_ms}",
+        **header,
+        "uses": uses,
+        "more": {
+            THROTTLED_COLUMNS[0]: throttled,
+            LIMIT_COLUMNS[0]: limit,
+            "applied_seq": np.nan if applied_seqs is None else float(applied_seqs),
+        },
+    }
+
+
+def reports(*made: dict[str, Any]) -> Events:
+    entries = [(i, g, u) for i, one in enumerate(made) for g, u in one["uses"].items()]
+    names = [g for _, g, _ in entries]
+    usage = np.array([u for _, _, u in entries], np.float64)
+    unchanged = np.full(len(entries), np.nan)
+    more = {
+        name: np.array([made[i]["more"].get(name, np.nan) for i, _, _ in entries], np.float64)
+        for name in (*THROTTLED_COLUMNS, *IN_FORCE_COLUMNS)
+    }
+    return Events(
+        headers=pa.Table.from_pylist(
+            [{k: v for k, v in r.items() if k not in ("uses", "more")} for r in made]
+        ),
+        entries=pa.table(
+            {
+                "report": pa.array([i for i, _, _ in entries], pa.int32()),
+                "group_id": pa.array(map(group_id, names), pa.int64()),
+                "group": pa.array(names, pa.string()),
+                RATE_COLUMNS[0]: usage,
+                **dict.fromkeys(RATE_COLUMNS[1:], unchanged),
+                **more,
+            }
+        ),
+    )
+
+
+class Shard:
+    """A shard under test: remembers state, limits in force and the last outcome."""
+
+    def __init__(self, config: StepConfig = CONFIG, epoch: int = 1) -> None:
+        self.config, self.state, self.seq, self.epoch = config, ShardState(), 0, epoch
+        self.in_force: dict[tuple[str, str], float] = {}
+
+    def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
+        round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
+        self.state, outcome = step(self.state, events, round_, self.config)
+        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.seq += 1
+        for row in outcome.limits.to_pylist():
+            self.in_force[row["group"], row["broker"]] = row[RATE_COLUMNS[0]]
+        for row in outcome.ended.to_pylist():
+            self.in_force.pop((row["group"], row["broker"]), None)
+        return outcome
+
+
+def started(quota: float, **uses: float) -> Shard:
+    shard = Shard()
+    shard.run(quotas(("g", quota)), now_ms=T0)
+    shard.run(reports(*(report(b, T0, {"g": u}) for b, u in uses.items())), now_ms=T0)
+    return shard

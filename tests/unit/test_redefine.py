@@ -1,0 +1,195 @@
+"""Changes of groups: whatever comes in which order, the arrays say what the table says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotaplane.definitions import Groups
+from quotaplane.hierarchy import ancestors
+from quotaplane.model import RATE_COLUMNS, Mode, group_id
+from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.redefine import change_groups
+from quotaplane.state import ShardState, fresh_rows
+from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
+
+TEXTS = (
+    None,
+    '{"*": {"weight": 2.0}, "b1": {"floor": {"publish_bytes_per_s": 5.0}, "priority": 3}}',
+    '{"b2": {"ceiling": {"publish_messages_per_s": 7.0}}}',
+    "broken",
+    '{"b1": {"weight": -1}}',
+)
+
+
+def change(name: str, version: int, *, deleted: bool = False, **given: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(GROUPS.names)
+    row |= {"group": name, "group_id": group_id(name), "deleted": deleted, "version": version}
+    return row | given
+
+
+def changes(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=GROUPS)
+
+
+def groups_after(*rows: dict[str, Any]) -> Groups:
+    return change_groups(ShardState(), changes(*rows))[0]
+
+
+def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
+    names = groups.names.to_pylist()
+    found: dict[str, dict[str, Any]] = {}
+    overrides = groups.overrides
+    for i, name in enumerate(names):
+        found[name] = {
+            "id": int(groups.ids[i]),
+            "quota": groups.quota[:, i].tolist(),
+            "parent": names[groups.parent[i]] if groups.parent[i] >= 0 else None,
+            "policy": (
+                int(groups.mode[i]),
+                float(groups.enforcement_percent[i]),
+                float(groups.weight[i]),
+                int(groups.priority[i]),
+                groups.floor[:, i].tolist(),
+            ),
+            "brokers": {
+                overrides.broker[j].as_py(): [
+                    repr(x)
+                    for x in (
+                        overrides.weight[j],
+                        overrides.priority[j],
+                        *overrides.floor[:, j],
+                        *overrides.ceiling[:, j],
+                    )
+                ]
+                for j in np.flatnonzero(overrides.group == i)
+            },
+        }
+    return found
+
+
+NAMES = ("a", "a::b", "a::b::c", "a::d", "a::", "x", "x::y::z", "flat")
+CHANGES = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.booleans(),
+            st.sampled_from(["hard", "soft", "shadow", None]),
+            st.sampled_from([None, 2.0]),
+            st.sampled_from(TEXTS),
+        ),
+        max_size=5,
+    ),
+    max_size=6,
+)
+
+
+@given(CHANGES)
+@settings(max_examples=200, deadline=None)
+def test_changes_one_by_one_end_where_all_at_once_does(
+    batches: list[list[tuple[str, bool, str | None, float | None, str | None]]],
+) -> None:
+    state, version, latest = ShardState(), 0, dict[str, dict[str, Any]]()
+    for batch in batches:
+        rows = []
+        for name, deleted, mode, weight, brokers in batch:
+            version += 1
+            given_ = {} if deleted else {"mode": mode, "weight": weight, "brokers": brokers}
+            rows.append(change(name, version, deleted=deleted, **given_))
+            latest[name] = rows[-1]
+        before = as_rows(state.groups)
+        groups, _, changed, _ = change_groups(state, changes(*rows))
+        after = as_rows(groups)
+        fresh = groups_after(*latest.values())
+        assert after == as_rows(fresh)
+        assert (np.diff(groups.ids) > 0).all()
+        assert (np.diff(groups.overrides.group) >= 0).all()
+        for name, row in after.items():
+            above = [a for a in ancestors(name) if a in after]
+            assert row["parent"] == (above[0] if above else None)
+        names = groups.names.to_pylist()
+        expected = {n for n, *_ in batch if n in after}
+        expected |= {n for n in after if n in before and after[n]["parent"] != before[n]["parent"]}
+        expected |= {row["parent"] for n, row in before.items() if n not in after} & set(after)
+        assert {n for n, c in zip(names, changed.tolist(), strict=True) if c} == expected
+        state = ShardState(groups=groups)
+        again = ShardState.from_bytes(state.to_bytes())
+        assert as_rows(again.groups) == after
+        assert again.to_bytes() == state.to_bytes()
+        for name, array in vars(state.groups).items():
+            if isinstance(array, np.ndarray):
+                assert getattr(again.groups, name).dtype == array.dtype, name
+
+
+def test_what_is_given_and_what_is_not() -> None:
+    floors = dict(zip(FLOOR_COLUMNS, (1.0, 2.0, 3.0, None), strict=True))
+    groups = groups_after(
+        change("a", 1, mode="shadow", enforcement_percent=12.5, weight=3.0, priority=-7, **floors),
+        change("b", 1),
+    )
+    found = as_rows(groups)
+    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, 0.0])
+    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 4)
+    assert groups.mode.dtype == np.uint8
+
+
+def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> None:
+    wrong = {
+        "mode": "loud",
+        "enforcement_percent": 900.0,
+        "weight": 0.0,
+        "priority": -(1 << 60),
+        FLOOR_COLUMNS[0]: -5.0,
+        FLOOR_COLUMNS[1]: float("inf"),
+        FLOOR_COLUMNS[2]: float("nan"),
+        RATE_COLUMNS[0]: -5.0,
+        RATE_COLUMNS[1]: float("nan"),
+        "brokers": "[1]",
+    }
+    found = as_rows(groups_after(change("a", 1, **wrong)))["a"]
+    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, 0.0, 0.0])
+    assert found["quota"] == [0.0, np.inf, np.inf, np.inf]
+    assert found["brokers"] == {}
+
+
+def test_events_without_policy_columns_are_taken_in() -> None:
+    plain = changes(change("a", 1, weight=9.0)).drop_columns(list(POLICY_COLUMNS))
+    assert change_groups(ShardState(), plain)[0].weight.tolist() == [1.0]
+    ((_, payload),) = pack_groups(plain, 1)
+    assert unpack_groups([payload]).schema == GROUPS
+    assert change_groups(ShardState(), unpack_groups([payload]))[0].weight.tolist() == [1.0]
+
+
+def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None:
+    names = ["a", "b", "c"]
+    groups = groups_after(*(change(name, 1) for name in names))
+    rows = fresh_rows(np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
+    state = ShardState(groups=groups, rows=rows)
+    gone = groups.names[1].as_py()
+    after, kept, changed, lost = change_groups(state, changes(change(gone, 2, deleted=True)))
+    assert after.names.to_pylist() == [n for n in groups.names.to_pylist() if n != gone]
+    assert (kept.group.tolist(), lost.group.tolist()) == ([0, 0, 1, 1], [1, 1])
+    assert not changed.any()
+
+
+def test_equal_texts_are_read_once_and_spread_to_all() -> None:
+    text = json.dumps({f"b{i}": {"weight": i} for i in range(1, 4)})
+    groups = groups_after(*(change(f"g{i}", 1, brokers=text if i % 2 else None) for i in range(6)))
+    count = np.bincount(groups.overrides.group, minlength=6)
+    odd = [int(name.as_py()[1:]) % 2 for name in groups.names]
+    assert count.tolist() == [3 * o for o in odd]
+    assert groups.overrides.weight.tolist() == [1.0, 2.0, 3.0] * 3
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    from quotaplane.errors import HistoryError
+    from quotaplane.packing import pack
+
+    with pytest.raises(HistoryError, match="start a new checkpoint folder"):
+        ShardState.from_bytes(pack(pa.table({"a": [1]}, metadata={"format": "1"})))

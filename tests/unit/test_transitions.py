@@ -1,0 +1,287 @@
+"""How limits come into force: strict, step by step, and after a start without any state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.control import next_due_ms
+from quotaplane.laws.reason import Reason
+from quotaplane.laws.segments import Segments
+from quotaplane.model import DIMENSIONS, Transition
+from quotaplane.transition import grant, step_capped
+from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports
+
+STRICT = replace(
+    CONFIG,
+    transition=Transition.STRICT,
+    lease_ms=60_000,
+    refresh_rounds=1_000_000,
+    learns=False,
+)
+PUBLISH_REASON = f"{DIMENSIONS[0]}_reason"
+
+
+class Cluster(Shard):
+    """A shard whose brokers b1, b2 want so much and acknowledge what they are told to."""
+
+    def round(self, at_ms: int, acked: dict[str, int], **wants: float) -> dict[str, float]:
+        """A round in which each broker reports; ``acked`` is the seq each has applied."""
+        made = []
+        for broker, want in wants.items():
+            limit = self.in_force.get(("g", broker), 0.0) if broker in acked else 0.0
+            used = min(want, limit)
+            seq = acked.get(broker, -1)
+            header = {"applied_epoch": 1, "applied_seq": 99} if seq >= 0 else {}
+            made.append(
+                report(
+                    broker, at_ms, {"g": used}, throttled=want - used, applied_seqs=seq, **header
+                )
+            )
+        self.run(reports(*made), now_ms=at_ms)
+        return {broker: limit for (_, broker), limit in self.in_force.items()}
+
+
+def strict() -> Cluster:
+    """b1 has 90 of 100, b2 has 10; the last round was seq 2 at T0 + 5 s."""
+    cluster = Cluster(STRICT)
+    cluster.run(quotas(("g", 100)), now_ms=T0)
+    cluster.round(T0, {}, b1=90, b2=10)
+    found = cluster.round(T0 + 5_000, {"b1": 1, "b2": 1}, b1=90, b2=10)
+    assert found == pytest.approx({"b1": 90, "b2": 10})
+    return cluster
+
+
+def test_a_raise_waits_until_who_comes_down_has_said_so() -> None:
+    cluster = strict()
+    told = cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    assert told == pytest.approx({"b1": 50, "b2": 10})
+    told = cluster.round(T0 + 15_000, {"b1": 1, "b2": 1}, b1=90, b2=60)  # nothing new from b1
+    assert told == pytest.approx({"b1": 50, "b2": 10})
+    told = cluster.round(T0 + 20_000, {"b1": 3, "b2": 1}, b1=90, b2=60)
+    assert told == pytest.approx({"b1": 50, "b2": 50})
+
+
+def test_what_counts_is_the_seq_of_the_group_not_the_newest_of_the_broker() -> None:
+    cluster = strict()
+    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    # Its header says 99: of another group. Here it still has what round 1 gave.
+    told = cluster.round(T0 + 15_000, {"b1": 2, "b2": 1}, b1=90, b2=60)
+    assert told["b2"] == pytest.approx(10)
+
+
+def test_who_does_not_say_so_is_waited_for_until_its_lease_is_over() -> None:
+    cluster = strict()
+    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    over = 10_000 + 60_000 + STRICT.stale_after_ms
+    for at in range(15_000, int(over) + 1, 5_000):
+        assert cluster.round(T0 + at, {"b1": 1, "b2": 1}, b1=90, b2=60)["b2"] == pytest.approx(10)
+    last = cluster.round(T0 + int(over) + 5_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    assert last["b2"] == pytest.approx(50)
+
+
+def test_who_must_come_down_is_told_again_every_round_and_nothing_else() -> None:
+    cluster = strict()
+    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    events = reports(report("b1", T0 + 15_000, {"g": 90}, throttled=0.0, applied_seqs=1))
+    told = cluster.run(events, now_ms=T0 + 15_000).limits.to_pylist()
+    assert [(row["broker"], row["changed"]) for row in told] == [("b1", False)]
+
+
+def test_a_silent_broker_keeps_its_share_until_its_lease_is_over() -> None:
+    cluster = strict()
+    for at in range(10_000, 100_000, 5_000):
+        told = cluster.round(T0 + at, {"b2": 1}, b2=500)
+        if at <= 10_000 + 60_000 + 10_000:  # told to come down at 10 s, a lease, and the clocks
+            assert told["b2"] == pytest.approx(10)
+    assert told == pytest.approx({"b2": 100})
+
+
+def test_a_limit_is_for_one_incarnation_of_its_broker() -> None:
+    cluster = strict()
+    again = report("b1", T0 + 10_000, {"g": 0}, throttled=90.0, started_at_ms=T0 + 9_000)
+    told = cluster.run(reports(again), now_ms=T0 + 10_000).limits.to_pylist()
+    assert {row["for_start_ms"] for row in told if row["broker"] == "b1"} == {T0 + 9_000}
+
+
+def test_a_limit_moves_by_no_more_than_the_step_in_a_round() -> None:
+    shard = Shard(replace(CONFIG, max_step=0.1))
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    uses = {"b1": 90.0, "b2": 10.0}
+    found = []
+    for turn in range(8):
+        at = T0 + turn * 5_000
+        shard.run(
+            reports(*(report(b, at, {"g": u}, throttled=0.0) for b, u in uses.items())), now_ms=at
+        )
+        found.append([shard.in_force["g", "b1"], shard.in_force["g", "b2"]])
+        uses = {"b1": 10.0, "b2": 90.0}
+    steps = np.abs(np.diff(found, axis=0))
+    assert found[0] == pytest.approx([90, 10])
+    assert steps.max() == pytest.approx(10)
+    assert found[-1] == pytest.approx([20, 80])
+
+
+def taken_over(*, limits_told: bool = True) -> Shard:
+    """A control plane of epoch 7 that starts with nothing; b1 and b2 have 70 and 30 of epoch 6."""
+    shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(
+        reports(
+            *(
+                report(
+                    broker,
+                    T0,
+                    {"g": used},
+                    applied_epoch=6,
+                    applied_seq=5,
+                    limit=limit if limits_told else np.nan,
+                )
+                for broker, used, limit in (("b1", 70.0, 70.0), ("b2", 5.0, 30.0))
+            )
+        ),
+        now_ms=T0,
+    )
+    return shard
+
+
+def test_without_state_it_hands_back_what_brokers_have() -> None:
+    shard = taken_over()
+    assert shard.in_force == {("g", "b1"): 70, ("g", "b2"): 30}
+    at = T0 + 50_000
+    shard.run(reports(report("b1", at, {"g": 70}), report("b2", at, {"g": 5})), now_ms=at)
+    assert shard.in_force == {("g", "b1"): 70, ("g", "b2"): 30}
+
+
+def test_what_is_handed_back_goes_out_under_the_new_epoch_with_its_reason() -> None:
+    shard = Shard(CONFIG, epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    mine = report("b1", T0, {"g": 70}, applied_epoch=6, applied_seq=5, limit=70.0)
+    (row,) = shard.run(reports(mine), now_ms=T0).limits.to_pylist()
+    assert (row["changed"], row[PUBLISH_REASON]) == (True, Reason.HANDED_BACK)
+
+
+def test_after_one_lease_it_divides_by_demand() -> None:
+    shard = taken_over()
+    at = T0 + 55_000
+    shard.run(reports(report("b1", at, {"g": 70}), report("b2", at, {"g": 5})), now_ms=at)
+    until = shard.state.learning.until_ms
+    assert until == T0 + 60_000 + CONFIG.stale_after_ms
+    assert next_due_ms(shard.state, shard.config) <= until
+    shard.run(now_ms=until)
+    assert shard.in_force["g", "b1"] > 90
+    assert not shard.state.learning.on
+
+
+def test_limits_that_brokers_do_not_tell_are_left_alone_meanwhile() -> None:
+    shard = taken_over(limits_told=False)
+    assert shard.in_force == {}
+
+
+def test_among_brokers_without_limits_there_is_nothing_to_learn() -> None:
+    shard = Shard(CONFIG, epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(report("b1", T0, {"g": 70})), now_ms=T0)
+    assert shard.in_force == {("g", "b1"): 100}
+
+
+def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
+    """Its first report may be of a broker that just started, among others that hold the quota."""
+    shard = Shard(replace(STRICT, learns=True), epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for at in (0, 30_000, 69_999):
+        now = T0 + at
+        shard.run(reports(report("b2", now, {"g": 0}, throttled=90.0)), now_ms=now)
+        assert shard.in_force == {}
+    shard.run(reports(report("b2", now, {"g": 0}, throttled=90.0)), now_ms=T0 + 70_000)
+    assert shard.in_force["g", "b2"] == pytest.approx(100)
+
+
+def test_of_several_reports_the_newest_is_handed_back_and_never_more_than_the_quota() -> None:
+    shard = Shard(CONFIG, epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    made = [
+        report("b1", T0 + at, {"g": 1}, applied_epoch=6, applied_seq=5, limit=limit)
+        for at, limit in ((200, 40.0), (100, 90.0))
+    ]
+    huge = report("b2", T0, {"g": 1}, applied_epoch=6, applied_seq=5, limit=1e300)
+    shard.run(reports(*made, huge), now_ms=T0 + 300)
+    assert shard.in_force == {("g", "b1"): 40, ("g", "b2"): 100}
+
+
+def test_an_epoch_that_is_not_ours_acknowledges_nothing() -> None:
+    cluster = strict()
+    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    later = report("b1", T0 + 15_000, {"g": 50}, applied_epoch=9, applied_seq=9, applied_seqs=9)
+    more = report("b2", T0 + 15_000, {"g": 10}, throttled=50.0, applied_epoch=1, applied_seqs=1)
+    cluster.run(reports(later, more), now_ms=T0 + 15_000)
+    assert cluster.in_force["g", "b2"] == pytest.approx(10)
+
+
+def test_a_group_that_its_broker_no_longer_names_is_not_renewed() -> None:
+    """Its last lease ends when it is forgotten, and not later."""
+    cluster = strict()
+    told = []
+    for at in range(10_000, 100_000, 5_000):
+        other = report("b1", T0 + at, {"h": 1.0}, applied_epoch=1, applied_seq=1)
+        mine = report("b2", T0 + at, {"g": 10}, throttled=80.0, applied_epoch=1, applied_seqs=1)
+        outcome = cluster.run(reports(other, mine), now_ms=T0 + at)
+        told += [at for row in outcome.limits.to_pylist() if row["broker"] == "b1"]
+    assert max(told) <= 5_000 + STRICT.stale_after_ms
+    assert cluster.in_force["g", "b2"] == pytest.approx(100)
+
+
+def test_what_a_deleted_group_gave_is_waited_for() -> None:
+    cluster = strict()
+    cluster.run(quotas("g", version=5), now_ms=T0 + 6_000)
+    cluster.run(quotas(("g", 100), version=6), now_ms=T0 + 7_000)
+    hungry = {"throttled": 100.0, "applied_epoch": 1, "applied_seq": 1}
+    for at in (10_000, 80_000):
+        cluster.run(reports(report("b2", T0 + at, {"g": 10}, **hungry)), now_ms=T0 + at)
+        assert ("g", "b2") not in cluster.in_force
+    cluster.run(reports(report("b2", T0 + 90_000, {"g": 10}, **hungry)), now_ms=T0 + 90_000)
+    assert cluster.in_force["g", "b2"] > 50
+
+
+def test_a_quota_where_there_was_none_waits_for_who_is_out_of_sight() -> None:
+    """It had been told that it is not limited; that has no end that could be waited for."""
+    cluster = Cluster(STRICT)
+    cluster.run(quotas(("g", None), version=0), now_ms=T0)
+    change = quotas(("h", 1), ("g", 1), version=1)
+    cluster.round(T0, {}, b1=90, b2=10)
+    cluster.run(change, now_ms=T0 + 12_000)  # both are stale by now
+    for at in (15_000, 20_000, 200_000):
+        told = cluster.round(T0 + at, {"b2": 2}, b2=60)
+        assert not np.isnan(list(told.values())).any()
+
+
+rates = st.floats(0, 1e6) | st.just(np.inf)
+
+
+@given(st.lists(st.tuples(rates, rates, rates), min_size=1, max_size=9), st.floats(0, 1e6))
+def test_what_is_held_never_grows_beyond_the_quota(rows, quota: float) -> None:
+    limit, more, target = (np.array(column) for column in zip(*rows, strict=True))
+    held = limit + more
+    new = grant(Segments(np.array([0, len(limit)])), limit, held, target, np.array([quota]))
+    after = np.maximum(held, new)
+    assert not np.isnan(new).any()
+    assert after.sum() <= max(quota, held.sum())
+    assert (new <= np.maximum(target, limit)).all()
+    assert (new[target <= limit] == target[target <= limit]).all()
+    assert (new >= np.minimum(target, limit)).all()
+
+
+finite = st.floats(0, 1e6)
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=9), st.floats(0.01, 1))
+def test_capped_steps_are_small_and_keep_to_the_quota(rows, most: float) -> None:
+    limit, target = (np.array(column) for column in zip(*rows, strict=True))
+    quota = np.array([max(limit.sum(), target.sum())])
+    new = step_capped(Segments(np.array([0, len(limit)])), limit, target, quota, most)
+    assert (np.abs(new - limit) <= most * quota * (1 + 1e-9)).all()
+    assert new.sum() <= quota * (1 + 1e-9)
