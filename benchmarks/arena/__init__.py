@@ -1,0 +1,1 @@
+"""The arena: every law on every scenario under every condition (``make arena``, docs/arena.md)."""

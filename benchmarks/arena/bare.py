@@ -1,0 +1,83 @@
+"""A law by itself as a controller: no memory of demand, no thresholds, no transition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quotaplane.demand import observe, with_headroom
+from quotaplane.laws import Law, Problem
+from quotaplane.model import FloatArray, IntArray
+from quotaplane.settings import Demand
+from quotaplane.sim.loop import Heard
+
+
+class LawController:
+    """A law on the newest known report of each broker, with the estimate of demand before it.
+
+    Limits go to every broker that was heard of; one that never was keeps what it has. All weigh the
+    same. ``forget_after_rounds``: a broker that was silent for so many rounds no longer counts,
+    until it is heard of again; None: it counts for ever.
+    """
+
+    initial_limit = np.inf
+
+    def __init__(
+        self,
+        law: Law,
+        brokers: int,
+        estimation: Demand | None = None,
+        forget_after_rounds: int | None = None,
+    ) -> None:
+        self._law, self._tuning = law, estimation or Demand()
+        self._forget_after = forget_after_rounds
+        self._about, self._heard_in = np.full(brokers, -1), np.full(brokers, -1)
+        # Usage says something about demand only beside the limit of the round it is from.
+        self._usage, self._limit, self._throttled = np.zeros((3, brokers))
+
+    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+        """See ``Controller``."""
+        self._remember(round_, heard)
+        known = self._heard_in >= 0
+        if self._forget_after is not None:
+            known &= round_ - self._heard_in < self._forget_after
+        limits = np.full(len(known), np.nan)
+        if known.any():
+            limits[known] = self._divide(np.flatnonzero(known), quota)
+        return limits
+
+    def _remember(self, round_: int, heard: Heard) -> None:
+        self._heard_in[heard.broker] = round_
+        newer = heard.about_round > self._about[heard.broker]
+        # Of several reports of one broker the last assignment stands: the newest.
+        order = np.flatnonzero(newer)[np.argsort(heard.about_round[newer], kind="stable")]
+        broker = heard.broker[order]
+        self._about[broker] = heard.about_round[order]
+        self._usage[broker] = heard.usage[order]
+        self._limit[broker] = heard.limit[order]
+        self._throttled[broker] = heard.throttled[order]
+
+    def _divide(self, known: IntArray, quota: float) -> FloatArray:
+        """One answer of the law for the brokers known."""
+        starts, quotas, weight = np.array([0, len(known)]), np.array([quota]), np.ones(len(known))
+        usage, limit = self._usage[known], self._limit[known]
+        throttled = self._throttled[known]
+        wanted = with_headroom(
+            observe(usage, limit, throttled, saturated_from=self._tuning.saturated_from),
+            np.zeros(len(known)),
+            ~np.isnan(throttled),
+            starts,
+            quotas,
+            weight,
+            headroom=self._tuning.headroom,
+            probe_share=self._tuning.probe_share,
+        )
+        problem = Problem(
+            starts=starts,
+            quota=quotas,
+            usage=usage,
+            limit=limit,
+            demand=wanted,
+            weight=weight,
+            floor=np.zeros(len(known)),
+        )
+        return self._law(problem).limits

@@ -1,0 +1,152 @@
+"""Who takes part in the arena.
+
+Another controller of ours takes part by being added to ``contenders``; its ``transition`` says
+which wishes it is held to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from benchmarks.arena.bare import LawController
+from benchmarks.arena.ceilings import CausalOptimum, clairvoyant
+from benchmarks.arena.rivals import (
+    PIP82_FORGET_ROUNDS,
+    Doorman,
+    Share,
+    StockProportional,
+    TikvSlots,
+    fair_share,
+    proportional_share,
+)
+from benchmarks.arena.scenarios import Case, Scenario
+from quotaplane.laws import DEFAULT_LAW, get_law
+from quotaplane.model import Transition
+from quotaplane.sim.controller import SILENT_ROUNDS, StepController, step_config
+from quotaplane.sim.loop import Controller, Run, run_loop
+
+FORGET_ROUNDS: Final = SILENT_ROUNDS[1]
+"""As many as ours."""
+
+CAUSAL: Final = "causal optimum"
+CLAIRVOYANT: Final = "clairvoyant"
+STATIC: Final = "static"
+
+Make = Callable[[Scenario, Case], Controller]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of the tables."""
+
+    name: str
+    says: str
+    make: Make | None
+    """A new controller for a run; None: the clairvoyant, who needs no loop."""
+    throttled_told: bool = True
+    """Whether its brokers report what they refused; stock Pulsar's do not."""
+    transition: Literal["fast", "strict"] | None = None
+    """Of ours: which wishes hold. None: a rival or a ceiling."""
+
+
+def run(contender: Contender, scenario: Scenario, case: Case) -> Run:
+    """One run."""
+    if contender.make is None:
+        return clairvoyant(case.demand, scenario)
+    return run_loop(
+        case.demand,
+        contender.make(scenario, case),
+        scenario.quota,
+        alive=scenario.alive,
+        network=case.network,
+        throttled_told=contender.throttled_told,
+    )
+
+
+def contenders() -> tuple[Contender, ...]:
+    """All of them, in the order of the tables: ours, the others, the ceilings."""
+    return (
+        Contender(
+            "ours, fast",
+            "max_min in the real step; brokers report what they refused",
+            _ours(Transition.FAST),
+            transition="fast",
+        ),
+        Contender(
+            "ours, strict",
+            "the same; a raise waits until those who come down have said so",
+            _ours(Transition.STRICT),
+            transition="strict",
+        ),
+        Contender(
+            "ours, fast, stock reports",
+            "the same as the first, of brokers like stock Pulsar's: what is refused is guessed",
+            _ours(Transition.FAST),
+            throttled_told=False,
+            transition="fast",
+        ),
+        *(
+            Contender(
+                f"pip82 {residual}{', stealing' if steal else ''}",
+                f"PIP-82 as worded: residual {residual}, {'with' if steal else 'no'} stealing; "
+                f"forgets the dead after {PIP82_FORGET_ROUNDS} rounds",
+                _law("pip82", PIP82_FORGET_ROUNDS, {"residual": residual, "steal": steal}),
+                throttled_told=False,
+            )
+            for residual in ("each", "proportional")
+            for steal in (True, False)
+        ),
+        Contender(
+            STATIC,
+            f"an even split among those heard of in the last {FORGET_ROUNDS} rounds",
+            _law("static", FORGET_ROUNDS),
+            throttled_told=False,
+        ),
+        Contender(
+            "proportional",
+            "what stock Pulsar ships: in proportion to use; never forgets a broker",
+            lambda scenario, case: StockProportional(_count(scenario)),
+            throttled_told=False,
+        ),
+        Contender(
+            "Doorman PROPORTIONAL_SHARE",
+            "an equal share, and a part of the rest in proportion to wants; leases of 60 rounds",
+            _doorman(proportional_share),
+        ),
+        Contender(
+            "Doorman FAIR_SHARE",
+            "an equal share, and two redistributions of the rest; leases of 60 rounds",
+            _doorman(fair_share),
+        ),
+        Contender(
+            "TiKV",
+            "slots by averaged demand (half-life one round), which expire after 120 rounds",
+            lambda scenario, case: TikvSlots(_count(scenario)),
+        ),
+        Contender(
+            CAUSAL,
+            "ceiling: exact max-min of the last round's true demand, the spare divided evenly",
+            lambda scenario, case: CausalOptimum(case.demand, scenario),
+        ),
+        Contender(CLAIRVOYANT, "ceiling: exact max-min of the round's own true demand", None),
+    )
+
+
+def _count(scenario: Scenario) -> int:
+    return scenario.demand.shape[1]
+
+
+def _ours(transition: Transition) -> Make:
+    config = step_config(get_law(DEFAULT_LAW), transition)
+    return lambda scenario, case: StepController(config, _count(scenario))
+
+
+def _law(name: str, forget: int, options: Mapping[str, Any] | None = None) -> Make:
+    law = get_law(name, options)
+    return lambda scenario, case: LawController(law, _count(scenario), forget_after_rounds=forget)
+
+
+def _doorman(share: Share) -> Make:
+    return lambda scenario, case: Doorman(share, _count(scenario))

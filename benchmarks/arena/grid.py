@@ -1,0 +1,193 @@
+"""Every law on every scenario under every condition, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from benchmarks.arena.contenders import CAUSAL, Contender, run
+from benchmarks.arena.scenarios import Condition, Scenario, draw
+from quotaplane.sim.figures import fair_shares, figures
+from quotaplane.sim.loop import Run
+
+JUDGED_FROM: Final = 1
+"""In round 0 nobody can have decided anything yet; from the next on every round counts."""
+
+
+class Key(NamedTuple):
+    """A place in the table."""
+
+    law: str
+    scenario: str
+    condition: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a law reached on a scenario under a condition, over all seeds.
+
+    Rounds to settle are counted for each shift of each seed; None: in at least one (worst), or at
+    least half of them (median), it never got there before the next shift or the end.
+    """
+
+    utilisation: float
+    """Used of what could have been: against the clairvoyant."""
+    of_causal: float
+    """Utilisation by that of the causal optimum with the same luck."""
+    jain_mean: float
+    jain_worst: float
+    fair_part: float
+    """Part of the rounds in which everybody could use its fair share within 10 %."""
+    settled_median: float | None
+    settled_worst: float | None
+    worst_shift: str
+    """The shift after which it took longest."""
+    overshoot_worst: float
+    """Of usage over the quota, in the worst round."""
+    limits_over_quota: float
+    """Of the limits in force over the quota, in the worst round."""
+    limits_over_known: float
+    """The same, over the quota of the round in which they were decided: in the round in which a
+    quota falls nobody can have known."""
+    movement: float | None
+    """Of limits per settled round, as a part of the quota; None: it never settled."""
+    last_off: str
+    """Who was last away from its fair share after that, and how far; empty: nobody, ever."""
+    lost_in_shifts: float
+    """Part of what could have been used that was not, in the very rounds of the shifts."""
+    lost_in_limits: float
+    """The same in other rounds: limits that their brokers did not use up."""
+    lost_withheld: float
+    """The same: quota that none of the living had a limit for."""
+
+
+Table = dict[Key, Cell]
+
+
+def fill(
+    laws: Sequence[Contender], scenes: Sequence[Scenario], conditions: Sequence[Condition]
+) -> Table:
+    """Run everything; ``laws`` must hold the causal optimum, which others are measured by."""
+    table: Table = {}
+    for scenario in scenes:
+        for condition in conditions:
+            cases = [draw(scenario, condition, seed) for seed in range(condition.seeds)]
+            judged = {
+                law.name: [_judge(run(law, scenario, case), scenario) for case in cases]
+                for law in laws
+            }
+            for law in laws:
+                cell = _cell(judged[law.name], judged[CAUSAL], scenario)
+                table[Key(law.name, scenario.name, condition.name)] = cell
+    return table
+
+
+def _judge(done: Run, scenario: Scenario) -> dict[str, Any]:
+    """The figures of one run, and where it left quota unused that somebody wanted."""
+    shifts = [shift.round_ for shift in scenario.shifts]
+    found = figures(done, scenario.demand, shifts=shifts, judged_from=JUDGED_FROM)
+    possible = np.minimum(done.demand.sum(axis=1), done.quota)
+    lost = np.maximum(possible - done.usage.sum(axis=1), 0.0)
+    lost[:JUDGED_FROM] = 0.0
+    lost /= possible[JUDGED_FROM:].sum()
+    # Whoever has no limit counts as one that has the whole quota.
+    limit = np.where(np.isinf(done.limit), done.quota[:, None], done.limit)
+    unused = np.maximum(limit - done.usage, 0.0).sum(axis=1)
+    withheld = np.maximum(done.quota - limit.sum(axis=1), 0.0)
+    both = unused + withheld
+    in_limits = np.divide(unused, both, out=np.zeros(len(both)), where=both > 0.0)
+    in_shift = np.zeros(len(lost), dtype=np.bool_)
+    in_shift[shifts] = True
+    known = np.concatenate([done.quota[:1], done.quota[:-1]])
+    over = limit.sum(axis=1)[JUDGED_FROM:] / np.maximum(known, done.quota)[JUDGED_FROM:] - 1.0
+    return {
+        **found,
+        "limits_over_known": float(np.maximum(over, 0.0).max()),
+        "off": [_last_off(done, scenario, phase) for phase in found["phases"]],
+        "lost_in_shifts": lost[in_shift].sum(),
+        "lost_in_limits": (lost * in_limits)[~in_shift].sum(),
+        "lost_withheld": (lost * (1.0 - in_limits))[~in_shift].sum(),
+    }
+
+
+def _last_off(done: Run, scenario: Scenario, phase: dict[str, int | None]) -> str:
+    """Of the last round of a phase in which shares were not fair: whose was the worst."""
+    begin, took = phase["from_round"] or 0, phase["rounds_to_fair"]
+    last = (phase["to_round"] or 0) if took is None else begin + took - 1
+    if last < max(begin, JUDGED_FROM):
+        return ""
+    want, limit = scenario.demand[last], done.limit[last]
+    fair = fair_shares(want[None], done.quota[last])[0]
+    got = np.minimum(want, limit)
+    part = np.divide(got, fair, out=np.ones(len(fair)), where=fair > 0.0)
+    worst = int(np.argmax(np.abs(part - 1.0)))
+    side = "below" if part[worst] < 1.0 else "above"
+    kind = "wants no more than" if want[worst] <= fair[worst] else "wants more than"
+    return (
+        f"in round {last} a broker that {kind} its fair share is "
+        f"{abs(part[worst] - 1.0):.0%} {side} it"
+    )
+
+
+def _cell(
+    judged: Sequence[dict[str, Any]], causal: Sequence[dict[str, Any]], scenario: Scenario
+) -> Cell:
+    took = np.array(
+        [
+            [np.inf if p["rounds_to_fair"] is None else p["rounds_to_fair"] for p in one["phases"]]
+            for one in judged
+        ],
+        dtype=np.float64,
+    )
+    worst = int(np.argmax(took.max(axis=0)))
+    moved = [one["movement"] for one in judged if one["movement"] is not None]
+
+    def mean(name: str) -> float:
+        return float(np.mean([one[name] for one in judged]))
+
+    return Cell(
+        utilisation=mean("utilisation"),
+        of_causal=float(
+            np.mean(
+                [
+                    one["utilisation"] / best["utilisation"]
+                    for one, best in zip(judged, causal, strict=True)
+                ]
+            )
+        ),
+        jain_mean=mean("jain_mean"),
+        jain_worst=min(one["jain_worst"] for one in judged),
+        fair_part=mean("fair_part"),
+        settled_median=_rounds(float(np.median(took))),
+        settled_worst=_rounds(float(took.max())),
+        worst_shift=scenario.shifts[worst].what,
+        overshoot_worst=max(one["overshoot_worst"] for one in judged),
+        limits_over_quota=max(one["limits_over_quota"] for one in judged),
+        limits_over_known=max(one["limits_over_known"] for one in judged),
+        movement=float(np.mean(moved)) if moved else None,
+        last_off=judged[int(np.argmax(took[:, worst]))]["off"][worst],
+        lost_in_shifts=mean("lost_in_shifts"),
+        lost_in_limits=mean("lost_in_limits"),
+        lost_withheld=mean("lost_withheld"),
+    )
+
+
+def _rounds(took: float) -> float | None:
+    return took if np.isfinite(took) else None
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    """The table as flat rows, for JSON and CSV; to nine decimals, so that runs compare."""
+    return [
+        {
+            **key._asdict(),
+            **{
+                name: round(value, 9) if isinstance(value, float) else value
+                for name, value in asdict(cell).items()
+            },
+        }
+        for key, cell in table.items()
+    ]

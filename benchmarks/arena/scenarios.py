@@ -1,0 +1,213 @@
+"""What happens to a quota in the arena: who wants how much when, and what becomes of reports.
+
+A round is 5 s. Rates are messages per second, of a quota of 10,000 (a million for the hundred
+brokers), so that PIP-82's numbers are here times a hundred: enough that the noise of a 5 s window
+stays within "10 % of fair", and little enough that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray
+from quotaplane.sim.demand import noisy
+from quotaplane.sim.loop import PERFECT, Network
+
+WINDOW_S: Final = 5.0
+QUOTA: Final = 10_000.0
+
+
+class Shift(NamedTuple):
+    """From this round on something is different, and limits must follow."""
+
+    round_: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """True mean demand and quota, round by round."""
+
+    name: str
+    asks: str
+    """What a law has to do here, in words."""
+    demand: FloatArray
+    """(rounds, brokers), per second."""
+    quota: FloatArray
+    """(rounds,), per second."""
+    alive: BoolArray
+    """(rounds, brokers)."""
+    shifts: tuple[Shift, ...]
+    """The first is the cold start in round 0."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What makes it harder; ``seeds`` as many runs, because chance decides."""
+
+    name: str
+    says: str
+    poisson: bool = False
+    lost: float = 0.0
+    delays: tuple[int, ...] = field(default=(0,))
+    seeds: int = 1
+
+
+CONDITIONS: Final = (
+    Condition("none", "every report arrives, demand is what it is on average"),
+    Condition(
+        "poisson",
+        "each round's demand is a Poisson count over 5 s around its mean",
+        poisson=True,
+        seeds=5,
+    ),
+    Condition("lost", "20 % of the reports never arrive", lost=0.2, seeds=5),
+    Condition("delayed", "each report arrives 1 to 3 rounds late", delays=(1, 2, 3), seeds=5),
+)
+
+
+class Case(NamedTuple):
+    """One run: demand as it turns out, and the network."""
+
+    demand: FloatArray
+    network: Network
+
+
+def draw(scenario: Scenario, condition: Condition, seed: int) -> Case:
+    """A scenario under a condition; the same seed gives every law the same luck."""
+    shape = scenario.demand.shape
+    noise, luck = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(2))
+    kind = "poisson" if condition.poisson else "none"
+    network = PERFECT
+    if condition.lost or any(condition.delays):
+        network = Network(
+            lost=luck.random(shape) < condition.lost,
+            delay_rounds=luck.choice(condition.delays, shape),
+        )
+    return Case(noisy(scenario.demand, kind, noise, WINDOW_S), network)
+
+
+def scenarios() -> tuple[Scenario, ...]:
+    """All of them, in the order of the page."""
+    return (
+        _steps(
+            "residual",
+            "PIP-82's first example: 10/50/30 of 100; nobody is in need of limits at all",
+            [(24, (1000, 5000, 3000), "cold start")],
+        ),
+        _steps(
+            "stealing",
+            "PIP-82's second: 80/20, then the second wants 60; fair is 50/50",
+            [(12, (8000, 2000), "cold start"), (20, (8000, 6000), "the second wants more")],
+        ),
+        _steps(
+            "uniform load",
+            "PIP-82's goal of fairness: limits of 70/30, then both want 70; fair is 50/50",
+            [(12, (7000, 3000), "cold start"), (20, (7000, 7000), "both want 70 %")],
+        ),
+        _steps(
+            "under-use",
+            "PIP-82's goal of use: limits of 70/30 and then a use of 80/20, which fits",
+            [(12, (7000, 3000), "cold start"), (20, (8000, 2000), "80/20 on limits of 70/30")],
+        ),
+        _steps(
+            "idle wakes",
+            "two brokers share the quota, a third that was idle wants 60 %; fair is a third each",
+            [
+                (12, (8000, 8000, 0), "cold start"),
+                (16, (8000, 8000, 6000), "the idle broker wakes"),
+                (16, (8000, 8000, 0), "it falls asleep"),
+            ],
+        ),
+        _steps(
+            "flash crowd",
+            "one of five brokers wants 30 times as much, and then no longer",
+            [
+                (12, (1000, 1500, 2000, 2500, 250), "cold start"),
+                (16, (1000, 1500, 2000, 2500, 7500), "thirty times the demand"),
+                (16, (1000, 1500, 2000, 2500, 250), "the crowd leaves"),
+            ],
+        ),
+        _diurnal(),
+        _reshuffled(),
+        _churn(),
+        _quotas(),
+    )
+
+
+def _steps(
+    name: str, asks: str, stretches: Sequence[tuple[int, tuple[float, ...], str]]
+) -> Scenario:
+    demand = np.concatenate(
+        [np.tile(np.array(rates, dtype=np.float64), (rounds, 1)) for rounds, rates, _ in stretches]
+    )
+    begins = np.cumsum([0, *(rounds for rounds, _, _ in stretches[:-1])]).tolist()
+    shifts = [Shift(at, what) for at, (_, _, what) in zip(begins, stretches, strict=True)]
+    return _scenario(name, asks, demand, shifts)
+
+
+def _scenario(
+    name: str,
+    asks: str,
+    demand: FloatArray,
+    shifts: Sequence[Shift],
+    quota: float | FloatArray = QUOTA,
+    alive: BoolArray | None = None,
+) -> Scenario:
+    lives = np.ones(demand.shape, dtype=np.bool_) if alive is None else alive
+    quotas: FloatArray = np.broadcast_to(np.asarray(quota, dtype=np.float64), (len(demand),))
+    return Scenario(name, asks, np.where(lives, demand, 0.0), quotas, lives, tuple(shifts))
+
+
+def _diurnal() -> Scenario:
+    """A day of 120 rounds; the second half of the brokers lives eight time zones away."""
+    turn = 2 * np.pi * np.arange(120) / 120
+    phase = np.array([0, 0, 0, 1, 1, 1]) * 2 * np.pi / 3
+    mean = np.array([1000.0, 1500, 2500, 1000, 1500, 2500])
+    demand = mean * (1 + 0.7 * np.sin(turn[:, None] - phase))
+    asks = "six brokers in two time zones, demand up to 1.3 times the quota; it moves all the time"
+    return _scenario("diurnal", asks, demand, [Shift(0, "cold start, and a day")])
+
+
+def _reshuffled() -> Scenario:
+    """Demand is 1.2 times the quota on average, the largest is some 50 times the smallest."""
+    rng = np.random.default_rng(82)
+    hands = [rng.lognormal(np.log(8000.0), 0.9, 100) for _ in range(4)]
+    demand = np.concatenate([np.tile(hand, (12, 1)) for hand in hands])
+    shifts = [Shift(12 * n, "all demands are dealt anew" if n else "cold start") for n in range(4)]
+    asks = "a hundred brokers with lognormal demand, dealt anew every twelve rounds"
+    return _scenario("reshuffled", asks, demand, shifts, quota=100 * QUOTA)
+
+
+def _churn() -> Scenario:
+    alive = np.ones((72, 10), dtype=np.bool_)
+    alive[:12, 8:] = False
+    alive[24:48, 0] = False
+    alive[36:60, 5:8] = False
+    demand = np.tile(np.linspace(500, 2500, 10), (72, 1))
+    shifts = [
+        Shift(0, "cold start"),
+        Shift(12, "two brokers join"),
+        Shift(24, "one dies"),
+        Shift(36, "three die"),
+        Shift(48, "the one is back"),
+        Shift(60, "the three are back"),
+    ]
+    return _scenario("churn", "brokers join, die and come back", demand, shifts, alive=alive)
+
+
+def _quotas() -> Scenario:
+    quota = np.repeat([QUOTA, 2 * QUOTA, 0.6 * QUOTA, QUOTA], 12)
+    demand = np.tile([2000.0, 3000, 4000, 5000], (48, 1))
+    shifts = [
+        Shift(0, "cold start"),
+        Shift(12, "the quota is doubled: all fits"),
+        Shift(24, "it falls to 60 % of what it was at first"),
+        Shift(36, "it is back"),
+    ]
+    asks = "the quota is raised and lowered under a constant demand"
+    return _scenario("quota changes", asks, demand, shifts, quota=quota)
