@@ -88,7 +88,7 @@ def test_several_brokers_send_at_once(
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=send, args=(broker,)) for broker in "abcd"]
+    threads = [threading.Thread(target=send, args=(broker,)) for broker in "abcdefgh"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -96,7 +96,7 @@ def test_several_brokers_send_at_once(
     assert failures == []
     arrived = drain(spark, open_transport(delta_rig.settings()), tmp_path / "checkpoint")
     assert sorted(row.value.decode() for row in arrived) == sorted(
-        f"{broker}{number}" for broker in "abcd" for number in range(10)
+        f"{broker}{number}" for broker in "abcdefgh" for number in range(10)
     )
 
 

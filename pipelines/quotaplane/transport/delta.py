@@ -11,15 +11,14 @@ import fcntl
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
@@ -42,8 +41,6 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
-
-_ATTEMPTS: Final = 10
 
 _PROPERTIES: Final[dict[str, str | None]] = {
     # Brokers read their limits from the change feed, which compaction leaves alone.
@@ -169,8 +166,9 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
     for name in ("reports", "limits_topic"):
         topic = _Topic(settings, name)
         table = topic.open()
-        with _as_transport_error(topic.uri), topic.lock(wait=True):
-            _retry(table, partial(table.delete, f"published_at_ms < {oldest_ms}"))
+        with _as_transport_error(topic.uri), topic.lock():
+            table.update_incremental()
+            table.delete(f"published_at_ms < {oldest_ms}")
             table.optimize.compact()
             table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
 
@@ -189,19 +187,16 @@ class _Topic:
         self._appends = 0
 
     @contextmanager
-    def lock(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the folder against whoever else creates or compacts; yield whether it is held.
+    def lock(self) -> Iterator[None]:
+        """Hold the folder against every other writer: one after the other.
 
         The deltalake package does not see that two compactions (or creations) conflict: without
-        this, both would succeed and every row would be there twice.
+        this, both would succeed and every row would be there twice. Appends that collide are
+        tried again by it, but a few writers at once outrun any number of tries.
         """
         with (self._root / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def open(self) -> DeltaTable:
         """Return the table, as of the last use.
@@ -230,33 +225,20 @@ class _Topic:
         append_id = uuid.uuid4().hex
         columns = [keys, values, published_at_ms, [append_id] * size, list(range(size))]
         rows = pa.table(columns, schema=TOPIC_SCHEMA)
-        with _as_transport_error(self.uri):
-            _retry(table, partial(write_deltalake, table, rows, mode="append"))
+        with _as_transport_error(self.uri), self.lock():
+            table.update_incremental()
+            write_deltalake(table, rows, mode="append")
             self._appends += 1
             if self._appends % COMPACT_EVERY == 0:
-                with self.lock(wait=False) as held:
-                    if held:
-                        table.update_incremental()
-                        table.optimize.compact()
+                table.optimize.compact()
 
     def _create_or_open(self) -> DeltaTable:
         with suppress(TableNotFoundError):
             return DeltaTable(self.uri)
-        with self.lock(wait=True):
+        with self.lock():
             with suppress(TableNotFoundError):
                 return DeltaTable(self.uri)
             return DeltaTable.create(self.uri, TOPIC_SCHEMA, configuration=_PROPERTIES)
-
-
-def _retry(table: DeltaTable, write: Callable[[], object]) -> None:
-    """Write again after a conflict, as of the newest version: what conflicted changed nothing."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            write()
-            return
-        except CommitFailedError:
-            table.update_incremental()
-    write()
 
 
 @contextmanager
