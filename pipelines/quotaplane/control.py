@@ -24,7 +24,7 @@ from quotaplane.model import (
     Round,
     Transition,
 )
-from quotaplane.outcome import Outcome, ended_table, limit_table, status_changes
+from quotaplane.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
 from quotaplane.redefine import change_groups
 from quotaplane.state import Brokers, Groups, Rows, ShardState
 
@@ -116,6 +116,9 @@ def step(
         rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
     news = News(touched, quota_changed, waits, restarted, adopted, learning.on)
+    # While it learns, a shard may not have heard of all groups yet.
+    told_again = intake is not None and len(intake.astray) and learning.until_ms == DONE
+    astray = astray_table(brokers, intake, config) if intake and told_again else None
     allotment = allot(groups, brokers, rows, news, round_, config, state.rounds)
     limits = limit_table(groups, brokers, allotment, config)
     brokers, rows = _without(brokers, allotment.rows, gone)
@@ -147,6 +150,7 @@ def step(
         ended=ended,
         usage=intake.used if intake else None,
         unknown=intake.unknown if intake else None,
+        astray=astray,
         brokers=status,
         counts=counts,
     )

@@ -34,7 +34,9 @@ class Intake:
     whether it reported them or not. ``back`` are the indexes of
     brokers that are new, or were stale and report again. ``restarted`` has shape (brokers,): those
     that began anew and know of no limits. ``used`` and ``unknown`` are entries (a
-    row each, as they came): of known groups, and of groups that nobody defined.
+    row each, as they came): of known groups, and of groups that nobody defined. ``astray`` are
+    those of the latter under a limit, as ``group``, ``group_id`` and ``code``, the broker's index:
+    it missed that the group was deleted.
     """
 
     brokers: Brokers
@@ -46,6 +48,7 @@ class Intake:
     restarted: BoolArray
     used: pa.Table
     unknown: pa.Table
+    astray: pa.Table
     reports: int
     duplicates: int
     outdated: int
@@ -96,6 +99,8 @@ def take_in(
     applied_epoch = headers["applied_epoch"].to_numpy()[report]
     earlier = (applied_epoch >= 0) & (applied_epoch < epoch)
     limits = _columns(entries, LIMIT_COLUMNS, entry) if told and may_adopt else None
+    unknown = np.flatnonzero(heard & ~known)
+    limited = np.isfinite(_columns(entries, LIMIT_COLUMNS, unknown)).any(axis=0)
     rows, adopted = adopt(rows, at, wave[report], earlier, limits, groups.quota)
     rows = follow(
         rows,
@@ -117,7 +122,7 @@ def take_in(
     fresh = np.zeros(len(brokers), bool)
     fresh[code[counts]] = True
     back = np.flatnonzero(fresh & brokers.stale)
-    reporting = np.bincount(report, minlength=len(headers)) > 0
+    reporting = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
     after = _after(brokers, code, started, sequence, published, headers, counts, reporting, now_ms)
     return Intake(
         brokers=after,
@@ -128,7 +133,8 @@ def take_in(
         back=back,
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
         used=_labelled(entries, headers, entry, known_as=(groups, place)),
-        unknown=_labelled(entries, headers, np.flatnonzero(heard & ~known)),
+        unknown=_labelled(entries, headers, unknown),
+        astray=_astray(entries, unknown[limited], code),
         reports=int(counts.sum()),
         duplicates=int(duplicate.sum()),
         outdated=int((~counts & ~duplicate).sum()),
@@ -251,6 +257,11 @@ def _after(
             np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[code]),
         ),
     )
+
+
+def _astray(entries: pa.Table, chosen: IntArray, code: IntArray) -> pa.Table:
+    table = entries.select(["group", "group_id"]).take(pa.array(chosen))
+    return table.append_column("code", pa.array(code[entries["report"].to_numpy()[chosen]]))
 
 
 def _labelled(

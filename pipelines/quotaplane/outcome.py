@@ -38,13 +38,15 @@ class Outcome:
     be (the broker is told that it is not limited), ``published`` whether it is told at all.
     Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
     ``ended``: pairs that are no longer limited. ``usage``: the
-    entries used. ``unknown``: entries of groups nobody defined. ``brokers``: changes of status.
+    entries used. ``unknown``: entries of groups nobody defined. ``astray``: of these, where brokers
+    limit such a group; they are told again that they don't have to. ``brokers``: changes of status.
     """
 
     limits: pa.Table
     ended: pa.Table
     usage: pa.Table | None
     unknown: pa.Table | None
+    astray: pa.Table | None
     brokers: pa.Table
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -77,14 +79,20 @@ def status_changes(
 def _pairs(
     groups: Groups, brokers: Brokers, group: IntArray, broker: IntArray, config: StepConfig
 ) -> dict[str, pa.Array]:
+    return {
+        **_told(brokers, broker, config),
+        "group": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names),
+        "group_id": pa.array(groups.ids[group]),
+    }
+
+
+def _told(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, pa.Array]:
     # A limit of before a restart may still be under way, but it is no longer accounted for.
     strict = config.transition is Transition.STRICT
     for_start_ms = brokers.started_at_ms if strict else np.zeros(len(brokers), np.int64)
     names = pa.array(brokers.names, pa.string())
     return {
         "broker": pa.DictionaryArray.from_arrays(pa.array(broker.astype(np.int32)), names),
-        "group": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names),
-        "group_id": pa.array(groups.ids[group]),
         "uses_ids": pa.array(brokers.uses_ids[broker]),
         "for_start_ms": pa.array(for_start_ms[broker]),
     }
@@ -153,3 +161,15 @@ def ended_table(
 ) -> pa.Table:
     table = pa.table(_pairs(groups, brokers, rows.group, rows.broker, config))
     return table.append_column("why", pa.array([why] * len(table), pa.string()))
+
+
+def astray_table(brokers: Brokers, intake: Intake, config: StepConfig) -> pa.Table:
+    """``Outcome.astray``; the name of a group that is known by its id alone is empty."""
+    names = intake.astray["group"].combine_chunks().fill_null("").dictionary_encode()
+    return pa.table(
+        {
+            **_told(brokers, intake.astray["code"].to_numpy(), config),
+            "group": names,
+            "group_id": intake.astray["group_id"],
+        }
+    )

@@ -7,10 +7,12 @@ Null is the default everywhere, so a table of before there were policies needs n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -117,6 +119,43 @@ def _given(terms: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None and value != {}}
 
 
+def flaws(put: pa.Table) -> Iterator[tuple[int, str]]:
+    """What is wrong with rows of policy, whichever of its columns are there: row, and words.
+
+    >>> list(flaws(pa.table({"mode": ["hard", "harsh"], "weight": [0.0, 1.0]})))
+    [(1, "mode: must be one of hard, soft, shadow, not 'harsh'"),
+     (0, 'weight: must be a number from 1e-09 to 1e+09, not 0')]
+    """
+    for name in POLICY_COLUMNS:
+        if name not in put.column_names:
+            continue
+        values = put[name].combine_chunks()
+        if name in RANGES:
+            least, most = RANGES[name]
+            fits = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+            must = f"a number from {least:g} to {most:g}"
+        elif name == "mode":
+            fits, must = pc.is_in(values, pa.array(MODES)), "one of " + ", ".join(MODES)
+        else:
+            texts = values.dictionary_encode()
+            good = [_is_overrides(text) for text in texts.dictionary.to_pylist()]
+            fits = pa.array(good, pa.bool_()).take(texts.indices)
+            must = "terms by broker, as JSON"
+        bad = pc.and_not(pc.is_valid(values), fits.fill_null(True))
+        for row in np.flatnonzero(bad.to_numpy(False)).tolist():
+            value = values[row].as_py()
+            shown = repr(value) if isinstance(value, str) else f"{value:g}"
+            yield row, f"{name}: must be {must}, not {shown}"
+
+
+def _is_overrides(text: str) -> bool:
+    try:
+        Overrides.model_validate_json(text)
+    except ValidationError:
+        return False
+    return True
+
+
 def read_overrides(text: str) -> dict[str, BrokerTerms]:
     """The terms in a column's text; none at all if it is not what ``Overrides`` would write.
 
@@ -126,7 +165,7 @@ def read_overrides(text: str) -> dict[str, BrokerTerms]:
     {}
     """
     # `groups put` refuses such a text, but others may write the table too, and one of them must
-    # not stop the shard of all the others.
+    # not stop the shard of all the others; it becomes a dead letter (``flaws``).
     try:
         return Overrides.model_validate_json(text).root
     except ValidationError:

@@ -80,6 +80,7 @@ def test_propagation_that_never_came(
         {
             1: {"limits": limits([("b1", "g", 100.0)])},
             60: {"limits": limits([("b1", "g", 60.0)])},
+            61: {"limits": limits([("b1", "h", 60.0)])},
         },
     )
     answer = propagation(
@@ -89,6 +90,7 @@ def test_propagation_that_never_came(
         (3, at(20), "ann", "update_postimage", "g", 50.0),
         (4, at(30), "ann", "update_preimage", "g", 50.0),
         (4, at(30), "ann", "update_postimage", "g", 70.0),
+        (4, at(35), "ann", "insert", "h", 50.0),
         # nothing that this audit is about
         (5, at(40), "ann", "update_preimage", "g", 70.0),
         (5, at(40), "ann", "update_postimage", "g", 70.0),
@@ -98,7 +100,8 @@ def test_propagation_that_never_came(
         (*name, at(0), "ann", None, 100.0, "in force", 1, at(1), at(1), 1.0),
         ("nobody", name[1], at(10), "ann", None, 10.0, "no brokers", None, None, None, None),
         (*name, at(20), "ann", 100.0, 50.0, "superseded", None, None, None, None),
-        (*name, at(30), "ann", 50.0, 70.0, "pending", None, at(60), None, None),
+        (*name, at(30), "ann", 50.0, 70.0, "below", None, at(60), None, None),
+        ("h", name[1], at(35), "ann", None, 50.0, "pending", None, at(61), None, None),
     ]
     check(spark, answer, rows, PROPAGATION)
 

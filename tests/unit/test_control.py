@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.control import next_due_ms
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS, group_id
 from quotaplane.state import ShardState, to_single
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
@@ -212,6 +212,23 @@ def test_unknown_groups_come_out_as_such_and_the_others_are_used() -> None:
     assert outcome.unknown["group"].to_pylist() == ["nobody"]
     assert outcome.usage["group"].to_pylist() == ["g"]
     assert shard.in_force == {("g", "b1"): pytest.approx(100)}
+
+
+def test_a_broker_that_missed_a_deletion_is_told_again() -> None:
+    shard = started(100, b1=10)
+    shard.run(quotas("g", version=3), now_ms=T0 + 1)
+    late = report("b1", T0 + 2, {"g": 10, "never limited": 3}, limit=25.0)
+    assert shard.run(reports(late), now_ms=T0 + 2).astray is None  # it may yet hear of the group
+    at = T0 + int(CONFIG.lease_ms + CONFIG.stale_after_ms) + 5
+    shard.run(now_ms=at)
+    free = report("b2", at, {"h": 10}, limit=np.inf)
+    held = report("b1", at, {"g": 10}, limit=25.0, uses_ids=True)
+    outcome = shard.run(reports(free, held), now_ms=at)
+    assert outcome.astray is not None
+    (told,) = outcome.astray.to_pylist()
+    assert (told["broker"], told["group"], told["uses_ids"]) == ("b1", "g", True)
+    assert told["group_id"] == group_id("g")
+    assert len(outcome.ended) == 0
 
 
 def test_small_changes_are_not_sent_and_everything_is_renewed_in_turn() -> None:

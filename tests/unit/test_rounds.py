@@ -129,6 +129,71 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
     assert sorted(named) == groups
 
 
+def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
+    rows = {
+        "group": ["a", "b", "c"],
+        "group_id": [group_id(name) for name in "abc"],
+        "deleted": [False, False, True],
+        "version": [7, 8, 9],
+        **{name: [5.0, -1.0, -1.0] for name in RATE_COLUMNS},
+        "mode": ["harsh", "soft", "harsh"],
+        "weight": [None, -2.0, None],
+        "brokers": ["no json", None, None],
+    }
+    ((_, payload),) = pack_groups(pa.table(rows), 1)
+    _, outputs = run_round(
+        ShardState(), {"groups": [payload]}, shard=0, seq=1, now_ms=9, config=CONFIG
+    )
+    letters = tables(outputs)["rejected_reports"]
+    assert {letter["reason"] for letter in letters} == {"bad_definition"}
+    assert not any(letter["counts_as_bad"] for letter in letters)
+    assert sorted((str(x["position"]), str(x["detail"])) for x in letters) == [
+        (
+            "resource_groups@7",
+            "group 'a': brokers: must be terms by broker, as JSON, not 'no json'",
+        ),
+        ("resource_groups@7", "group 'a': mode: must be one of hard, soft, shadow, not 'harsh'"),
+        ("resource_groups@8", "group 'b': dispatch_bytes_per_s: below 0, taken for 0"),
+        ("resource_groups@8", "group 'b': dispatch_messages_per_s: below 0, taken for 0"),
+        ("resource_groups@8", "group 'b': publish_bytes_per_s: below 0, taken for 0"),
+        ("resource_groups@8", "group 'b': publish_messages_per_s: below 0, taken for 0"),
+        ("resource_groups@8", "group 'b': weight: must be a number from 1e-09 to 1e+09, not -2"),
+    ]
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) -> None:
+    """The message that said so may have been lost."""
+    at_ms, ids = 1_000, [group_id("deleted long ago")]
+    state, _ = run_round(ShardState(), {}, shard=0, seq=1, now_ms=at_ms, config=CONFIG)
+    for seq in (2, 3):
+        at_ms += CONFIG.lease_ms + int(CONFIG.step.stale_after_ms) + 1
+        value = encode_report(
+            broker="b1",
+            started_at_ms=1,
+            sequence=seq,
+            window_ms=1000,
+            groups=None if by_id else ["deleted long ago"],
+            group_ids=ids if by_id else None,
+            usage=np.full((1, 4), 3.0),
+            limits=np.full((1, 4), 3.0),
+        )
+        decoded = decode(
+            [value], np.array([at_ms]), ["r/0@1"], now_ms=at_ms, reports=SETTINGS.reports
+        )
+        ((_, payload),) = pack_reports(decoded, 1)
+        state, outputs = run_round(
+            state, {"reports": [payload]}, shard=0, seq=seq, now_ms=at_ms, config=CONFIG
+        )
+        found = tables(outputs)
+        (message,) = found["messages"]
+        update = decode_limits(message["value"])  # type: ignore[arg-type]
+        assert list(update.removed_group_ids) == (ids if by_id else [])
+        assert list(update.removed_groups) == ([] if by_id else ["deleted long ago"])
+        assert "limits" not in found
+        assert [letter["reason"] for letter in found["rejected_reports"]] == ["unknown_group"]
+
+
 @pytest.mark.parametrize(("mode", "sent"), [("hard", 5.0), ("soft", np.inf), ("shadow", None)])
 def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | None) -> None:
     group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}

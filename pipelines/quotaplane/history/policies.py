@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from quotaplane.errors import InputError
 from quotaplane.hierarchy import parents_of
 from quotaplane.model import RATE_COLUMNS, SEPARATOR, BoolArray, FloatArray, IntArray
-from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS, RANGES
+from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
 
 _MOST_WARNINGS: Final = 10
 
@@ -31,20 +31,8 @@ def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
             raise InputError(f"policy: {column}: unknown key")
         values = policy[column].cast(POLICY_COLUMNS[column]).combine_chunks()
         policy = policy.set_column(policy.column_names.index(column), column, values)
-        if column in RANGES:
-            least, most = RANGES[column]
-            bad = pc.invert(pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most)))
-            must = f"a number from {least:g} to {most:g}"
-        elif column == "mode":
-            bad = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(MODES))))
-            must = "one of " + ", ".join(MODES)
-        else:
-            continue
-        wrong = np.flatnonzero(bad.fill_null(False).to_numpy(False))
-        if len(wrong):
-            value = values[int(wrong[0])].as_py()
-            value = repr(value) if isinstance(value, str) else f"{value:g}"
-            raise InputError(f"group {names[wrong[0]]!r}: {column}: must be {must}, not {value}")
+    for row, what in flaws(policy):
+        raise InputError(f"group {names[row]!r}: {what}")
     return policy
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -25,11 +25,19 @@ class Checkpoint:
     """What a checkpoint folder was started with.
 
     ``id`` names its writes in the history tables, so that a batch that runs again adds nothing.
+    ``strict_lease_s``: how long limits last that were told under ``transition: strict``; None
+    under ``fast``.
     """
 
     id: str
     epoch: int
     shards: int
+    strict_lease_s: float | None = None
+
+
+def _told(checkpoint: Checkpoint) -> str:
+    lease_s = checkpoint.strict_lease_s
+    return "transition fast" if lease_s is None else f"transition strict and lease_s {lease_s:g}"
 
 
 class CheckpointFolder:
@@ -44,18 +52,19 @@ class CheckpointFolder:
     def _hadoop(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
-    def open(self, shards: int, next_epoch: int) -> Checkpoint:
+    def open(self, shards: int, next_epoch: int, strict_lease_s: float | None) -> Checkpoint:
         """Read the folder's note, or write it where the folder is new.
 
         Raises:
-            ConfigError: the folder was started with another number of shards, or can't be used.
+            ConfigError: the folder was started with another number of shards, or can't vouch for
+                limits told before; or it can't be used.
         """
         try:
             note = self._read(_NOTE)
             if note is not None:
                 found = Checkpoint(**json.loads(note))
             else:
-                found = Checkpoint(id=uuid.uuid4().hex, epoch=next_epoch, shards=shards)
+                found = Checkpoint(uuid.uuid4().hex, next_epoch, shards, strict_lease_s)
                 self._write(_NOTE, json.dumps(asdict(found)))
         except (Py4JJavaError, ValueError, TypeError) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
@@ -64,6 +73,13 @@ class CheckpointFolder:
             raise ConfigError(
                 f"shards: the checkpoint {self._path} was started with {found.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
+            )
+        if found.strict_lease_s != strict_lease_s:
+            raise ConfigError(
+                f"limits: the checkpoint {self._path} was started with {_told(found)}, not "
+                f"{_told(replace(found, strict_lease_s=strict_lease_s))}; strict can only vouch "
+                "for limits told under one lease: keep that, or start a new checkpoint folder, "
+                "which first hands back what brokers have"
             )
         return found
 

@@ -14,6 +14,7 @@ from quotaplane import errors
 from quotaplane.errors import QuotaplaneError, TransportError
 from quotaplane.history.tables import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Transition
 from quotaplane.settings import Settings
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
@@ -86,7 +87,12 @@ class QuotaJob:
     def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
         self._transport = transport
         folder = CheckpointFolder(spark, settings.checkpoint)
-        checkpoint = folder.open(settings.shards, next_epoch=_next_epoch(settings))
+        strict = settings.limits.transition is Transition.STRICT
+        checkpoint = folder.open(
+            settings.shards,
+            next_epoch=_next_epoch(settings),
+            strict_lease_s=settings.limits.lease_s if strict else None,
+        )
         self.epoch = checkpoint.epoch
         self._history = HistoryWriter(settings.history, app_id=checkpoint.id)
         self._failure: QuotaplaneError | None = None

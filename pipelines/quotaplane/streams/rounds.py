@@ -24,9 +24,9 @@ from quotaplane.outcome import Outcome
 from quotaplane.packing import pack, unpack
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
+from quotaplane.streams.dead_letters import bad_definitions, unknown_groups
 from quotaplane.wire.events import unpack_groups, unpack_reports
 from quotaplane.wire.limits import encode_limits
-from quotaplane.wire.reports import REJECTED, cut_down
 
 EVENT_KINDS = ("reports", "groups", "rejected")
 """What reaches the operator: packed reports, packed group changes, packed dead letters."""
@@ -104,7 +104,9 @@ def run_round(
     messages = list(_messages(outcome, shard, round_, config.lease_ms))
     rejected = [table for payload in arrived.get("rejected", ()) for table in unpack(payload)]
     if outcome.unknown is not None and len(outcome.unknown):
-        rejected.append(_unknown(outcome.unknown))
+        rejected.append(unknown_groups(outcome.unknown))
+    if groups is not None:
+        rejected.append(bad_definitions(groups))
     counts = {
         **outcome.counts,
         "now_ms": now_ms,
@@ -146,6 +148,10 @@ def _messages(
     going, ended = outcome.limits, outcome.ended
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
+    ended = ended.drop(["why"])
+    if outcome.astray is not None:
+        astray = outcome.astray.select(ended.column_names)
+        ended = pa.concat_tables([ended, astray]).unify_dictionaries()
     # Safe limits hardly ever change, so only some of the limits carry theirs along.
     safe, published = going["safe_told"], going["published"]
     parts = (
@@ -261,41 +267,3 @@ def _each_once(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Plain strings in the form of ``_words``, so that both can stand in one column."""
     encoded = _dictionary(column.dictionary_encode())
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(_INDEX), encoded.dictionary)
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """Dictionaries written out, so that tables with different ones can be joined."""
-    return pa.table(
-        {
-            name: column.cast(column.type.value_type)
-            if pa.types.is_dictionary(column.type)
-            else column
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
-    )
-
-
-def _unknown(entries: pa.Table) -> pa.Table:
-    """Entries of groups that nobody defined, as dead letters: one per report."""
-    plain = _plain(entries)
-    letters = []
-    for position in pc.unique(plain["position"]).to_pylist():
-        part = plain.filter(pc.equal(plain["position"], position))
-        named = [
-            name or f"id {number}"
-            for name, number in zip(
-                part["group"].to_pylist(), part["group_id"].to_pylist(), strict=True
-            )
-        ]
-        shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-        letters.append(
-            {
-                "position": position,
-                "published_at_ms": part["published_at_ms"][0].as_py(),
-                "reason": "unknown_group",
-                "detail": f"broker {part['broker'][0].as_py()}: no resource group {shown}",
-                "counts_as_bad": False,
-                "raw": cut_down(part),
-            }
-        )
-    return pa.Table.from_pylist(letters, schema=REJECTED)

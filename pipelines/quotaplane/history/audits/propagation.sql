@@ -2,7 +2,8 @@
 --
 -- From the change's commit until the limits of all the group's brokers added up to the new quota
 -- (all were unlimited; none was left of a deleted group). state is "in force", "superseded" (the
--- next change came first), "pending", or "no brokers".
+-- next change came first), "below" (so far the limits add up to less: raises that are still being
+-- made room for, ceilings, or a smaller quota above), "pending", or "no brokers".
 -- :tolerance = 0.01  how far the sum may be from the quota, as a part of it
 WITH sides AS (
   SELECT
@@ -58,6 +59,8 @@ totals AS (
 followed AS (
   SELECT
     c.*, t.at, t.brokers,
+    t.brokers > 0 AND t.limited = t.brokers
+      AND NOT c.deleted AND (c.to_per_s IS NULL OR t.total < c.to_per_s) AS below,
     CASE
       WHEN c.deleted THEN t.brokers = 0
       WHEN t.brokers = 0 THEN false
@@ -73,7 +76,7 @@ answers AS (
   SELECT
     `group`, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
     min(at) AS first_at, min(at) FILTER (WHERE done) AS in_force_at,
-    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most
+    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most, max_by(below, at) AS below
   FROM followed
   GROUP BY ALL
 )
@@ -82,6 +85,7 @@ SELECT
   CASE
     WHEN in_force_at IS NOT NULL THEN 'in force'
     WHEN next_at IS NOT NULL THEN 'superseded'
+    WHEN below THEN 'below'
     WHEN most > 0 THEN 'pending'
     ELSE 'no brokers'
   END AS state,
