@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.allot import News, allot
+from quotaplane.definitions import whole_trees
+from quotaplane.enforcement import enforced
+from quotaplane.hierarchy import subtree_totals
 from quotaplane.intake import Intake, take_in
 from quotaplane.laws import Law
 from quotaplane.learning import DONE
@@ -55,6 +58,8 @@ class StepConfig:
     max_step: float | None = None
     safe_share: float = 1.0
     learns: bool = True
+    earlier_until_ms: float = 0.0
+    """When the last limits that an earlier control plane told are over."""
 
     @property
     def forget_after_ms(self) -> float:
@@ -96,6 +101,9 @@ def step(
             may_adopt=state.learning.until_ms != DONE,
         )
         brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
+        if intake.adopted.any():  # what an earlier control plane enforced may only be watched now
+            still = rows.enforced & (~intake.adopted | enforced(groups, brokers, rows))
+            rows = replace(rows, enforced=still)
         touched = touched | intake.touched
     learning, learnt = state.learning.next(intake is not None and intake.foreign, round_, config)
     left = _left(state.left, state.groups, lost, round_, config)
@@ -157,13 +165,14 @@ def step(
 
 
 def _soft_exceeded(groups: Groups, rows: Rows, touched: BoolArray) -> int:
-    """How many soft groups, of those touched, use more than their quota."""
-    soft = touched & (groups.mode == Mode.SOFT)
+    """How many soft groups, of those touched, use more than their quota with all below them."""
+    soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
         return 0
     over: BoolArray = np.zeros(len(groups), bool)
     for usage, quota in zip(rows.usage, groups.quota, strict=True):
-        over |= np.bincount(rows.group, weights=usage, minlength=len(groups)) > quota
+        used = np.bincount(rows.group, weights=usage, minlength=len(groups)).astype(float)
+        over |= subtree_totals(groups.parent, used) > quota
     return int((over & soft).sum())
 
 

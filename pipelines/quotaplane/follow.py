@@ -53,14 +53,20 @@ def adopt(
 
 @dataclass(frozen=True)
 class Said:
-    """What the entries say, (4, entries) or (entries,); NaN = unchanged, or not said."""
+    """What the entries say, (4, entries) or (entries,); NaN = unchanged, or not said.
+
+    ``applied_seq`` is the best guess at which limit was in force: the group's, or else the newest
+    of all of the broker's. ``acked_seq`` is only the group's: with another group's, a limit
+    whose message was lost would count as applied.
+    """
 
     usage: FloatArray
     throttled: FloatArray
     published_at_ms: IntArray
     window_ms: FloatArray
     applied_epoch: IntArray
-    applied_seq: IntArray
+    applied_seq: FloatArray
+    acked_seq: FloatArray
 
     def at(self, chosen: BoolArray | slice) -> Said:
         return Said(**{name: values[..., chosen] for name, values in vars(self).items()})
@@ -117,7 +123,8 @@ def _learn_once(
     told = ~np.isnan(said.throttled)
     before = Track(*(known[name][:, spot] for name in ("demand", "noise", "swing", "doubt")))
     after = learn(before, last, used, under, said.throttled, saturated_from=saturated_from)
-    tells = told.any(axis=0) | (known["tells"][spot] & unchanged.all(axis=0))
+    tells = told.any(axis=0) & (told | unchanged).all(axis=0)  # of all it uses, or it may be stuck
+    tells |= known["tells"][spot] & unchanged.all(axis=0)
     if unchanged.any():  # of a broker that counts what it refuses nothing is news, too
         after = _where(unchanged & tells, before, after)
     known["usage"][:, spot] = used
@@ -125,7 +132,7 @@ def _learn_once(
     known["noise"][:, spot], known["swing"][:, spot] = after.noise, after.swing
     known["doubt"][:, spot], known["tells"][spot] = after.doubt, tells
     known["seen_at_ms"][spot] = said.published_at_ms
-    arrived = ours & (said.applied_seq >= issued_seq)
+    arrived = ours & (said.acked_seq >= issued_seq)
     held = known["held"][:, spot]
     if (arrived & (held != limit).any(axis=0)).any():
         known["held"][:, spot] = np.where(arrived, limit, held)

@@ -91,10 +91,11 @@ def take_in(
     report, place = report[entry], place[entry]
 
     rows, at = _with_pairs(rows, place, code[report], len(brokers))
-    applied_seq = headers["applied_seq"].to_numpy()[report]
+    acked = np.full(len(entry), np.nan)
     if "applied_seq" in entries.column_names:
-        per_group = entries["applied_seq"].to_numpy()[entry]
-        applied_seq = np.where(np.isnan(per_group), applied_seq, per_group).astype(np.int64)
+        acked = entries["applied_seq"].to_numpy()[entry]
+    applied_seq = headers["applied_seq"].to_numpy()[report]
+    applied_seq = np.where(np.isnan(acked), applied_seq, acked)
     told = LIMIT_COLUMNS[0] in entries.column_names
     applied_epoch = headers["applied_epoch"].to_numpy()[report]
     earlier = (applied_epoch >= 0) & (applied_epoch < epoch)
@@ -113,6 +114,7 @@ def take_in(
             window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
             applied_epoch=applied_epoch,
             applied_seq=applied_seq,
+            acked_seq=acked,
         ),
         epoch=epoch,
         saturated_from=saturated_from,

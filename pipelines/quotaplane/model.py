@@ -34,6 +34,9 @@ SAFE_COLUMNS: Final = tuple(f"safe_{name}" for name in RATE_COLUMNS)
 IN_FORCE_COLUMNS: Final = ("applied_seq", *LIMIT_COLUMNS)
 """What a broker says of the limits it has: which round's they are, and what they are."""
 
+MAX_RATE: Final = 1e18
+"""The highest quota, floor or ceiling per second; nothing real comes near it."""
+
 MAX_GROUP_CHARS: Final = 1024
 """Of a group's name; it must be printable, too."""
 

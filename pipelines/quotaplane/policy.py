@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from quotaplane.model import RATE_COLUMNS, Mode
+from quotaplane.model import MAX_RATE, RATE_COLUMNS, Mode
 
 FLOOR_COLUMNS: Final = tuple(f"floor_{name}" for name in RATE_COLUMNS)
 """What the subtree of a group is guaranteed of its parent's quota, per dimension."""
@@ -53,7 +53,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "enforcement_percent": (0.0, 100.0),
     "weight": (1e-9, 1e9),
     "priority": (-100, 100),
-    **dict.fromkeys(FLOOR_COLUMNS, (0.0, 1e18)),
+    **dict.fromkeys(FLOOR_COLUMNS, (0.0, MAX_RATE)),
 }
 """The least and the most of what is a number."""
 

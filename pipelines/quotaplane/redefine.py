@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from quotaplane.definitions import Groups, Overrides, no_overrides
 from quotaplane.hierarchy import parents_of
-from quotaplane.model import RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
+from quotaplane.model import MAX_RATE, RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
 from quotaplane.policy import (
     ALL_BROKERS,
     DEFAULTS,
@@ -36,7 +36,9 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
         policy or parent; and the rows that are lost, numbered as before.
     """
     old, rows = state.groups, state.rows
-    order = np.lexsort((np.arange(len(events)), events["version"].to_numpy()))
+    # A commit that deletes a row and puts one for the same group (an overwrite) has put it.
+    put_last = ~events["deleted"].to_numpy()
+    order = np.lexsort((np.arange(len(events)), put_last, events["version"].to_numpy()))
     ids = events["group_id"].to_numpy()[order]
     last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
     newest = events.take(pa.array(order[last]))  # by id, the latest change of each
@@ -85,7 +87,7 @@ def _read(put: pa.Table) -> dict[str, Any]:
         known = pc.index_in(put["mode"].combine_chunks(), value_set=pa.array(MODES))
         mode = known.fill_null(0).to_numpy().astype(np.uint8)
     return {
-        "quota": np.maximum(quota, 0.0),
+        "quota": np.where(np.isinf(quota), np.inf, np.clip(quota, 0.0, MAX_RATE)),
         "mode": mode,
         "enforcement_percent": _policy(put, "enforcement_percent"),
         "weight": _policy(put, "weight"),

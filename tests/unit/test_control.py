@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.control import next_due_ms
-from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
 from quotaplane.state import ShardState, to_single
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
@@ -229,6 +230,22 @@ def test_a_broker_that_missed_a_deletion_is_told_again() -> None:
     assert (told["broker"], told["group"], told["uses_ids"]) == ("b1", "g", True)
     assert told["group_id"] == group_id("g")
     assert len(outcome.ended) == 0
+
+
+@pytest.mark.parametrize("told", [{}, {THROTTLED_COLUMNS[1]: 0.0}])
+def test_who_tells_what_it_refused_of_something_else_still_shows_that_it_wants_more(
+    told: dict[str, float],
+) -> None:
+    shard = Shard(replace(CONFIG, headroom=0.05))
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for turn in range(14):
+        at, made = T0 + 5_000 * turn, []
+        for broker, wants in {"b1": 20.0 if turn < 10 else 60.0, "b2": 500.0}.items():
+            used = min(wants, shard.in_force.get(("g", broker), 50.0))
+            made.append(report(broker, at, {"g": used}, applied_epoch=1, applied_seq=shard.seq - 1))
+            made[-1]["more"] |= told
+        shard.run(reports(*made), now_ms=at)
+    assert shard.in_force["g", "b1"] == pytest.approx(50, rel=0.05)
 
 
 def test_small_changes_are_not_sent_and_everything_is_renewed_in_turn() -> None:

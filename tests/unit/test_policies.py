@@ -198,3 +198,21 @@ def test_strict_holds_in_a_tree_too() -> None:
         one.run(reports(*made), now_ms=at)
     assert one.in_force["acme::a", "b1"] == pytest.approx(50, rel=0.02)
     assert one.in_force["acme::b", "b2"] == pytest.approx(10, rel=0.02)
+
+
+def test_use_below_a_soft_parent_counts_as_its_own() -> None:
+    one = shard(t={"quota": 10, "mode": "soft"}, t__a={}, t__b={})
+    assert one.run(using(T0, b1={"t__a": 4}), now_ms=T0).counts["soft_exceeded"] == 0
+    outcome = one.run(using(T0 + 5_000, b1={"t__b": 9}), now_ms=T0 + 5_000)
+    assert outcome.counts["soft_exceeded"] == 1
+
+
+@pytest.mark.parametrize("mode", ["soft", "shadow"])
+def test_what_an_earlier_control_plane_enforced_is_not_handed_back_where_it_is_only_watched(
+    mode: str,
+) -> None:
+    one = Shard(CONFIG, epoch=7)
+    one.run(defined(g={"quota": 100, "mode": mode}), now_ms=T0)
+    had = report("b1", T0, {"g": 70}, applied_epoch=6, applied_seq=5, limit=70.0)
+    (told,) = one.run(reports(had), now_ms=T0).limits.to_pylist()
+    assert (told[RATE], told["enforced"], told["published"]) == (70, False, True)

@@ -158,6 +158,13 @@ def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> No
     assert found["brokers"] == {}
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_commit_that_deletes_and_puts_a_group_has_put_it(turn: int) -> None:
+    rows = [change("a", 5, deleted=True), change("a", 5, publish_messages_per_s=3.0)]
+    groups = groups_after(*rows[::turn])
+    assert groups.quota[0].tolist() == [3.0]
+
+
 def test_events_without_policy_columns_are_taken_in() -> None:
     plain = changes(change("a", 1, weight=9.0)).drop_columns(list(POLICY_COLUMNS))
     assert change_groups(ShardState(), plain)[0].weight.tolist() == [1.0]

@@ -74,6 +74,20 @@ def test_what_counts_is_the_seq_of_the_group_not_the_newest_of_the_broker() -> N
     assert told["b2"] == pytest.approx(10)
 
 
+def test_a_header_alone_acknowledges_no_group() -> None:
+    """It may speak of another group's limits, or another shard's."""
+    cluster = strict()
+    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    said = {"applied_epoch": 1, "applied_seq": 99}
+    b1 = report("b1", T0 + 15_000, {"g": 90}, throttled=0.0, **said)
+    b2 = report("b2", T0 + 15_000, {"g": 10}, throttled=50.0, applied_seqs=1, **said)
+    cluster.run(reports(b1, b2), now_ms=T0 + 15_000)
+    assert cluster.in_force["g", "b2"] == pytest.approx(10)
+    b1 = report("b1", T0 + 20_000, {"g": 90}, throttled=0.0, **said)
+    cluster.run(reports(b1), now_ms=T0 + 20_000)
+    assert cluster.in_force["g", "b2"] == pytest.approx(10)
+
+
 def test_who_does_not_say_so_is_waited_for_until_its_lease_is_over() -> None:
     cluster = strict()
     cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)

@@ -11,9 +11,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quotaplane.errors import InputError
-
-MAX_RATE: Final = 1e18
-"""The highest rate or quota per second that a case may hold; nothing real comes near it."""
+from quotaplane.model import MAX_RATE
 
 Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 """A rate per second: finite, not negative."""

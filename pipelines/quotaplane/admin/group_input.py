@@ -6,17 +6,15 @@ import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.admin.cases import json_type, parse_case, parse_json, read_json
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS
 from quotaplane.policy import MODES, POLICY_COLUMNS, Overrides
-
-_MAX_RATE: Final = 1e18
 
 
 def read_groups(
@@ -143,7 +141,7 @@ def read_rate(given: object, field: str) -> float:
     if given == "unlimited":
         return math.inf
     rate = _number(given)
-    if not 0 <= rate <= _MAX_RATE:
+    if not 0 <= rate <= MAX_RATE:
         raise InputError(f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}")
     return rate
 

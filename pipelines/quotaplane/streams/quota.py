@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from quotaplane import errors
 from quotaplane.errors import QuotaplaneError, TransportError
-from quotaplane.history.tables import ensure_tables, open_table
+from quotaplane.history.earlier import Earlier, read_earlier
+from quotaplane.history.tables import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.settings import Settings
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 QUERY_NAME = "quotaplane"
 
 
-def build(spark: SparkSession, settings: Settings, transport: Transport, epoch: int) -> DataFrame:
+def build(
+    spark: SparkSession,
+    settings: Settings,
+    transport: Transport,
+    epoch: int,
+    earlier_until_ms: float = 0.0,
+) -> DataFrame:
     """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet."""
     reports = report_events(transport.read_reports(spark), settings)
     changes = group_events(spark, settings.history, settings.shards)
@@ -38,7 +45,7 @@ def build(spark: SparkSession, settings: Settings, transport: Transport, epoch: 
         reports.unionByName(changes)
         .groupBy("key")
         .transformWithStateInPandas(
-            QuotaOperator(round_config(settings, epoch), settings.shards),
+            QuotaOperator(round_config(settings, epoch, earlier_until_ms), settings.shards),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -88,9 +95,10 @@ class QuotaJob:
         self._transport = transport
         folder = CheckpointFolder(spark, settings.checkpoint)
         strict = settings.limits.transition is Transition.STRICT
+        earlier = read_earlier(settings.history)
         checkpoint = folder.open(
             settings.shards,
-            next_epoch=_next_epoch(settings),
+            next_epoch=_next_epoch(earlier),
             strict_lease_s=settings.limits.lease_s if strict else None,
         )
         self.epoch = checkpoint.epoch
@@ -114,7 +122,7 @@ class QuotaJob:
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         self.query: StreamingQuery = (
-            build(spark, settings, self._transport, checkpoint.epoch)
+            build(spark, settings, self._transport, checkpoint.epoch, earlier.until_ms)
             .writeStream.queryName(QUERY_NAME)
             .option("checkpointLocation", settings.checkpoint)
             .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
@@ -175,12 +183,10 @@ def run_until_stopped(settings: Settings, session: Callable[[], SparkSession]) -
         job.stop()
 
 
-def _next_epoch(settings: Settings) -> int:
+def _next_epoch(earlier: Earlier) -> int:
     """Seconds since 1970, unless the history is ahead of the clock.
 
     Counting the history's epochs alone would begin anew with a new history, and brokers take
     nothing from an epoch older than one they know.
     """
-    rounds = open_table(settings.history, "rounds")
-    epochs = rounds.to_pyarrow_dataset().to_table(columns=["epoch"])["epoch"]
-    return max(int(time.time()), 1 + max(epochs.unique().to_pylist(), default=0))
+    return max(int(time.time()), 1 + earlier.epoch)

@@ -57,8 +57,8 @@ class RoundConfig:
     lease_ms: int
 
 
-def round_config(settings: Settings, epoch: int) -> RoundConfig:
-    """The operator's share of the settings.
+def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> RoundConfig:
+    """The operator's share of the settings; see ``StepConfig`` for ``earlier_until_ms``.
 
     Raises:
         ConfigError: there is no such law, or it has no such option.
@@ -78,6 +78,7 @@ def round_config(settings: Settings, epoch: int) -> RoundConfig:
             transition=settings.limits.transition,
             max_step=settings.limits.max_step,
             safe_share=settings.limits.safe_share_or_default,
+            earlier_until_ms=earlier_until_ms,
         ),
         epoch=epoch,
         lease_ms=int(settings.limits.lease_s * 1000),
