@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class News:
     """What a round has to answer to.
 
-    (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``waits``: for leases
-    of limits that a group in its tree gave before it was deleted. (brokers,):
-    ``restarted``, those that know none of their limits. (rows,): ``adopted``, limits of an earlier
-    epoch that are handed back. ``learning``: for now that is all that is done.
+    (groups,): ``touched``, named by a report, or changed; ``quota_changed``. ``reserved``
+    (4, groups): what deleted groups may still be using, None: nothing. (brokers,): ``restarted``,
+    those that know none of their limits. (rows,): ``adopted``, limits of an earlier epoch that are
+    handed back. ``learning``: for now that is all that is done.
     """
 
     touched: BoolArray
     quota_changed: BoolArray
-    waits: BoolArray
+    reserved: FloatArray | None
     restarted: BoolArray
     adopted: BoolArray
     learning: bool
@@ -79,7 +79,7 @@ def allot(
     strict = config.transition is Transition.STRICT
     # Of a broker, or of a group that its broker no longer names.
     stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
-    touched = whole_trees(groups, news.touched) & ~news.waits
+    touched = whole_trees(groups, news.touched)
     if news.learning:
         # Somebody changed the group while we learn: that is an order, unless it is the first that
         # we hear of it. What brokers out of sight have is not known yet, so strict waits.
@@ -98,6 +98,7 @@ def allot(
         terms=row_terms(groups, brokers, rows),
         enforced=enforced(groups, brokers, rows),
         fixed=(waiting & ~news.quota_changed[rows.group] | stale) if strict else waiting,
+        reserved=news.reserved,
     )
     parts = [
         divide(groups, rows, standing, dimension, touched, config)

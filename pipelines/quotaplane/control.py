@@ -20,9 +20,7 @@ from quotaplane.intake import Intake, take_in
 from quotaplane.laws import Law
 from quotaplane.learning import DONE
 from quotaplane.model import (
-    TREE_BITS,
     BoolArray,
-    IntArray,
     Mode,
     Round,
     Transition,
@@ -106,8 +104,7 @@ def step(
             rows = replace(rows, enforced=still)
         touched = touched | intake.touched
     learning, learnt = state.learning.next(intake is not None and intake.foreign, round_, config)
-    left = _left(state.left, state.groups, lost, round_, config)
-    waits = np.isin(groups.ids >> TREE_BITS, left[0])
+    left = state.left.next(state.groups, lost, round_, config)
     touched = touched | learnt
 
     silence = round_.now_ms - brokers.seen_at_ms
@@ -123,7 +120,7 @@ def step(
         dropped.append(ended_table(groups, brokers, rows.take(silent_rows), "silent", config))
         rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
-    news = News(touched, quota_changed, waits, restarted, adopted, learning.on)
+    news = News(touched, quota_changed, left.reserved(groups), restarted, adopted, learning.on)
     # While it learns, a shard may not have heard of all groups yet.
     told_again = intake is not None and len(intake.astray) and learning.until_ms == DONE
     astray = astray_table(brokers, intake, config) if intake and told_again else None
@@ -174,19 +171,6 @@ def _soft_exceeded(groups: Groups, rows: Rows, touched: BoolArray) -> int:
         used = np.bincount(rows.group, weights=usage, minlength=len(groups)).astype(float)
         over |= subtree_totals(groups.parent, used) > quota
     return int((over & soft).sum())
-
-
-def _left(
-    left: IntArray, groups: Groups, lost: Rows | None, round_: Round, config: StepConfig
-) -> IntArray:
-    """Trees whose deleted groups' limits may still be in force; of interest to strict only."""
-    left = left[:, left[1] > round_.now_ms]
-    if lost is None or config.transition is Transition.FAST or not lost.issued.any():
-        return left
-    trees = np.unique(groups.ids[lost.group[lost.issued]] >> TREE_BITS)
-    until_ms = round_.now_ms + int(config.lease_ms + 2 * config.stale_after_ms)
-    new = np.stack([trees, np.full(len(trees), until_ms)])
-    return np.concatenate([left[:, ~np.isin(left[0], trees)], new], axis=1)
 
 
 def next_due_ms(state: ShardState, config: StepConfig) -> int | None:

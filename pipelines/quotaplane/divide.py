@@ -60,12 +60,14 @@ class Standing:
     """What holds of the n rows in this round, whatever the dimension.
 
     ``terms``: on which each shares. ``enforced``: whether it is limited at all, or only reckoned.
-    ``fixed``: it is told nothing new for now.
+    ``fixed``: it is told nothing new for now. ``reserved`` (4, g): what deleted groups may still be
+    using; None: nothing.
     """
 
     terms: RowTerms
     enforced: BoolArray
     fixed: BoolArray
+    reserved: FloatArray | None = None
 
 
 def divide(
@@ -128,6 +130,8 @@ class _Part:
         self.issued, self.told_enforced = rows.issued[at], rows.enforced[at]
         self.told = rows.told[at]
         self.enforced, self.fixed = standing.enforced[at], standing.fixed[at]
+        reserved = standing.reserved
+        self.reserved = None if reserved is None else reserved[dimension, subject]
         terms = standing.terms
         weight = np.ones(int(self.starts[-1])) if terms.weight is None else terms.weight[at]
         usage, demand = rows.usage[dimension, at], rows.demand[dimension, at]
@@ -185,7 +189,8 @@ class _Part:
         told = np.where(known, self.limit, untold)
         held = np.where(known, self.held, untold)
         target = np.where(self.fixed, told, target)
-        limit = to_single(grant(self.segments, told, held, target, self.quota, self.parent))
+        granted = grant(self.segments, told, held, target, self.quota, self.parent, self.reserved)
+        limit = to_single(granted)
         reasons = np.where(limit < 0.999 * np.minimum(target, wanted), Reason.WAITING, reasons)
         return limit, np.maximum(held, limit), reasons.astype(np.uint8)
 

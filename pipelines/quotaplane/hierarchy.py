@@ -6,6 +6,8 @@ skipped. Groups without ``SEPARATOR`` in their names, which may be all of them, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,16 +48,29 @@ def parents_of(names: pa.Array, which: BoolArray | None = None) -> IntArray:
     child = np.flatnonzero(looking)
     if not len(child):
         return parent
-    paths = [ancestors(name) for name in names.take(pa.array(child)).to_pylist()]
-    level = 0
-    while len(child):
-        above = pa.array([path[level] for path in paths], pa.string())
-        place = pc.index_in(above, value_set=names).fill_null(-1).to_numpy().astype(np.int64)
-        parent[child] = place
-        level += 1
-        left = [i for i in np.flatnonzero(place < 0).tolist() if level < len(paths[i])]
-        child, paths = child[left], [paths[i] for i in left]
+    parent[child] = nearest(
+        [ancestors(name) for name in names.take(pa.array(child)).to_pylist()], names
+    )
     return parent
+
+
+def nearest(paths: Sequence[Sequence[str]], names: pa.Array) -> IntArray:
+    """The index among ``names`` of the first of each path's names that is there, -1 for none.
+
+    >>> nearest([["a::b", "a"], ["c"], []], pa.array(["a", "b"])).tolist()
+    [0, -1, -1]
+    """
+    found = np.full(len(paths), -1, np.int64)
+    looking = [i for i, path in enumerate(paths) if path]
+    level = 0
+    while looking:
+        above = pa.array([paths[i][level] for i in looking], pa.string())
+        place = pc.index_in(above, value_set=names).fill_null(-1).to_numpy().astype(np.int64)
+        found[looking] = place
+        level += 1
+        absent = np.flatnonzero(place < 0).tolist()
+        looking = [looking[i] for i in absent if level < len(paths[looking[i]])]
+    return found
 
 
 def roots_of(parent: IntArray) -> IntArray:

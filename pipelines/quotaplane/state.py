@@ -22,6 +22,7 @@ from quotaplane.definitions import group_columns, groups_from, override_columns,
 from quotaplane.demand import Track
 from quotaplane.errors import HistoryError
 from quotaplane.learning import Learning
+from quotaplane.left import Left
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
 
@@ -139,8 +140,7 @@ class ShardState:
     )
     rows: Rows = field(default_factory=lambda: fresh_rows(_none(), _none()))
     learning: Learning = field(default_factory=Learning)
-    left: IntArray = field(default_factory=lambda: np.empty((2, 0), np.int64))
-    """(2, n): trees (upper bits of ids) that lost a group with limits in force; when these end."""
+    left: Left = field(default_factory=Left)
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
 
@@ -189,6 +189,11 @@ class ShardState:
             {name: array.ravel().astype(np.float32) for name, array in wide.items()},
             recent,
             {name: array for name, array in track.items() if array.any()},
+            {
+                "name": pa.array(self.left.names, pa.string()),
+                "until_ms": self.left.until_ms,
+                **{f"held_{d}": held for d, held in enumerate(self.left.held)},
+            },
         )
         meta = {
             "format": str(FORMAT),
@@ -196,7 +201,6 @@ class ShardState:
             "base_ms": str(base),
             "learns_until_ms": str(self.learning.until_ms),
             "learning": str(int(self.learning.on)),
-            "left": ",".join(map(str, self.left.ravel().tolist())),
         }
         return pack(
             *(
@@ -219,7 +223,7 @@ class ShardState:
                 f"checkpoint: shard state has format {meta.get('format')}, this version reads "
                 f"{FORMAT}; start a new checkpoint folder"
             )
-        groups, names, overrides, brokers, narrow, wide, recent, track = (
+        groups, names, overrides, brokers, narrow, wide, recent, track, left = (
             {
                 name: column.combine_chunks()
                 if pa.types.is_string(column.type)
@@ -267,6 +271,10 @@ class ShardState:
             brokers=Brokers(**{**brokers, "names": tuple(brokers["names"].to_pylist())}),
             rows=rows,
             learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
-            left=np.array(meta["left"].split(",") if meta["left"] else [], np.int64).reshape(2, -1),
+            left=Left(
+                tuple(left["name"].to_pylist()),
+                left["until_ms"],
+                np.stack([left[f"held_{d}"] for d in range(_D)]),
+            ),
             rounds=int(meta["rounds"]),
         )

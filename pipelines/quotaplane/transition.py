@@ -23,6 +23,7 @@ def grant(
     target: FloatArray,
     quota: FloatArray,
     parent: IntArray | None = None,
+    reserved: FloatArray | None = None,
 ) -> FloatArray:
     """One strict step from ``limit`` towards ``target``.
 
@@ -40,6 +41,7 @@ def grant(
         quota: (g,) inf where only a group above has one.
         parent: (g,) the group above, -1 = none; None: no group has any. What belongs to a group
             and all below it stays inside its quota.
+        reserved: (g,) what else somebody may be using of each group's quota; None: nothing.
 
     Returns:
         (n,) the limits to tell.
@@ -53,10 +55,12 @@ def grant(
     array([50., 50.])
     """
     down = np.minimum(limit, target)
-    reserved = np.maximum(held, down)
+    kept = np.maximum(held, down)
     short = np.zeros_like(target)
-    np.subtract(target, reserved, out=short, where=target > reserved)  # both may be infinite
-    wanted, taken = rows.total(short), rows.total(reserved)
+    np.subtract(target, kept, out=short, where=target > kept)  # both may be infinite
+    wanted, taken = rows.total(short), rows.total(kept)
+    if reserved is not None:
+        taken = taken + reserved
     if parent is not None:
         wanted, taken = subtree_totals(parent, wanted), subtree_totals(parent, taken)
     free = np.full(rows.groups, np.inf)
@@ -69,7 +73,7 @@ def grant(
     raised = np.zeros_like(target)
     part_of_row = rows.spread(part)
     np.multiply(short, part_of_row, out=raised, where=part_of_row > 0.0)
-    granted: FloatArray = np.minimum(target, reserved) + raised
+    granted: FloatArray = np.minimum(target, kept) + raised
     return granted
 
 

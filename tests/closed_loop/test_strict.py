@@ -63,8 +63,10 @@ class Chaos:
         self.published: list[int] = []
         self.mail: list[tuple[int, int, str, int, bytes, int]] = []
         self.order = count()
+        self.quota = dict(QUOTA)
         self.pending = dict(QUOTA)
         self.version = 0
+        self.gone: set[str] = set()
 
     def in_force(self) -> np.ndarray:
         """(brokers, groups): what each may use now by its own clock, in the first dimension."""
@@ -86,7 +88,11 @@ class Chaos:
             yield self.in_force()
 
     def _happen(self) -> None:
-        """Demands change, brokers die and come again, or can't be reached for a while."""
+        """Demands change, groups come and go, brokers die and come again, or can't be reached."""
+        for group in GROUPS:
+            if self.rng.random() < (0.01 if group in self.gone else 0.0007):
+                self.gone ^= {group}
+                self.pending[group] = self.quota[group]
         for broker in np.flatnonzero(self.rng.random(len(self.skew_ms)) < 0.004):
             kind = self.rng.integers(0, 7)
             name = self.brokers.names[broker]
@@ -158,7 +164,8 @@ class Chaos:
             rates = dict.fromkeys(RATE_COLUMNS) | {RATE_COLUMNS[0]: quota}
             names = {"group": group, "group_id": group_id(group)}
             nothing = dict.fromkeys(GROUPS_SCHEMA.names)
-            rows.append({**nothing, **rates, **names, "deleted": False, "version": self.version})
+            deleted = {"deleted": group in self.gone, "version": self.version}
+            rows.append({**nothing, **rates, **names, **deleted})
         self.pending = {}
         if not rows:
             return []
@@ -187,7 +194,9 @@ def test_a_lowered_quota_holds_two_leases_later_at_the_latest(with_settings, see
     chaos = Chaos(with_settings, seed, brokers=4, **WILD)
     for _ in chaos.run(seconds=35):
         pass
-    chaos.pending = {"g": 40.0, "t": 20.0}
+    lowered = {"g": 40.0, "t": 20.0}
+    chaos.quota |= lowered
+    chaos.pending |= lowered
     lowered_at_ms = chaos.now_ms
     for in_force in chaos.run(seconds=60):
         late = chaos.now_ms > lowered_at_ms + 2 * (12_000 + 2 * INTERVAL_MS)

@@ -215,6 +215,19 @@ def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
     assert shard.in_force["g", "b2"] == pytest.approx(100)
 
 
+def test_strict_waits_for_the_leases_of_the_run_before_when_they_were_longer() -> None:
+    """Somebody out of reach may still have all of it."""
+    until = T0 + 300_000
+    shard = Shard(replace(STRICT, learns=True, earlier_until_ms=until), epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for at in (T0, T0 + 100_000, until + int(STRICT.stale_after_ms) - 1):
+        shard.run(reports(report("b1", at, {"g": 0.0}, throttled=100.0)), now_ms=at)
+        assert shard.in_force.get(("g", "b1"), 0.0) == 0
+    at = until + int(STRICT.stale_after_ms) + 1
+    shard.run(reports(report("b1", at, {"g": 0.0}, throttled=100.0)), now_ms=at)
+    assert shard.in_force["g", "b1"] == pytest.approx(100)
+
+
 def test_of_several_reports_the_newest_is_handed_back_and_never_more_than_the_quota() -> None:
     shard = Shard(CONFIG, epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
@@ -256,9 +269,48 @@ def test_what_a_deleted_group_gave_is_waited_for() -> None:
     hungry = {"throttled": 100.0, "applied_epoch": 1, "applied_seq": 1}
     for at in (10_000, 80_000):
         cluster.run(reports(report("b2", T0 + at, {"g": 10}, **hungry)), now_ms=T0 + at)
-        assert ("g", "b2") not in cluster.in_force
+        assert cluster.in_force["g", "b2"] < 0.001
     cluster.run(reports(report("b2", T0 + 90_000, {"g": 10}, **hungry)), now_ms=T0 + 90_000)
     assert cluster.in_force["g", "b2"] > 50
+
+
+def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
+    """One a minute: who is new is given what is left all the same, and a lower quota holds."""
+    groups = [f"t::x{number}" for number in range(12)]
+    shard = Shard(STRICT)
+    shard.run(quotas(("t", 100), ("t::a", None), *((g, None) for g in groups)), now_ms=T0)
+    at = T0
+    for number in range(10):
+        shard.run(quotas(groups[number], version=9 + number), now_ms=at)
+        if number == 5:
+            shard.run(quotas(("t", 40), version=50), now_ms=at + 1)
+        for _ in range(12):
+            at += 5_000
+            seq = shard.seq - 1
+            wants = {"b1": {"t::a": 90.0, **dict.fromkeys(groups[number + 1 :], 1.0)}}
+            wants["b2"] = {"t::a": 50.0}
+            shard.run(
+                reports(
+                    *(
+                        report(
+                            broker,
+                            at,
+                            {
+                                g: min(w, shard.in_force.get((g, broker), 0))
+                                for g, w in uses.items()
+                            },
+                            throttled=50.0,
+                            applied_epoch=1,
+                            applied_seq=seq,
+                            applied_seqs=seq,
+                        )
+                        for broker, uses in wants.items()
+                    )
+                ),
+                now_ms=at,
+            )
+        assert shard.in_force["t::a", "b2"] > (10 if number < 5 else 5)
+    assert 30 < sum(shard.in_force.values()) <= 40
 
 
 def test_a_quota_where_there_was_none_waits_for_who_is_out_of_sight() -> None:
