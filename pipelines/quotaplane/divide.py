@@ -9,7 +9,7 @@ import numpy as np
 
 from quotaplane.definitions import Groups
 from quotaplane.demand import with_headroom
-from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
@@ -86,18 +86,18 @@ def divide(
     trees: BoolArray = np.zeros(len(groups), np.bool_)
     trees[nested] = trees[groups.parent[nested]] = True
     quota = tree_quota(groups, dimension)
-    bound = least_on_path(groups.parent, quota)
-    free = (touched & np.isinf(bound))[rows.group]
+    size = np.bincount(rows.group, minlength=len(groups))
+    even = even_shares(groups.parent, quota, size)
+    free = (touched & np.isinf(even))[rows.group]
     worth[rows.group[free & (limit != np.inf)]] = True
     limit[free] = held[free] = np.inf
     reasons[free] = Reason.UNLIMITED
 
-    size = np.bincount(rows.group, minlength=len(groups))
-    subject = touched & np.isfinite(bound) & ((size > 0) | trees)
+    subject = touched & np.isfinite(even) & ((size > 0) | trees)
     if not subject.any():
         return Division(limit, held, reasons, worth)
     at = slice(None) if subject.all() else np.flatnonzero(subject[rows.group])
-    part = _Part(groups, rows, standing, dimension, subject, at, quota, bound, config)
+    part = _Part(groups, rows, standing, dimension, subject, at, quota, even, config)
     limit[at], held[at], reasons[at] = part.limits()
     worth[subject] = part.worth()
     return Division(limit, held, reasons, worth, Asked(part.problem, part.answer, at))
@@ -115,7 +115,7 @@ class _Part:
         subject: BoolArray,
         at: IntArray | slice,
         quota: FloatArray,
-        bound: FloatArray,
+        even: FloatArray,
         config: StepConfig,
     ) -> None:
         size = np.bincount(rows.group, minlength=len(groups))[subject]
@@ -137,8 +137,8 @@ class _Part:
             demand,
             self.sigma,
             rows.tells[at],
-            self.starts,
-            bound[subject],
+            self.segments,
+            even[subject] * size,
             weight,
             headroom=config.headroom,
             probe_share=config.probe_share,
