@@ -173,7 +173,7 @@ class _Part:
         target = wanted
         if config.max_step is not None:
             target = step_capped(
-                self.segments, self.limit, target, self.share, config.max_step, self.parent
+                self.segments, self.limit, target, self.quota, config.max_step, self.parent
             )
             reasons = np.where(target < wanted * (1.0 - _ROUNDING), Reason.STEP, reasons)
         if config.transition is Transition.FAST:

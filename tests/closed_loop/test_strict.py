@@ -42,9 +42,12 @@ def totals(in_force: np.ndarray) -> np.ndarray:
 class Chaos:
     """A cluster under strict limits with a network that does what it likes."""
 
-    def __init__(self, with_settings, seed: int, *, loss: float, most_delay_ms: int, brokers: int):
+    def __init__(
+        self, with_settings, seed: int, *, loss: float, most_delay_ms: int, brokers: int, **limits
+    ):
+        limits |= {"transition": "strict", "lease_s": 12.0, "refresh_rounds": 3}
         self.settings = with_settings(
-            limits={"transition": "strict", "lease_s": 12.0, "refresh_rounds": 3},
+            limits=limits,
             brokers={"stale_after_intervals": 2, "expire_after_intervals": 3},
             reports={"interval_s": 1.0, "stale_after_intervals": 8},
             shards=1,
@@ -183,8 +186,11 @@ def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: in
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_lowered_quota_holds_two_leases_later_at_the_latest(with_settings, seed: int) -> None:
-    chaos = Chaos(with_settings, seed, brokers=4, **WILD)
+@pytest.mark.parametrize("max_step", [None, 0.02])
+def test_a_lowered_quota_holds_two_leases_later_at_the_latest(
+    with_settings, max_step: float | None, seed: int
+) -> None:
+    chaos = Chaos(with_settings, seed, brokers=4, max_step=max_step, **WILD)
     for _ in chaos.run(seconds=35):
         pass
     chaos.pending = {"g": 40.0, "t": 20.0}
