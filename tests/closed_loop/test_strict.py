@@ -52,7 +52,8 @@ class Chaos:
             reports={"interval_s": 1.0, "stale_after_intervals": 8},
             shards=1,
         )
-        self.rng = np.random.default_rng(seed)
+        # Two of them: what befalls the cluster must not depend on how many messages there are.
+        self.rng, self.network = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
         self.loss, self.most_delay_ms = loss, most_delay_ms
         specs = tuple(BrokerSpec(f"b{i}", throttled=i % 3 != 2) for i in range(brokers))
         self.brokers = Brokers(specs, GROUPS, strict=True, started_at_ms=START_MS)
@@ -107,8 +108,8 @@ class Chaos:
 
     def _send(self, kind: str, broker: int, value: bytes, made_at_ms: int = 0) -> None:
         """Maybe once, maybe twice, maybe never; and nobody knows when."""
-        for _ in range(int(self.rng.choice([0, 1, 2], p=[self.loss, 0.9 - self.loss, 0.1]))):
-            at = self.now_ms + int(self.rng.integers(0, self.most_delay_ms + 1))
+        for _ in range(int(self.network.choice([0, 1, 2], p=[self.loss, 0.9 - self.loss, 0.1]))):
+            at = self.now_ms + int(self.network.integers(0, self.most_delay_ms + 1))
             heapq.heappush(self.mail, (at, next(self.order), kind, broker, value, made_at_ms))
 
     def _deliver(self) -> None:
