@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
+from quotaplane.laws.segments import Segments
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
@@ -83,10 +84,10 @@ class ByGroup(StatefulProcessor):
         used = np.array(list(usage.values())).T
         before = np.array([limits.get(broker, [np.inf] * 4) for broker in usage]).T
         starts, quota, ones = np.array([0, n]), np.array([QUOTA]), np.ones(n)
-        new = np.empty((4, n))
+        segments, new = Segments(starts), np.empty((4, n))
         for d in range(4):
             shown = observe(used[d], before[d])
-            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, starts, quota, ones)
+            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, segments, quota, ones)
             new[d] = self._law(
                 Problem(starts, quota, used[d], before[d], demand, ones, 0.0 * ones)
             ).limits

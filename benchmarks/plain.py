@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
+from quotaplane.laws.segments import Segments
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
@@ -57,11 +58,11 @@ def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: floa
         order = np.argsort(group, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
         quota, ones = np.full(len(starts) - 1, QUOTA), np.ones(len(group))
-        never = np.full(len(group), np.inf)
+        segments, never = Segments(starts), np.full(len(group), np.inf)
         for name in RATE_COLUMNS:
             usage = entries[name].to_numpy()[order]
             shown = observe(usage, never)
-            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, starts, quota, ones)
+            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, segments, quota, ones)
             law(Problem(starts, quota, usage, never, demand, ones, 0.0 * ones))
         done = time.perf_counter()
         took.append({"read": read - begun, "parse": parsed - read, "law": done - parsed})

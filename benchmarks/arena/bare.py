@@ -6,6 +6,7 @@ import numpy as np
 
 from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Law, Problem
+from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.settings import Demand
 from quotaplane.sim.loop import Heard
@@ -65,7 +66,7 @@ class LawController:
             observe(usage, limit, throttled, saturated_from=self._tuning.saturated_from),
             np.zeros(len(known)),
             ~np.isnan(throttled),
-            starts,
+            Segments(starts),
             quotas,
             weight,
             headroom=self._tuning.headroom,

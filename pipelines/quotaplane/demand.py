@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 DEFAULT_HEADROOM: Final = 0.05
@@ -247,7 +248,7 @@ def with_headroom(
     demand: FloatArray,
     sigma: FloatArray,
     tells: BoolArray,
-    starts: IntArray,
+    rows: Segments,
     quota: FloatArray,
     weight: FloatArray,
     *,
@@ -266,32 +267,26 @@ def with_headroom(
       a group take no more than ``HEADROOM_BUDGET`` of the quota.
 
     Args:
-        demand: (n,) of one dimension; rows of group i are ``starts[i]:starts[i + 1]``.
+        demand: (n,) of one dimension.
         sigma: (n,) the standard deviation of what is used from window to window.
         tells: (n,) whether the broker reports what it refused.
-        starts: (g + 1,).
-        quota: (g,); inf = unlimited, then there is nothing to wake up against.
+        rows: the g groups.
+        quota: (g,); inf = unlimited, then there is nothing to wake up against. In a tree the even
+            share of the group's brokers: a quota above is there for all groups together.
         weight: (n,) above 0.
         headroom: part of the demand, 0.05 = 5 %.
         probe_share: part of the even share.
 
-    >>> nothing, starts, quota = np.zeros(2), np.array([0, 2]), np.array([100.0])
-    >>> with_headroom(np.array([90.0, 0.0]), nothing, nothing > 0, starts, quota, np.ones(2))
+    >>> nothing, rows, quota = np.zeros(2), Segments(np.array([0, 2])), np.array([100.0])
+    >>> with_headroom(np.array([90.0, 0.0]), nothing, nothing > 0, rows, quota, np.ones(2))
     array([94.5,  2.5])
-    >>> with_headroom(np.array([90.0, 0.0]), nothing, nothing == 0, starts, quota, np.ones(2))
+    >>> with_headroom(np.array([90.0, 0.0]), nothing, nothing == 0, rows, quota, np.ones(2))
     array([90.,  1.])
     """
-    counts = np.diff(starts)
-    of_row = np.repeat(np.arange(len(counts)), counts)
-
-    def total(values: FloatArray) -> FloatArray:
-        sums = np.bincount(of_row, weights=values, minlength=len(counts))
-        return sums.astype(np.float64, copy=False)
-
-    weights = total(weight)
+    weights = rows.total(weight)
     limited = np.isfinite(quota) & (weights > 0)
-    unit = np.divide(probe_share * quota, weights, out=np.zeros(len(counts)), where=limited)
-    least: FloatArray = weight * unit.take(of_row)
+    unit = np.divide(probe_share * quota, weights, out=np.zeros(rows.groups), where=limited)
+    least: FloatArray = weight * rows.spread(unit)
     blind: FloatArray = np.maximum(demand * (1.0 + headroom), demand + _COUNTED_SIGMAS * sigma)
     blind = np.maximum(blind, least)
     if not tells.any():
@@ -300,7 +295,7 @@ def with_headroom(
         tells & np.isfinite(demand), np.maximum(_ROOM_SIGMAS * sigma, least - demand), 0.0
     )
     extra = np.maximum(extra, 0.0)
-    needed, fits = total(extra), np.ones(len(counts))
+    needed, fits = rows.total(extra), np.ones(rows.groups)
     np.divide(HEADROOM_BUDGET * quota, needed, out=fits, where=np.isfinite(quota) & (needed > 0))
-    asked: FloatArray = np.where(tells, demand + extra * np.minimum(fits, 1.0).take(of_row), blind)
+    asked: FloatArray = np.where(tells, demand + extra * rows.spread(np.minimum(fits, 1.0)), blind)
     return asked

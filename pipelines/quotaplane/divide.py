@@ -9,7 +9,7 @@ import numpy as np
 
 from quotaplane.definitions import Groups
 from quotaplane.demand import with_headroom
-from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
@@ -80,7 +80,7 @@ def divide(
 ) -> Division:
     """Divide the quotas of the ``touched`` (g,) groups, whole trees; the others keep their limits.
 
-    A group without a quota, below no group that has one, is not limited.
+    A group without a quota, below no group that has one, is not limited but by ceilings.
     """
     limit, held = rows.limit[dimension].copy(), rows.held[dimension].copy()
     reasons, worth = np.zeros(len(rows), np.uint8), np.zeros(len(groups), np.bool_)
@@ -88,21 +88,39 @@ def divide(
     trees: BoolArray = np.zeros(len(groups), np.bool_)
     trees[nested] = trees[groups.parent[nested]] = True
     quota = tree_quota(groups, dimension)
-    bound = least_on_path(groups.parent, quota)
-    free = (touched & np.isinf(bound))[rows.group]
-    worth[rows.group[free & (limit != np.inf)]] = True
-    limit[free] = held[free] = np.inf
-    reasons[free] = Reason.UNLIMITED
-
     size = np.bincount(rows.group, minlength=len(groups))
-    subject = touched & np.isfinite(bound) & ((size > 0) | trees)
+    even = even_shares(groups.parent, quota, size)
+    free = (touched & np.isinf(even))[rows.group]
+    told, in_use = _accounted(rows, standing, dimension, config)
+    if free.any():
+        ceiling = standing.terms.ceiling
+        most = np.full(len(rows), np.inf) if ceiling is None else to_single(ceiling[dimension])
+        worth[rows.group[free & (limit != most)]] = True
+        limit[free] = most[free]
+        held[free] = np.maximum(in_use, most)[free]
+        reasons[free] = np.where(np.isinf(most), Reason.UNLIMITED, Reason.CEILING)[free]
+
+    subject = touched & np.isfinite(even) & ((size > 0) | trees)
     if not subject.any():
         return Division(limit, held, reasons, worth)
     at = slice(None) if subject.all() else np.flatnonzero(subject[rows.group])
-    part = _Part(groups, rows, standing, dimension, subject, at, quota, bound, config)
-    limit[at], held[at], reasons[at] = part.limits()
+    part = _Part(groups, rows, standing, dimension, subject, at, quota, even, config)
+    limit[at], held[at], reasons[at] = part.limits(told[at], in_use[at], standing.fixed[at])
     worth[subject] = part.worth()
     return Division(limit, held, reasons, worth, Asked(part.problem, part.answer, at))
+
+
+def _accounted(
+    rows: Rows, standing: Standing, dimension: int, config: StepConfig
+) -> tuple[FloatArray, FloatArray]:
+    """What each of the n rows was told last, and may be using; fast keeps no account of that."""
+    limit, held = rows.limit[dimension], rows.held[dimension]
+    if config.transition is Transition.FAST:
+        return limit, np.zeros(len(rows))
+    # Told that it is not limited, or nothing yet; but who is not limited is only reckoned.
+    untold = np.where(rows.told & standing.enforced, np.inf, 0.0)
+    known = rows.issued & (rows.enforced | ~standing.enforced)
+    return np.where(known, limit, untold), np.where(known, held, untold)
 
 
 class _Part:
@@ -117,7 +135,7 @@ class _Part:
         subject: BoolArray,
         at: IntArray | slice,
         quota: FloatArray,
-        bound: FloatArray,
+        even: FloatArray,
         config: StepConfig,
     ) -> None:
         size = np.bincount(rows.group, minlength=len(groups))[subject]
@@ -126,12 +144,9 @@ class _Part:
         self.segments = Segments(self.starts)
         self.quota = quota[subject]
         self.parent = _renumbered(groups.parent, subject)
-        self.limit, self.held = rows.limit[dimension, at], rows.held[dimension, at]
-        self.issued, self.told_enforced = rows.issued[at], rows.enforced[at]
-        self.told = rows.told[at]
-        self.enforced, self.fixed = standing.enforced[at], standing.fixed[at]
         reserved = standing.reserved
         self.reserved = None if reserved is None else reserved[dimension, subject]
+        self.limit = rows.limit[dimension, at]
         terms = standing.terms
         weight = np.ones(int(self.starts[-1])) if terms.weight is None else terms.weight[at]
         usage, demand = rows.usage[dimension, at], rows.demand[dimension, at]
@@ -141,8 +156,8 @@ class _Part:
             demand,
             self.sigma,
             rows.tells[at],
-            self.starts,
-            bound[subject],
+            self.segments,
+            even[subject] * size,
             weight,
             headroom=config.headroom,
             probe_share=config.probe_share,
@@ -171,24 +186,24 @@ class _Part:
         )
         self.answer = config.law(self.problem)
 
-    def limits(self) -> tuple[FloatArray, FloatArray, ReasonArray]:
-        """Limits, held, reasons: the law's answer as far as the transition lets it come true."""
+    def limits(
+        self, told: FloatArray, held: FloatArray, fixed: BoolArray
+    ) -> tuple[FloatArray, FloatArray, ReasonArray]:
+        """Limits, held, reasons: the law's answer as far as the transition lets it come true.
+
+        All (n,): ``told`` and ``held`` of before, see ``_accounted``; ``fixed`` as in ``Standing``.
+        """
         config, reasons, wanted = self.config, self.answer.reasons, self.answer.limits
         target = wanted
         if config.max_step is not None:
             target = step_capped(
-                self.segments, self.limit, target, self.share, config.max_step, self.parent
+                self.segments, self.limit, target, self.quota, config.max_step, self.parent
             )
             reasons = np.where(target < wanted * (1.0 - _ROUNDING), Reason.STEP, reasons)
         if config.transition is Transition.FAST:
             limit = to_single(target)
             return limit, limit, reasons.astype(np.uint8)
-        # Told that it is not limited, or nothing yet; but who is not limited is only reckoned.
-        untold = np.where(self.told & self.enforced, np.inf, 0.0)
-        known = self.issued & (self.told_enforced | ~self.enforced)
-        told = np.where(known, self.limit, untold)
-        held = np.where(known, self.held, untold)
-        target = np.where(self.fixed, told, target)
+        target = np.where(fixed, told, target)
         granted = grant(self.segments, told, held, target, self.quota, self.parent, self.reserved)
         limit = to_single(granted)
         reasons = np.where(limit < 0.999 * np.minimum(target, wanted), Reason.WAITING, reasons)

@@ -111,6 +111,20 @@ def least_on_path(parent: IntArray, values: FloatArray) -> FloatArray:
     return least
 
 
+def even_shares(parent: IntArray, quota: FloatArray, brokers: IntArray) -> FloatArray:
+    """What one broker of each group has where every quota goes evenly to all brokers below it.
+
+    ``quota`` (g,): inf = none; ``brokers`` (g,): how many each group has itself. Handed out to all,
+    that is no more than any quota. Shape (g,), inf below no quota.
+
+    >>> parent, quota = np.array([-1, 0, 0]), np.array([100.0, np.inf, 30.0])
+    >>> even_shares(parent, quota, np.array([0, 3, 2]))
+    array([20., 20., 15.])
+    """
+    below = subtree_totals(parent, brokers.astype(np.float64))
+    return least_on_path(parent, quota / np.maximum(below, 1.0))
+
+
 def _levels(parent: IntArray) -> list[IntArray]:
     """The groups that have a parent, by depth: children of roots first."""
     below = np.flatnonzero(parent >= 0)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from quotaplane.allot import Allotment
 from quotaplane.definitions import Groups
 from quotaplane.divide import tree_quota
-from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.hierarchy import even_shares
 from quotaplane.intake import Intake
 from quotaplane.model import (
     DIMENSIONS,
@@ -135,16 +135,15 @@ def _safe_limits(groups: Groups, allotment: Allotment, config: StepConfig) -> li
     told; 0 elsewhere.
     """
     rows = allotment.rows
-    known = np.bincount(rows.group, minlength=len(groups)).astype(float)
+    known = np.bincount(rows.group, minlength=len(groups))
     told = allotment.going_out[allotment.safe_told]
     group = rows.group[told]
     rates = np.zeros((len(DIMENSIONS), len(allotment.going_out)))
     if not len(told):
         return list(map(pa.array, rates))
-    below = np.maximum(subtree_totals(groups.parent, known), 1.0)
     ceiling = allotment.ceiling
     for dimension, one in enumerate(rates):
-        even = least_on_path(groups.parent, tree_quota(groups, dimension) / below)
+        even = even_shares(groups.parent, tree_quota(groups, dimension), known)
         limited = np.isfinite(even)
         safe = np.full(len(groups), np.inf)
         safe[limited] = config.safe_share * even[limited]

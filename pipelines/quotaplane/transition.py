@@ -9,11 +9,15 @@ have the old limit and some the new one.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from quotaplane.hierarchy import least_on_path, subtree_totals
 from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
+
+_ROUNDING: Final = 1e-9
 
 
 def grant(
@@ -85,17 +89,26 @@ def step_capped(
     most: float,
     parent: IntArray | None = None,
 ) -> FloatArray:
-    """The target, no limit further than ``most`` of its group's quota from where it is.
+    """The target, no limit further than ``most`` of its quota from where it is.
 
-    What those who come down slowly keep for now, those who go up have to wait for.
+    The quota is that of its group, or the least one above. What those who come down slowly keep for
+    now, those who go up have to wait for. Where limits add up to more than the quota (it was
+    lowered), the way down is not capped.
 
     >>> rows, quota = Segments(np.array([0, 2])), np.array([100.0])
     >>> step_capped(rows, np.array([90.0, 10.0]), np.array([50.0, 50.0]), quota, most=0.1)
     array([80., 20.])
     """
-    step = most * rows.spread(quota)
     limited = np.isfinite(limit)
     start = np.where(limited, limit, 0.0)
+    total, width = rows.total(start), quota
+    if parent is not None:
+        total, width = subtree_totals(parent, total), least_on_path(parent, quota)
+    room = quota * (1.0 + _ROUNDING) - total
+    if parent is not None:
+        room = least_on_path(parent, room)
+    step = most * rows.spread(width)
+    lowest = np.where(rows.spread(room < 0.0), 0.0, start - step)
     # Who was never limited has no way to go: it gets what there is.
-    near = np.where(limited, np.clip(target, start - step, start + step), target)
+    near = np.where(limited, np.clip(target, lowest, start + step), target)
     return grant(rows, start, np.minimum(start, near), near, quota, parent)

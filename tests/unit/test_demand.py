@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quotaplane import demand as demands
 from quotaplane.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
+from quotaplane.laws.segments import Segments
 from quotaplane.settings import Demand
 
 INF = math.inf
@@ -160,24 +161,24 @@ def test_whatever_comes_a_track_stays_sound(windows: list[tuple[float, float, fl
 
 
 def test_who_does_not_tell_has_headroom_and_something_to_wake_up_with() -> None:
-    starts, quota = np.array([0, 2, 2, 4, 5]), np.array([100.0, 7.0, INF, 0.0])
+    rows, quota = Segments(np.array([0, 2, 2, 4, 5])), np.array([100.0, 7.0, INF, 0.0])
     demand = np.array([0.0, 90.0, 0.0, INF, 3.0])
     weight = np.array([1.0, 3.0, 1.0, 1.0, 1.0])
     nothing = np.zeros(5)
-    asked = with_headroom(demand, nothing, nothing > 0, starts, quota, weight, probe_share=0.1)
+    asked = with_headroom(demand, nothing, nothing > 0, rows, quota, weight, probe_share=0.1)
     assert asked == pytest.approx([2.5, 94.5, 0.0, INF, 3.15])
-    noisy = with_headroom(demand, nothing + 10, nothing > 0, starts, quota, weight)
+    noisy = with_headroom(demand, nothing + 10, nothing > 0, rows, quota, weight)
     assert noisy[1] == pytest.approx(120)
 
 
 def test_what_all_that_tell_have_on_top_stays_within_its_budget() -> None:
-    starts, quota = np.array([0, 4]), np.array([1000.0])
+    rows, quota = Segments(np.array([0, 4])), np.array([1000.0])
     demand, sigma = np.array([INF, 400.0, 100.0, 0.0]), np.array([9.0, 20.0, 10.0, 0.0])
-    asked = with_headroom(demand, sigma, sigma >= 0, starts, quota, np.ones(4))
+    asked = with_headroom(demand, sigma, sigma >= 0, rows, quota, np.ones(4))
     extra = asked[1:] - demand[1:]
     assert math.isinf(asked[0])
     assert extra.sum() == pytest.approx(HEADROOM_BUDGET * 1000)
     assert extra[0] == pytest.approx(2 * extra[1])
     assert extra[2] > 0  # it can wake up
-    calm = with_headroom(demand, sigma / 100, sigma >= 0, starts, quota, np.ones(4))
+    calm = with_headroom(demand, sigma / 100, sigma >= 0, rows, quota, np.ones(4))
     assert calm[1:3] == pytest.approx([400.0, 100.0], abs=0.5)

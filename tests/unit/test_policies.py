@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from quotaplane.control import Events
+from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Transition, group_id
 from quotaplane.policy import POLICY_COLUMNS
 from tests.unit.step_cases import CONFIG, KINDS, T0, Shard, report, reports
@@ -158,6 +160,53 @@ def test_safe_limits_know_the_quotas_above_and_ceilings() -> None:
     }
     third = pytest.approx(100 / 3)
     assert safe == {("acme::a", "b2"): 30, ("acme::b", "b1"): third, ("acme::b", "b2"): third}
+
+
+OTHER = RATE_COLUMNS[2]
+"""A dimension in which nobody has a quota."""
+
+
+@pytest.mark.parametrize("transition", Transition)
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_a_ceiling_is_the_most_also_where_there_is_no_quota(mode: str, transition) -> None:
+    share = 0.0 if transition is Transition.STRICT else 1.0
+    config = replace(CONFIG, transition=transition, learns=False, safe_share=share)
+    terms = {"b1": {"ceiling": {OTHER: 0.1}}}  # no float32: what is told is rounded
+    one = shard(config, g={"quota": 100, "mode": mode, "brokers": terms})
+    for turn in range(3):
+        at = T0 + 5_000 * turn
+        made = [
+            report(b, at, {"g": 30.0}, throttled=0.0, applied_seqs=one.seq) for b in ("b1", "b2")
+        ]
+        outcome = one.run(reports(*made), now_ms=at)
+        if turn == 0:
+            first, other = outcome.limits.to_pylist()
+    assert (first["broker"], first["enforced"]) == ("b1", mode == "hard")
+    assert first[OTHER] == pytest.approx(0.1) == first[f"safe_{OTHER}"]
+    assert first[f"{DIMENSIONS[2]}_reason"] == Reason.CEILING
+    assert first[f"{DIMENSIONS[2]}_words"] == "ceiling: the most it may have"
+    assert other[OTHER] == np.inf == other[f"safe_{OTHER}"]
+    assert outcome.counts["limits_changed"] == 0
+    taken_away = one.run(defined(5, g={"quota": 100, "mode": mode}), now_ms=at + 1_000)
+    assert {row[OTHER] for row in taken_away.limits.to_pylist()} == {np.inf}
+
+
+def test_strict_waits_for_who_has_not_heard_of_its_ceiling_when_a_quota_comes() -> None:
+    one = shard(replace(CONFIG, transition=Transition.STRICT, learns=False), g={})
+    told = {"throttled": 50.0, "applied_epoch": 1}
+    one.run(reports(report("b1", T0, {"g": 0.0})), now_ms=T0)
+    one.run(
+        reports(report("b1", T0 + 5_000, {"g": 50.0}, applied_seqs=1, **told)), now_ms=T0 + 5_000
+    )
+    terms = {"b1": {"ceiling": {RATE: 10}}}
+    one.run(defined(1, g={"brokers": terms}), now_ms=T0 + 6_000)
+    assert one.in_force["g", "b1"] == 10
+    one.run(defined(2, g={"quota": 100, "brokers": terms}), now_ms=T0 + 7_000)
+    for at, applied, free in ((10_000, 1, 0.0), (15_000, 3, 90.0), (20_000, 5, 90.0)):
+        made = report("b1", T0 + at, {"g": 10.0}, applied_seqs=applied, **told)
+        new = report("b2", T0 + at, {"g": 0.0}, throttled=500.0)
+        one.run(reports(made, new), now_ms=T0 + at)
+        assert one.in_force["g", "b2"] == pytest.approx(free)
 
 
 def test_a_quota_that_is_only_watched_binds_nobody_below_it() -> None:

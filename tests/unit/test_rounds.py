@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
-from quotaplane.model import RATE_COLUMNS, group_id
+from quotaplane.history.tables import TABLES
+from quotaplane.history.writer import stamped
+from quotaplane.model import RATE_COLUMNS, Round, group_id
 from quotaplane.packing import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
@@ -144,6 +146,9 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     _, outputs = run_round(
         ShardState(), {"groups": [payload]}, shard=0, seq=1, now_ms=9, config=CONFIG
     )
+    (packed,) = (output.payload for output in outputs if output.kind == "rejected_reports")
+    kept = stamped(TABLES["rejected_reports"], unpack(packed)[0], Round(1, 1, 9))
+    assert kept["published_at"].null_count == len(kept) == 7
     letters = tables(outputs)["rejected_reports"]
     assert {letter["reason"] for letter in letters} == {"bad_definition"}
     assert not any(letter["counts_as_bad"] for letter in letters)

@@ -140,6 +140,51 @@ def test_a_limit_moves_by_no_more_than_the_step_in_a_round() -> None:
     assert found[-1] == pytest.approx([20, 80])
 
 
+def wanted(shard: Shard, at_ms: int, **wants: tuple[str, float]) -> dict[str, float]:
+    """A round in which each broker wants so much of one group, and applied what it was told."""
+    made = []
+    for broker, (group, want) in wants.items():
+        used = min(want, shard.in_force.get((group, broker), 0.0))
+        told = {"applied_epoch": 1, "applied_seqs": shard.seq - 1}
+        made.append(report(broker, at_ms, {group: used}, throttled=want - used, **told))
+    shard.run(reports(*made), now_ms=at_ms)
+    return {broker: limit for (_, broker), limit in shard.in_force.items()}
+
+
+def stepping(transition: Transition) -> Shard:
+    return Shard(replace(CONFIG, max_step=0.1, transition=transition, learns=False))
+
+
+@pytest.mark.parametrize("transition", Transition)
+def test_steps_in_a_tree_are_of_the_least_quota_above(transition: Transition) -> None:
+    """Not of what a group has just now: the root has no brokers, and one child has no quota."""
+    shard = stepping(transition)
+    shard.run(quotas(("t", 100), ("t::a", None), ("t::b", 80)), now_ms=T0)
+    found = []
+    for turn in range(14):
+        a, b = (90.0, 10.0) if turn < 2 else (10.0, 90.0)
+        found.append(wanted(shard, T0 + turn * 5_000, b1=("t::a", a), b2=("t::b", b)))
+    assert found[1] == pytest.approx({"b1": 90, "b2": 10})
+    assert found[-1] == pytest.approx({"b1": 20, "b2": 80})
+    limits = np.array([list(one.values()) for one in found[1:]])
+    assert np.abs(np.diff(limits, axis=0)).max(axis=0) == pytest.approx([10, 8])
+    assert limits.sum(axis=1).max() <= 100
+
+
+@pytest.mark.parametrize("transition", Transition)
+def test_steps_do_not_keep_limits_above_a_lowered_quota(transition: Transition) -> None:
+    shard = stepping(transition)
+    shard.run(quotas(("t", 1000), ("t::a", None), ("u", 1000)), now_ms=T0)
+    wants = {"b1": ("t::a", 900.0), "b2": ("u", 900.0), "b3": ("u", 100.0)}
+    for turn in range(3):
+        wanted(shard, T0 + turn * 5_000, **wants)
+    shard.run(quotas(("t", 10), version=9), now_ms=T0 + 11_000)
+    assert shard.in_force["t::a", "b1"] == pytest.approx(10)
+    # Of the other group nothing was lowered.
+    told = wanted(shard, T0 + 15_000, **{**wants, "b2": ("u", 0.0), "b3": ("u", 1000.0)})
+    assert told["b2"] == pytest.approx(800)
+
+
 def taken_over(*, limits_told: bool = True) -> Shard:
     """A control plane of epoch 7 that starts with nothing; b1 and b2 have 70 and 30 of epoch 6."""
     shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
@@ -351,3 +396,6 @@ def test_capped_steps_are_small_and_keep_to_the_quota(rows, most: float) -> None
     new = step_capped(Segments(np.array([0, len(limit)])), limit, target, quota, most)
     assert (np.abs(new - limit) <= most * quota * (1 + 1e-9)).all()
     assert new.sum() <= quota * (1 + 1e-9)
+    lowered = np.array([target.sum()])
+    new = step_capped(Segments(np.array([0, len(limit)])), limit, target, lowered, most)
+    assert new.sum() <= lowered * (1 + 1e-9)

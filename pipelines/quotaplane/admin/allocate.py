@@ -13,6 +13,7 @@ from quotaplane import demand as demands
 from quotaplane.admin.cases import CaseModel, Priority, Rate, Weight, load_case, source_name
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
+from quotaplane.laws.segments import Segments
 
 HELP = "divide one quota among brokers, as a law would"
 
@@ -128,7 +129,7 @@ def _problem(case: AllocationCase, source: str) -> Problem:
         demands.observe(usage, limit),
         np.zeros(len(brokers)),
         np.zeros(len(brokers), dtype=bool),
-        starts,
+        Segments(starts),
         quota,
         weight,
     )

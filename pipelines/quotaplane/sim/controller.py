@@ -31,7 +31,7 @@ SILENT_ROUNDS: Final = 4, 6
 LEASE_ROUNDS: Final = 30
 
 _GROUP: Final = "g"
-_ENTRIES: Final = entries_schema(THROTTLED_COLUMNS)
+_ENTRIES: Final = entries_schema(THROTTLED_COLUMNS, ("applied_seq",))
 
 
 def step_config(
@@ -83,6 +83,7 @@ class StepController:
         count = len(heard.broker)
         self._notice_restarts(heard)
         applied = heard.decided_round >= 0
+        applied_seq = np.where(applied, heard.decided_round + 1, -1)
         headers = {
             "broker": [self._names[b] for b in heard.broker],
             "started_at_ms": self._started_at_ms[heard.broker],
@@ -90,7 +91,7 @@ class StepController:
             "published_at_ms": (heard.about_round + 1) * ROUND_MS,
             "window_s": np.full(count, ROUND_MS / 1000.0),
             "applied_epoch": np.where(applied, 1, -1),
-            "applied_seq": np.where(applied, heard.decided_round + 1, -1),
+            "applied_seq": applied_seq,
             "uses_ids": np.zeros(count, bool),
             "position": [""] * count,
         }
@@ -102,6 +103,7 @@ class StepController:
             **dict.fromkeys((*RATE_COLUMNS, *THROTTLED_COLUMNS), unused),
             RATE_COLUMNS[0]: heard.usage,
             THROTTLED_COLUMNS[0]: heard.throttled,
+            "applied_seq": applied_seq.astype(np.float64),
         }
         return pa.table(headers, schema=HEADERS), pa.table(entries, schema=_ENTRIES)
 

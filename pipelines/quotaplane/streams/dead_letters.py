@@ -29,7 +29,9 @@ def bad_definitions(groups: pa.Table) -> pa.Table:
             "position": f"resource_groups@{groups['version'][row].as_py()}",
             "reason": "bad_definition",
             "detail": f"group {groups['group'][row].as_py()!r}: {what}"[:_MAX_DETAIL],
+            "published_at_ms": -1,  # the table's log knows
             "counts_as_bad": False,
+            "raw": b"",
         }
         for row, what in found
         if not groups["deleted"][row].as_py()
