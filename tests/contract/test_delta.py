@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
@@ -72,6 +74,52 @@ def test_old_messages_can_be_deleted_under_readers(
     assert link.poll_limits() == [Message("a", b"1")]
     left = drain(spark, transport, tmp_path / "fresh")
     assert sorted(row.value for row in left) == [b"new", b"young"]
+
+
+def test_an_append_that_cannot_be_compacted_yet_was_no_failure(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    sent = [Message("a", b"%d" % number) for number in range(6)]
+    with monkeypatch.context() as patch:
+        patch.setattr(TableOptimizer, "compact", no_space)
+        for message in sent[:5]:
+            transport.publish([message])
+    assert files_of(delta_rig, "limits_topic") == 5
+    transport.publish(sent[5:])
+    assert files_of(delta_rig, "limits_topic") == 1
+    assert link.poll_limits() == sent
+
+
+def test_an_append_that_cannot_be_checkpointed_was_no_failure(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deltalake package makes checkpoints of its own accord, after what it has committed."""
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 8)
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    log = Path(delta_rig.settings().path) / "limits_topic" / "_delta_log"
+    (log / "_last_checkpoint" / "in the way").mkdir(parents=True)
+    sent = [Message("a", b"%d" % number) for number in range(110)]
+    for message in sent:
+        transport.publish([message])
+    assert link.poll_limits() == sent
+
+
+def test_the_log_is_checkpointed_while_it_is_written(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    link = open_broker_link(delta_rig.settings())
+    for number in range(3):
+        link.send_reports([("a", b"%d" % number, now_ms())])
+    log = Path(delta_rig.settings().path) / "reports" / "_delta_log"
+    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
+        "00000000000000000004.checkpoint.parquet"  # creation, three appends, the compaction
+    ]
 
 
 def test_several_brokers_send_at_once(
