@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 from pathlib import Path
@@ -120,6 +121,49 @@ def test_the_log_is_checkpointed_while_it_is_written(
     assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
         "00000000000000000004.checkpoint.parquet"  # creation, three appends, the compaction
     ]
+
+
+def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    listener = open_broker_link(delta_rig.settings(), limits_from="earliest")
+    limits = [Message("a", b"%d" % number) for number in range(6)]
+    heard, deleted = [], []
+    compact, vacuum = TableOptimizer.compact, DeltaTable.vacuum
+
+    def publish(number: int) -> None:
+        transport.publish([limits[number]])
+
+    def compact_meanwhile(self: TableOptimizer) -> None:
+        if self.table.table_uri.endswith("reports/"):
+            publish(2)
+        else:
+            link.send_reports([("a", b"during", now_ms())])
+        compact(self)
+
+    def vacuum_meanwhile(self: DeltaTable, **options: Any) -> None:
+        publish(3 if not deleted else 4)
+        link.send_reports([("a", b"meanwhile", now_ms())])
+        heard.extend(listener.poll_limits())
+        # As if this were two days later: there is something to delete.
+        deleted.append(vacuum(self, **options | {"retention_hours": 0}))
+
+    for number in (0, 1):
+        publish(number)
+        link.send_reports([("a", b"before", now_ms())])
+    with monkeypatch.context() as patch:
+        # Whoever would have to wait fails instead.
+        patch.setattr(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)
+        patch.setattr(TableOptimizer, "compact", compact_meanwhile)
+        patch.setattr(DeltaTable, "vacuum", vacuum_meanwhile)
+        delta.maintain(delta_rig.settings())
+    publish(5)
+    assert [len(files) for files in deleted] == [2, 4]
+    assert heard + listener.poll_limits() == limits
+    reports = DeltaTable(f"{delta_rig.settings().path}/reports").to_pyarrow_table()
+    values = sorted(reports["value"].to_pylist())
+    assert values == [b"before", b"before", b"during", b"meanwhile", b"meanwhile"]
 
 
 def test_several_brokers_send_at_once(

@@ -169,10 +169,14 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
     for name in ("reports", "limits_topic"):
         topic = _Topic(settings, name)
         table = topic.open()
-        with _as_transport_error(topic.uri), topic.lock():
-            table.update_incremental()
-            table.delete(f"published_at_ms < {oldest_ms}")
-            table.optimize.compact()
+        with _as_transport_error(topic.uri):
+            with topic.lock():
+                table.update_incremental()
+                table.delete(f"published_at_ms < {oldest_ms}")
+            topic.compact()
+            # Without the lock, as this may take long. What is deleted the log has as removed for
+            # longer than these hours: no version of since then has it, and what an append has yet
+            # to commit is not in the log at all.
             table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
 
 
@@ -185,19 +189,20 @@ class _Topic:
                 f"transport.path: {settings.path}: the embedded transport needs a local folder"
             )
         self._root = Path(settings.path).absolute()
+        self._lock_file = self._root / f".{name}.lock"
         self.uri = str(self._root / name)
         self._table: DeltaTable | None = None
         self._appends = 0
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder against every other writer: one after the other.
+        """Hold the table against every other writer: one after the other.
 
         The deltalake package does not see that two compactions (or creations) conflict: without
         this, both would succeed and every row would be there twice. Appends that collide are
         tried again by it, but a few writers at once outrun any number of tries.
         """
-        with (self._root / ".lock").open("w") as file:
+        with self._lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
