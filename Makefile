@@ -1,5 +1,8 @@
 # make            lists the targets
 # make test       is all that a fresh clone needs
+#
+# Tests of properties try the same examples every time; this looks for others:
+# .venv/bin/python -m pytest tests/unit --hypothesis-profile=explore
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest

@@ -2,4 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures"]
+
+# A commit is always tested the same, however slow the machine. Who looks for what nobody thought of
+# yet runs pytest with --hypothesis-profile=explore.
+ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", ANY_SPEED, derandomize=True)
+settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=1000)
+settings.load_profile("repeatable")

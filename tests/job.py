@@ -90,7 +90,7 @@ class RunningJob:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def wait_until(self, done: Callable[[], object], within_s: float = 120.0) -> None:
+    def wait_until(self, done: Callable[[], object], within_s: float = 300.0) -> None:
         """Poll until ``done()``; the job's log is in the message if it ends or takes too long."""
         deadline = time.monotonic() + within_s
         while not done():

@@ -40,6 +40,9 @@ MAX_RATE: Final = 1e18
 MAX_GROUP_CHARS: Final = 1024
 """Of a group's name; it must be printable, too."""
 
+MAX_BROKER_CHARS: Final = 512
+"""Of a broker's name; it must be printable, too."""
+
 SEPARATOR: Final = "::"
 """Between the parts of a group's name: ``acme::orders`` is a child of ``acme``."""
 

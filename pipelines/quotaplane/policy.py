@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from quotaplane.model import MAX_RATE, RATE_COLUMNS, Mode
+from quotaplane.model import MAX_BROKER_CHARS, MAX_RATE, RATE_COLUMNS, Mode
 
 FLOOR_COLUMNS: Final = tuple(f"floor_{name}" for name in RATE_COLUMNS)
 """What the subtree of a group is guaranteed of its parent's quota, per dimension."""
@@ -60,12 +60,10 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 ALL_BROKERS: Final = "*"
 """In place of a broker's name: every broker that has no term of its own."""
 
-_MAX_BROKER_CHARS: Final = 512  # as in reports
-
 
 def _checked_broker(name: str) -> str:
-    if not name or len(name) > _MAX_BROKER_CHARS or not name.isprintable():
-        raise ValueError("a broker's name has 1 to 512 printable characters")
+    if not name or len(name) > MAX_BROKER_CHARS or not name.isprintable():
+        raise ValueError(f"a broker's name has 1 to {MAX_BROKER_CHARS} printable characters")
     return name
 
 

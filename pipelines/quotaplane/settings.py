@@ -202,11 +202,14 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:
-        needed = 2 * self.limits.refresh_rounds * self.reports.interval_s
+        # A round takes reports and a micro-batch; twice, as a round may be late or a message lost.
+        round_s = max(self.reports.interval_s, self.trigger.interval_s)
+        needed = 2 * self.limits.refresh_rounds * round_s
         if self.limits.lease_s < needed:
             raise ValueError(
                 f"limits.lease_s must be at least {needed:g} "
-                "(2 x limits.refresh_rounds x reports.interval_s), or limits run out before renewal"
+                "(2 x limits.refresh_rounds x the larger of reports.interval_s and "
+                "trigger.interval_s), or limits run out before renewal"
             )
         return self
 

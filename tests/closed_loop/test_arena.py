@@ -33,7 +33,8 @@ HELD_TO_THE_WISHES = [
 SILENCE = "who dies is given up after six rounds of silence"
 WAITS = "a raise waits a round longer, which shows where many are needed"
 UNMET = {
-    # (law, figure, condition, scenario): why; also asserted, so that the list stays true
+    # (law, figure, condition, scenario): why. Also asserted, so that the list stays true; but not
+    # under noise, where another numpy's luck may move what is near the line.
     ("ours, fast", "settled_worst", "none", "churn"): SILENCE,
     ("ours, fast", "settled_worst", "poisson", "churn"): SILENCE,
     ("ours, fast", "of_causal", "none", "churn"): SILENCE,
@@ -74,8 +75,11 @@ def test_wishes(table: Table, law: str, wish: Wish, scene: str) -> None:
     for condition in wish.conditions:
         key = Key(law, scene, condition)
         if key in table:
-            met = (law, wish.figure, condition, scene) not in UNMET
-            assert grants(wish, table, key) == met, (key, wish.measure(table, key))
+            met, found = grants(wish, table, key), (key, wish.measure(table, key))
+            if (law, wish.figure, condition, scene) not in UNMET:
+                assert met, found
+            elif condition == QUIET.name:
+                assert not met, found
 
 
 def test_nobody_beats_the_clairvoyant_and_it_is_perfectly_fair(table: Table) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
@@ -72,6 +75,95 @@ def test_old_messages_can_be_deleted_under_readers(
     assert link.poll_limits() == [Message("a", b"1")]
     left = drain(spark, transport, tmp_path / "fresh")
     assert sorted(row.value for row in left) == [b"new", b"young"]
+
+
+def test_an_append_that_cannot_be_compacted_yet_was_no_failure(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    sent = [Message("a", b"%d" % number) for number in range(6)]
+    with monkeypatch.context() as patch:
+        patch.setattr(TableOptimizer, "compact", no_space)
+        for message in sent[:5]:
+            transport.publish([message])
+    assert files_of(delta_rig, "limits_topic") == 5
+    transport.publish(sent[5:])
+    assert files_of(delta_rig, "limits_topic") == 1
+    assert link.poll_limits() == sent
+
+
+def test_an_append_that_cannot_be_checkpointed_was_no_failure(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deltalake package makes checkpoints of its own accord, after what it has committed."""
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 8)
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    log = Path(delta_rig.settings().path) / "limits_topic" / "_delta_log"
+    (log / "_last_checkpoint" / "in the way").mkdir(parents=True)
+    sent = [Message("a", b"%d" % number) for number in range(110)]
+    for message in sent:
+        transport.publish([message])
+    assert link.poll_limits() == sent
+
+
+def test_the_log_is_checkpointed_while_it_is_written(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    link = open_broker_link(delta_rig.settings())
+    for number in range(3):
+        link.send_reports([("a", b"%d" % number, now_ms())])
+    log = Path(delta_rig.settings().path) / "reports" / "_delta_log"
+    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
+        "00000000000000000004.checkpoint.parquet"  # creation, three appends, the compaction
+    ]
+
+
+def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
+    listener = open_broker_link(delta_rig.settings(), limits_from="earliest")
+    limits = [Message("a", b"%d" % number) for number in range(6)]
+    heard, deleted = [], []
+    compact, vacuum = TableOptimizer.compact, DeltaTable.vacuum
+
+    def publish(number: int) -> None:
+        transport.publish([limits[number]])
+
+    def compact_meanwhile(self: TableOptimizer) -> None:
+        if self.table.table_uri.endswith("reports/"):
+            publish(2)
+        else:
+            link.send_reports([("a", b"during", now_ms())])
+        compact(self)
+
+    def vacuum_meanwhile(self: DeltaTable, **options: Any) -> None:
+        publish(3 if not deleted else 4)
+        link.send_reports([("a", b"meanwhile", now_ms())])
+        heard.extend(listener.poll_limits())
+        # As if this were two days later: there is something to delete.
+        deleted.append(vacuum(self, **options | {"retention_hours": 0}))
+
+    for number in (0, 1):
+        publish(number)
+        link.send_reports([("a", b"before", now_ms())])
+    with monkeypatch.context() as patch:
+        # Whoever would have to wait fails instead.
+        patch.setattr(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)
+        patch.setattr(TableOptimizer, "compact", compact_meanwhile)
+        patch.setattr(DeltaTable, "vacuum", vacuum_meanwhile)
+        delta.maintain(delta_rig.settings())
+    publish(5)
+    assert [len(files) for files in deleted] == [2, 4]
+    assert heard + listener.poll_limits() == limits
+    reports = DeltaTable(f"{delta_rig.settings().path}/reports").to_pyarrow_table()
+    values = sorted(reports["value"].to_pylist())
+    assert values == [b"before", b"before", b"during", b"meanwhile", b"meanwhile"]
 
 
 def test_several_brokers_send_at_once(

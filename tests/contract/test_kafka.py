@@ -86,7 +86,7 @@ def test_a_running_query_does_not_show_secrets(
     writer = reports.writeStream.foreachBatch(fail).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(StreamingQueryException, match="on purpose") as caught:
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     query.explain(extended=True)
     plans = capsys.readouterr().out
     assert "Physical Plan" in plans
@@ -124,13 +124,25 @@ def test_a_wrong_password_is_one_line_without_it(
     "reach", [lambda settings: open_transport(settings).check(), open_broker_link]
 )
 def test_an_unreachable_cluster_is_told_in_time(
-    kafka_rig: KafkaRig, reach: Callable[[KafkaTransport], object]
+    kafka_rig: KafkaRig,
+    monkeypatch: pytest.MonkeyPatch,
+    reach: Callable[[KafkaTransport], object],
 ) -> None:
+    waits_ms: list[int] = []
+
+    def noting(client: Any) -> Any:
+        def open_client(**options: Any) -> Any:
+            waits_ms.append(options["bootstrap_timeout_ms"])
+            return client(**options)
+
+        return open_client
+
+    for name in ("KafkaAdminClient", "KafkaConsumer"):
+        monkeypatch.setattr(kafka, name, noting(getattr(kafka, name)))
     settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, connect_timeout_s=1.0)
-    began = time.monotonic()
     with pytest.raises(TransportError, match=rf"{UNREACHABLE}.*ECONNREFUSED") as caught:
         reach(settings)
-    assert time.monotonic() - began < 5
+    assert waits_ms == [1000]
     assert "\n" not in str(caught.value)
 
 
@@ -162,7 +174,7 @@ def test_compressed_reports_of_other_programs_are_read(
     values = [f"{number}".encode() * 500 for number in range(20)]
     for value in values:
         producer.send(kafka_rig.report_topics[0], value, b"a", timestamp_ms=NOON_MS)
-    producer.close(timeout=10)
+    producer.close(timeout=60)
     arrived = drain(spark, open_transport(kafka_rig.settings()), tmp_path / "checkpoint")
     assert sorted(row.value for row in arrived) == sorted(values)
 
@@ -195,7 +207,7 @@ def test_a_record_without_a_value_comes_as_an_empty_report(
 ) -> None:
     producer = KafkaProducer(bootstrap_servers=kafka_rig.server.bootstrap_servers)
     producer.send(kafka_rig.report_topics[0], None, b"a", partition=1)
-    producer.close(timeout=10)
+    producer.close(timeout=60)
     (arrived,) = drain(spark, open_transport(kafka_rig.settings()), tmp_path / "checkpoint")
     assert arrived.value == b""
     assert arrived.position == f"{kafka_rig.report_topics[0]}/1@0"
@@ -226,7 +238,7 @@ def test_a_link_follows_new_partitions(
     limits = [Message(f"broker-{number}", b"after") for number in range(30)]
     fresh.publish(limits)
     came: list[Message] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(came) < len(limits) and time.monotonic() < deadline:
         came += link.poll_limits()
     assert sorted(came) == sorted(limits)
@@ -240,11 +252,11 @@ def test_deleted_reports_stop_the_stream_or_are_left_out(
     topic = kafka_rig.report_topics[0]
     producer = KafkaProducer(bootstrap_servers=kafka_rig.server.bootstrap_servers)
     checkpoint = tmp_path / "checkpoint"
-    producer.send(topic, b"0", partition=0).get(timeout=10)
+    producer.send(topic, b"0", partition=0).get(timeout=60)
     drain(spark, open_transport(kafka_rig.settings()), checkpoint)
     for number in (1, 2, 3):
-        producer.send(topic, b"%d" % number, partition=0).get(timeout=10)
-    producer.close(timeout=10)
+        producer.send(topic, b"%d" % number, partition=0).get(timeout=60)
+    producer.close(timeout=60)
     admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
     admin.delete_records({TopicPartition(topic, 0): 3})
     admin.close()
@@ -261,7 +273,7 @@ def test_missing_certificate_file_is_a_config_error(kafka_rig: KafkaRig, tmp_pat
 
 
 def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None:
-    settings = kafka_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
+    settings = kafka_rig.settings(connect_timeout_s=5, publish_timeout_s=5)
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"before")])
     assert link.poll_limits() == [Message("a", b"before")]
@@ -273,7 +285,7 @@ def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None
             link.poll_limits()
     finally:
         kafka_rig.server.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             transport.publish([Message("a", b"after")])

@@ -13,14 +13,12 @@ from quotaplane.streams.session import build_session
 def look(rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     import os
     import sys
-    import time
 
     import deltalake
 
     import quotaplane
 
     for _ in rows:
-        time.sleep(0.2)  # so that one executor does not take all of the tasks
         yield pd.DataFrame(
             {
                 "cwd": [os.getcwd()],

@@ -43,6 +43,10 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
             PROBE,
             *("--master", cluster.url, "--executor-memory", "600m", "--driver-memory", "600m"),
             *("--spark-conf", "spark.ui.enabled=false"),
+            # The first task waits for both workers: either gets some, however slow the other is.
+            *("--total-executor-cores", "2"),
+            *("--spark-conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"),
+            *("--spark-conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s"),
         ],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -71,7 +75,9 @@ def test_the_quota_job_divides_fairly_on_two_workers(
     conf = write_conf(
         tmp_path,
         {"kind": "delta", "path": str(tmp_path / "topics")},
-        reports={"interval_s": 5.0},
+        # However slow a round is, nobody falls silent meanwhile.
+        reports={"interval_s": 5.0, "stale_after_intervals": 60},
+        brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
         limits={"lease_s": 120},
     )
     options = ("--executor-memory", "600m", "--spark-conf", "spark.ui.enabled=false")

@@ -54,12 +54,13 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
                 time.sleep(moments.uniform(0.0, 8.0))
             else:
                 begun = _offsets(job.settings)
-                job.wait_until(lambda seen=begun: _offsets(job.settings) > seen)
+                # On a fast machine the last of them find nothing left to do.
+                job.wait_until(lambda seen=begun: _offsets(job.settings) > min(seen, ROUNDS - 1))
                 time.sleep(moments.uniform(0.0, 1.5))
             job.kill()
             kills += 1
     with RunningJob(rough_conf) as job:
-        job.wait_until(lambda: _commits(job.settings) >= ROUNDS, within_s=240)
+        job.wait_until(lambda: _commits(job.settings) >= ROUNDS)
 
     after = _settings(rough_conf)
     assert _limits_in_force(after) == _limits_in_force(settings)

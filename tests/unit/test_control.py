@@ -278,7 +278,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_its_bytes(
     events: list[tuple[str, str, float]],
 ) -> None:

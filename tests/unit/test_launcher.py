@@ -75,7 +75,7 @@ class Machine:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 
@@ -153,7 +153,7 @@ def test_python_that_is_too_old(machine: Machine) -> None:
         env=machine.environment | {"QUOTAPLANE_PYTHON": str(old)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
@@ -301,6 +301,6 @@ def test_the_environment_has_what_the_lock_says() -> None:
 
 def test_help_needs_nothing_from_the_machine(tmp_path: Path) -> None:
     path = os.environ["PATH"]
-    done = subprocess.run([LAUNCHER], env={"PATH": path}, capture_output=True, timeout=60)
+    done = subprocess.run([LAUNCHER], env={"PATH": path}, capture_output=True, timeout=300)
     assert done.returncode == 0
     assert done.stdout.startswith(b"usage: ./spark-submit.sh JOB")

@@ -91,7 +91,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_changes_one_by_one_end_where_all_at_once_does(
     batches: list[list[tuple[str, bool, str | None, float | None, str | None]]],
 ) -> None:

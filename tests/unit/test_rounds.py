@@ -172,7 +172,7 @@ def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) 
     at_ms, ids = 1_000, [group_id("deleted long ago")]
     state, _ = run_round(ShardState(), {}, shard=0, seq=1, now_ms=at_ms, config=CONFIG)
     for seq in (2, 3):
-        at_ms += CONFIG.lease_ms + int(CONFIG.step.stale_after_ms) + 1
+        at_ms += int(CONFIG.step.lease_ms + CONFIG.step.stale_after_ms) + 1
         value = encode_report(
             broker="b1",
             started_at_ms=1,

@@ -53,7 +53,7 @@ def plainly(overrides: dict[str, Any], broker: str) -> tuple[Any, ...]:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_row_terms_are_what_one_would_look_up_by_hand(
     given_: list[dict[str, Any]], data: st.DataObject
 ) -> None:

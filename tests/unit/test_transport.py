@@ -85,6 +85,34 @@ def test_commented_security_blocks_are_valid(
     assert secret.get_secret_value() not in repr(transport)
 
 
+@pytest.mark.parametrize(
+    ("reports_s", "trigger_s", "least_s"),
+    [(5, 1, 30), (5, 0, 30), (1, 60, 360), (60, 60, 360)],
+)
+def test_a_lease_lasts_until_its_renewal(reports_s: int, trigger_s: int, least_s: int) -> None:
+    """A round is as rare as reports, or as micro-batches: whichever is rarer."""
+
+    def settings(lease_s: float) -> Settings:
+        return parse_settings(
+            {
+                "transport": {"kind": "delta", "path": "topics"},
+                "history": {"path": "history"},
+                "checkpoint": "checkpoint",
+                "trigger": {"interval_s": trigger_s},
+                "reports": {"interval_s": reports_s},
+                "limits": {"refresh_rounds": 3, "lease_s": lease_s},
+            }
+        )
+
+    assert settings(least_s).limits.lease_s == least_s
+    with pytest.raises(ConfigError) as caught:
+        settings(least_s - 0.5)
+    assert str(caught.value) == (
+        f"settings: limits.lease_s must be at least {least_s} (2 x limits.refresh_rounds x the "
+        "larger of reports.interval_s and trigger.interval_s), or limits run out before renewal"
+    )
+
+
 def test_source_options_are_what_spark_expects() -> None:
     assert source_options(kafka(max_reports_per_trigger=7, fail_on_data_loss=False)) == {
         "kafka.bootstrap.servers": "one:9092,two:9092",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -63,7 +63,6 @@ def _same(one: LimitsMessage, **expected: Any) -> None:
         np.testing.assert_array_equal(getattr(one, name), value)
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(names, max_size=5), st.lists(names, max_size=3), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_id: bool) -> None:
     elements = st.one_of(st.floats(0, 1e18), st.just(INF))
@@ -117,7 +116,6 @@ def test_decode_refuses_what_is_none(value: bytes, message: str) -> None:
         decode_limits(value)
 
 
-@settings(deadline=None)
 @given(damaged(st.just(_encode(removed_group_ids=[5]))))
 def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
     try:

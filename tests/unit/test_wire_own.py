@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -105,7 +105,6 @@ def test_a_report_without_groups_is_a_heartbeat() -> None:
     assert found.rejected.num_rows == 0
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(names, min_size=1, max_size=6, unique=True), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None:
     usage = data.draw(hnp.arrays(float, (len(groups), 4), elements=rates))
@@ -123,7 +122,6 @@ def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None
     np.testing.assert_array_equal(back, usage)
 
 
-@settings(deadline=None)
 @given(damaged(st.sampled_from([own_report(), own_report(groups=None, group_ids=[1, 2])])))
 def test_columns_read_as_arrays_are_those_of_protobuf(value: bytes) -> None:
     try:

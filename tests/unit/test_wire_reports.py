@@ -294,13 +294,13 @@ ANY_OWN = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(damaged(ANY_STOCK), damaged(ANY_OWN), ANY_OWN, ANY_STOCK), max_size=4))
 def test_damaged_reports_never_raise(values: list[bytes]) -> None:
     _consistent(values)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(
@@ -315,7 +315,6 @@ def test_random_bytes_never_raise(values: list[bytes]) -> None:
     _consistent(values)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=30))
 def test_random_bytes_that_are_used_are_a_report_to_protobuf_too(value: bytes) -> None:
     found = decode_now(value)

@@ -91,7 +91,6 @@ def test_encode_refuses_half_a_class() -> None:
         encode_stock_report("b1", ["g"], np.array([[3, np.nan, np.nan, np.nan]]))
 
 
-@settings(deadline=None)
 @given(st.lists(stock_messages(), min_size=1, max_size=5))
 def test_plain_reports_need_no_protobuf_library(messages: list[Any]) -> None:
     values = [message.SerializeToString() for message in messages]
@@ -100,21 +99,19 @@ def test_plain_reports_need_no_protobuf_library(messages: list[Any]) -> None:
     assert found.good.tolist() == [True] * len(values)
 
 
-@settings(deadline=None)
 @given(st.lists(stock_messages(), min_size=1, max_size=5))
 def test_plain_reports_read_as_protobuf_reads_them(messages: list[Any]) -> None:
     values = [message.SerializeToString() for message in messages]
     assert _read(values) == [entries_by_protobuf(value) for value in values]
 
 
-@settings(deadline=None)
 @given(st.lists(stock_messages(st.integers(0, 2**64 - 1)), min_size=1, max_size=3))
 def test_any_uint64_reads_as_protobuf_reads_it(messages: list[Any]) -> None:
     values = [message.SerializeToString() for message in messages]
     assert _read(values) == [entries_by_protobuf(value) for value in values]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(damaged(stock_messages().map(lambda m: m.SerializeToString())), max_size=3))
 def test_damaged_reports_are_read_as_protobuf_reads_them_or_not_at_all(values: list[bytes]) -> None:
     for value, found in zip(values, _read(values), strict=True):
@@ -149,7 +146,6 @@ def test_overlong_numbers_mean_the_same() -> None:
     assert _read([value]) == [("b", [("g", 1.0, 3.0, None, None)])]
 
 
-@settings(deadline=None)
 @given(counts)
 def test_rates_are_counts_by_the_interval(count: int) -> None:
     value = encode_stock_report("b", ["g"], np.array([[min(count, 2**50)] * 4]))

@@ -60,12 +60,3 @@ _TEXTS: Final = {
 REASON_TEXTS: Final[tuple[str, ...]] = tuple(_TEXTS[reason] for reason in Reason)
 """Words by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once. ``laws.explain`` has
 better ones, with the numbers, for whoever has problem and answer at hand."""
-
-
-def text(code: int) -> str:
-    """The words of one code.
-
-    >>> text(Reason.FAIR_SHARE)
-    'saturated: fair share'
-    """
-    return REASON_TEXTS[code]

@@ -54,7 +54,6 @@ class RoundConfig:
 
     step: StepConfig
     epoch: int
-    lease_ms: int
 
 
 def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> RoundConfig:
@@ -81,7 +80,6 @@ def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) 
             earlier_until_ms=earlier_until_ms,
         ),
         epoch=epoch,
-        lease_ms=int(settings.limits.lease_s * 1000),
     )
 
 
@@ -102,7 +100,8 @@ def run_round(
     round_ = Round(config.epoch, seq, now_ms)
     state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
 
-    messages = list(_messages(outcome, shard, round_, config.lease_ms))
+    lease_ms = int(config.step.lease_ms)
+    messages = list(_messages(outcome, shard, round_, lease_ms))
     rejected = [table for payload in arrived.get("rejected", ()) for table in unpack(payload)]
     if outcome.unknown is not None and len(outcome.unknown):
         rejected.append(unknown_groups(outcome.unknown))
@@ -125,7 +124,7 @@ def run_round(
             }
         ),
         "usage": outcome.usage,
-        "limits": _limit_history(outcome, config.lease_ms),
+        "limits": _limit_history(outcome, lease_ms),
         "brokers": outcome.brokers,
         "rejected_reports": pa.concat_tables(rejected) if rejected else None,
     }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import ConfigError, TransportError
@@ -42,12 +42,15 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
 
+_COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""By itself the package makes checkpoints right after a commit; when that fails, so does what was
+committed."""
+
 _PROPERTIES: Final[dict[str, str | None]] = {
     # Brokers read their limits from the change feed, which compaction leaves alone.
     "delta.enableChangeDataFeed": "true",
     # Statistics of opaque bytes help nobody and would copy parts of them into the log.
     "delta.dataSkippingNumIndexedCols": "0",
-    "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 2 days",
     "delta.deletedFileRetentionDuration": "interval 2 days",
 }
@@ -166,10 +169,14 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
     for name in ("reports", "limits_topic"):
         topic = _Topic(settings, name)
         table = topic.open()
-        with _as_transport_error(topic.uri), topic.lock():
-            table.update_incremental()
-            table.delete(f"published_at_ms < {oldest_ms}")
-            table.optimize.compact()
+        with _as_transport_error(topic.uri):
+            with topic.lock():
+                table.update_incremental()
+                table.delete(f"published_at_ms < {oldest_ms}")
+            topic.compact()
+            # Without the lock, as this may take long. What is deleted the log has as removed for
+            # longer than these hours: no version of since then has it, and what an append has yet
+            # to commit is not in the log at all.
             table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
 
 
@@ -182,19 +189,20 @@ class _Topic:
                 f"transport.path: {settings.path}: the embedded transport needs a local folder"
             )
         self._root = Path(settings.path).absolute()
+        self._lock_file = self._root / f".{name}.lock"
         self.uri = str(self._root / name)
         self._table: DeltaTable | None = None
         self._appends = 0
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder against every other writer: one after the other.
+        """Hold the table against every other writer: one after the other.
 
         The deltalake package does not see that two compactions (or creations) conflict: without
         this, both would succeed and every row would be there twice. Appends that collide are
         tried again by it, but a few writers at once outrun any number of tries.
         """
-        with (self._root / ".lock").open("w") as file:
+        with self._lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -227,10 +235,22 @@ class _Topic:
         rows = pa.table(columns, schema=TOPIC_SCHEMA)
         with _as_transport_error(self.uri), self.lock():
             table.update_incremental()
-            write_deltalake(table, rows, mode="append")
-            self._appends += 1
-            if self._appends % COMPACT_EVERY == 0:
-                table.optimize.compact()
+            write_deltalake(table, rows, mode="append", post_commithook_properties=_COMMIT_ONLY)
+        self._appends += 1
+        if self._appends % COMPACT_EVERY == 0:
+            # The rows are in the table whatever happens here: who sent them must not be told to
+            # send them again. What is left undone now is done at the next turn.
+            with suppress(*_FAILURES):
+                self.compact()
+
+    def compact(self) -> None:
+        """Make few files of many, and a checkpoint of the log, which readers then start from."""
+        table = self.open()
+        with self.lock():
+            table.update_incremental()
+            table.optimize.compact()
+            table.create_checkpoint()
+            table.cleanup_metadata()
 
     def _create_or_open(self) -> DeltaTable:
         with suppress(TableNotFoundError):
@@ -241,9 +261,12 @@ class _Topic:
             return DeltaTable.create(self.uri, TOPIC_SCHEMA, configuration=_PROPERTIES)
 
 
+_FAILURES: Final = (DeltaError, OSError, pa.ArrowException)
+
+
 @contextmanager
 def _as_transport_error(uri: str) -> Iterator[None]:
     try:
         yield
-    except (DeltaError, OSError, pa.ArrowException) as error:
+    except _FAILURES as error:
         raise TransportError(f"{uri}: {' '.join(str(error).split())}") from error

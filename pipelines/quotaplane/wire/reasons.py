@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from quotaplane.errors import InputError
+from quotaplane.model import MAX_BROKER_CHARS
 
 EMPTY: Final = "empty"
 TOO_LARGE: Final = "too_large"
@@ -36,8 +37,6 @@ REASONS: Final = {
     STALE: "published more than reports.stale_after_intervals intervals ago",
 }
 """Every code that ``decode`` gives, in words."""
-
-MAX_BROKER_CHARS: Final = 512
 
 
 class UnusableReportError(InputError):

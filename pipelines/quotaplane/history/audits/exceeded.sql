@@ -3,8 +3,8 @@
 -- Each report is held against the limit in force when it was published, or the highest one of the
 -- last :settle_s seconds, as usage is measured over a window and a new limit needs time to get
 -- there. A limit is in force until the next one. One row per unbroken run of reports above it.
--- Where enforced is false (a soft group, a shadow, a roll-out in percent) the limit was only what it
--- would be: that broker would have been limited.
+-- Where enforced is false (a soft group, a shadow, a roll-out in percent) the limit was only what
+-- it would be: that broker would have been limited.
 -- :tolerance = 0.05  how far above the limit is still fine, as a part of it
 -- :settle_s = 5  for how long the previous limit still excuses a report
 WITH reports AS (

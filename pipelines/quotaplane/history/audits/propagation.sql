@@ -76,7 +76,8 @@ answers AS (
   SELECT
     `group`, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
     min(at) AS first_at, min(at) FILTER (WHERE done) AS in_force_at,
-    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most, max_by(below, at) AS below
+    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most,
+    max_by(below, at) AS below
   FROM followed
   GROUP BY ALL
 )
