@@ -149,7 +149,8 @@ class Limits(_Section):
     significant_change: float = Field(default=0.05, ge=0, lt=1)
     """A group keeps the limits it has while new ones would bring no broker this part more."""
     max_step: float | None = Field(default=None, gt=0, le=1)
-    """No limit moves by more than this part of its group's quota in a round; null = no bound."""
+    """No limit moves by more than this part of its quota in a round, unless the quota was lowered;
+    null = no bound."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while new ones are on
     their way; a raise waits until those who come down have said so, or their leases ran out."""

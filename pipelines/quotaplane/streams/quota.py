@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JNetworkError
+
 from quotaplane import errors
 from quotaplane.errors import QuotaplaneError, TransportError
 from quotaplane.history.earlier import Earlier, read_earlier
@@ -166,7 +168,11 @@ class QuotaJob:
 
 
 def run_until_stopped(settings: Settings, session: Callable[[], SparkSession]) -> None:
-    """Run the job until SIGTERM or Ctrl-C, which let the batch at hand end."""
+    """Run the job until SIGTERM or Ctrl-C, which let the batch at hand end.
+
+    Raises:
+        QuotaplaneError: what made it fail, or that its JVM is gone.
+    """
     transport = prepare(settings)
     job = QuotaJob(session(), settings, transport)
     stopping = threading.Event()
@@ -177,10 +183,24 @@ def run_until_stopped(settings: Settings, session: Callable[[], SparkSession]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     try:
-        while not stopping.is_set() and not job.wait(timeout_s=0.5):
-            pass
-    finally:
-        job.stop()
+        try:
+            while not stopping.is_set() and not job.wait(timeout_s=0.5):
+                pass
+        finally:
+            job.stop()
+    except QuotaplaneError:
+        raise
+    except Exception as error:
+        # Who stops all processes at once (systemd, a shell's timeout) stops Spark under our feet.
+        # Its batch is done again by the next start; what it says of that is no news.
+        if stopping.is_set():
+            return
+        if isinstance(error, (Py4JNetworkError, ConnectionError)):
+            raise QuotaplaneError(
+                "Spark's JVM is gone (killed, or out of memory); started again, the job goes on "
+                "where it was"
+            ) from None
+        raise
 
 
 def _next_epoch(earlier: Earlier) -> int:
