@@ -1,4 +1,4 @@
-"""Watch the quota loop divide fairly: the real job on a simulated cluster, about a minute."""
+"""Watch the quota loop divide fairly: the real job on a simulated cluster, a minute or two."""
 
 from __future__ import annotations
 

@@ -121,9 +121,10 @@ def step(
         rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
     news = News(touched, quota_changed, left.reserved(groups), restarted, adopted, learning.on)
+    astray: pa.Table | None = None
     # While it learns, a shard may not have heard of all groups yet.
-    told_again = intake is not None and len(intake.astray) and learning.until_ms == DONE
-    astray = astray_table(brokers, intake, config) if intake and told_again else None
+    if intake is not None and len(intake.astray) and learning.until_ms == DONE:
+        astray = astray_table(brokers, intake, config)
     allotment = allot(groups, brokers, rows, news, round_, config, state.rounds)
     limits = limit_table(groups, brokers, allotment, config)
     brokers, rows = _without(brokers, allotment.rows, gone)

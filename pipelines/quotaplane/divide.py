@@ -104,7 +104,7 @@ def divide(
     if not subject.any():
         return Division(limit, held, reasons, worth)
     at = slice(None) if subject.all() else np.flatnonzero(subject[rows.group])
-    part = _Part(groups, rows, standing, dimension, subject, at, quota, even, config)
+    part = _Part(groups, rows, standing, dimension, subject, at, size, quota, even, config)
     limit[at], held[at], reasons[at] = part.limits(told[at], in_use[at], standing.fixed[at])
     worth[subject] = part.worth()
     return Division(limit, held, reasons, worth, Asked(part.problem, part.answer, at))
@@ -134,11 +134,12 @@ class _Part:
         dimension: int,
         subject: BoolArray,
         at: IntArray | slice,
+        size: IntArray,
         quota: FloatArray,
         even: FloatArray,
         config: StepConfig,
     ) -> None:
-        size = np.bincount(rows.group, minlength=len(groups))[subject]
+        size = size[subject]
         self.config = config
         self.starts = np.concatenate([[0], np.cumsum(size)])
         self.segments = Segments(self.starts)

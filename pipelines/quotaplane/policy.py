@@ -96,11 +96,11 @@ class BrokerTerms(_Strict):
     ceiling: BrokerRates = BrokerRates()
 
 
-class Overrides(RootModel[dict[Annotated[str, AfterValidator(_checked_broker)], BrokerTerms]]):
+class TermsByBroker(RootModel[dict[Annotated[str, AfterValidator(_checked_broker)], BrokerTerms]]):
     """The column ``brokers``: terms by broker's name; those of ``"*"`` are for all brokers.
 
-    >>> overrides = Overrides.model_validate({"b1": {"weight": 2}, "*": {"floor": {}}})
-    >>> overrides.text()
+    >>> terms = TermsByBroker.model_validate({"b1": {"weight": 2}, "*": {"floor": {}}})
+    >>> terms.text()
     '{"b1": {"weight": 2.0}}'
     """
 
@@ -136,7 +136,7 @@ def flaws(put: pa.Table) -> Iterator[tuple[int, str]]:
             fits, must = pc.is_in(values, pa.array(MODES)), "one of " + ", ".join(MODES)
         else:
             texts = values.dictionary_encode()
-            good = [_is_overrides(text) for text in texts.dictionary.to_pylist()]
+            good = [_parsed(text) is not None for text in texts.dictionary.to_pylist()]
             fits = pa.array(good, pa.bool_()).take(texts.indices)
             must = "terms by broker, as JSON"
         bad = pc.and_not(pc.is_valid(values), fits.fill_null(True))
@@ -146,25 +146,21 @@ def flaws(put: pa.Table) -> Iterator[tuple[int, str]]:
             yield row, f"{name}: must be {must}, not {shown}"
 
 
-def _is_overrides(text: str) -> bool:
-    try:
-        Overrides.model_validate_json(text)
-    except ValidationError:
-        return False
-    return True
+def read_terms(text: str) -> dict[str, BrokerTerms]:
+    """The terms in a column's text; none at all if it is not what ``TermsByBroker`` would write.
 
-
-def read_overrides(text: str) -> dict[str, BrokerTerms]:
-    """The terms in a column's text; none at all if it is not what ``Overrides`` would write.
-
-    >>> read_overrides('{"b1": {"weight": 2.0}}')["b1"].weight
+    >>> read_terms('{"b1": {"weight": 2.0}}')["b1"].weight
     2.0
-    >>> read_overrides("no json")
+    >>> read_terms("no json")
     {}
     """
     # `groups put` refuses such a text, but others may write the table too, and one of them must
     # not stop the shard of all the others; it becomes a dead letter (``flaws``).
+    return _parsed(text) or {}
+
+
+def _parsed(text: str) -> dict[str, BrokerTerms] | None:
     try:
-        return Overrides.model_validate_json(text).root
+        return TermsByBroker.model_validate_json(text).root
     except ValidationError:
-        return {}
+        return None

@@ -18,7 +18,7 @@ from quotaplane.policy import (
     FLOOR_COLUMNS,
     MODES,
     RANGES,
-    read_overrides,
+    read_terms,
 )
 from quotaplane.state import Rows, ShardState
 
@@ -158,7 +158,7 @@ def _overrides(put: pa.Table, at: IntArray) -> Overrides:
         return no_overrides()
     encoded = put["brokers"].combine_chunks().dictionary_encode()
     # Many groups have the same text: each is read once.
-    texts = [list(read_overrides(t).items()) for t in encoded.dictionary.to_pylist()]
+    texts = [list(read_terms(t).items()) for t in encoded.dictionary.to_pylist()]
     terms = [item for text in texts for item in text]
     size = np.array([len(text) for text in texts])
     start = np.cumsum(size) - size

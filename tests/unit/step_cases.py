@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from quotaplane.model import (
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
     Round,
+    Transition,
     group_id,
 )
 from quotaplane.outcome import Outcome
@@ -22,6 +24,13 @@ from quotaplane.state import ShardState
 
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
+)
+STRICT = replace(
+    CONFIG,
+    transition=Transition.STRICT,
+    lease_ms=60_000,
+    refresh_rounds=1_000_000,
+    learns=False,
 )
 T0 = 1_000_000
 NOTHING = Events()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.policy import Overrides, read_overrides
+from quotaplane.policy import TermsByBroker, read_terms
 from quotaplane.redefine import change_groups
 from quotaplane.state import Brokers, ShardState, fresh_rows
 from quotaplane.terms import RowTerms, row_terms
@@ -111,9 +111,9 @@ def test_overrides_follow_their_group_when_others_come_and_go() -> None:
 
 @given(TEXTS)
 def test_a_text_says_what_was_given_and_equal_terms_are_equal_texts(terms: dict[str, Any]) -> None:
-    overrides = Overrides.model_validate(terms)
+    overrides = TermsByBroker.model_validate(terms)
     text = overrides.text()
-    assert Overrides(root=read_overrides(text)).text() == text
-    assert Overrides.model_validate(dict(reversed(terms.items()))).text() == text
+    assert TermsByBroker(root=read_terms(text)).text() == text
+    assert TermsByBroker.model_validate(dict(reversed(terms.items()))).text() == text
     for broker in (*BROKERS, "gone", "*"):
         assert plainly(json.loads(text), broker) == plainly(terms, broker)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from quotaplane.admin.cases import json_type, parse_case, parse_json, read_json
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS
-from quotaplane.policy import MODES, POLICY_COLUMNS, Overrides
+from quotaplane.policy import MODES, POLICY_COLUMNS, TermsByBroker
 
 
 def read_groups(
@@ -82,7 +82,7 @@ def read_term(column: str, given: object, field: str) -> object:
     if given is None:
         return None
     if column == "brokers":
-        return parse_case(given, Overrides, field).text()
+        return parse_case(given, TermsByBroker, field).text()
     if column == "mode":
         if not isinstance(given, str):
             raise InputError(f"{field}: must be one of {', '.join(MODES)}, not {given!r}")

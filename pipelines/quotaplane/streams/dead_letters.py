@@ -20,21 +20,21 @@ def bad_definitions(groups: pa.Table) -> pa.Table:
 
     ``groups`` has the columns of ``events.GROUPS``.
     """
-    found = list(flaws(groups))
+    put = groups.filter(pc.invert(groups["deleted"]))
+    found = list(flaws(put))
     for name in RATE_COLUMNS:
-        below = np.flatnonzero(groups[name].fill_null(0.0).to_numpy() < 0.0)
+        below = np.flatnonzero(put[name].fill_null(0.0).to_numpy() < 0.0)
         found += [(row, f"{name}: below 0, taken for 0") for row in below.tolist()]
     letters = [
         {
-            "position": f"resource_groups@{groups['version'][row].as_py()}",
+            "position": f"resource_groups@{put['version'][row].as_py()}",
             "reason": "bad_definition",
-            "detail": f"group {groups['group'][row].as_py()!r}: {what}"[:_MAX_DETAIL],
+            "detail": f"group {put['group'][row].as_py()!r}: {what}"[:_MAX_DETAIL],
             "published_at_ms": -1,  # the table's log knows
             "counts_as_bad": False,
             "raw": b"",
         }
         for row, what in found
-        if not groups["deleted"][row].as_py()
     ]
     return pa.Table.from_pylist(letters, schema=REJECTED)
 
