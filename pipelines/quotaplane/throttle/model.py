@@ -45,7 +45,7 @@ class Requests(NamedTuple):
     at_ms: IntArray
     """(n,) epoch milliseconds."""
     units: FloatArray
-    """(n,) what it asks for: messages, bytes, mutations; 0 or more."""
+    """(n,) what it asks for: messages, bytes, mutations; 0 or more, and finite."""
 
 
 class Answers(NamedTuple):
@@ -88,6 +88,10 @@ class Quotas:
         with np.errstate(invalid="ignore"):
             burst: FloatArray = self.samples * (self.window_ms / 1000.0) * self.rate_per_s
         return burst
+
+    def take(self, entities: BoolArray | IntArray) -> Quotas:
+        """Those of some entities."""
+        return Quotas(*(field[entities] for field in vars(self).values()))
 
     @classmethod
     def of(

@@ -1,0 +1,129 @@
+"""Many entities at once, each throttled by a law of its own: what an enforcer keeps.
+
+Limits change while requests go on; whoever's law and windows stay the same keeps what it used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
+from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.waves import answer
+
+FORMS: Final[Mapping[ThrottleLaw, Any]] = {
+    ThrottleLaw.TOKEN_BUCKET: token_bucket,
+    ThrottleLaw.WINDOWED_RATE: windowed_rate,
+    ThrottleLaw.AMENDED_RATE: amended_rate,
+    ThrottleLaw.SLIDING_WINDOW: sliding_window,
+}
+"""How each law is computed."""
+
+LAWS: Final = tuple(FORMS)
+"""By code."""
+
+
+@dataclass(frozen=True)
+class Bank:
+    """e entities: their laws, quotas, and what they used.
+
+    ``law`` (e,): places in ``LAWS``. ``states``: the state of each law's entities, in their order.
+    """
+
+    law: IntArray
+    quotas: Quotas
+    states: Mapping[ThrottleLaw, tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return len(self.law)
+
+    def answer(self, requests: Requests) -> tuple[Bank, Answers]:
+        """The answers to requests, and the bank after them; this one stays as it is.
+
+        Raises:
+            InputError: as ``waves.answer``, but the index counts requests under the same law.
+        """
+        n = len(requests.entity)
+        answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.zeros(n))
+        states = dict(self.states)
+        for law, members, place in self._laws():
+            at: IntArray | slice = slice(None)
+            if len(states) > 1:
+                at = np.flatnonzero(members[requests.entity])
+            own = Requests(place[requests.entity[at]], requests.at_ms[at], requests.units[at])
+            quotas = self.quotas.take(members)
+            states[law], said = answer(FORMS[law], states[law], quotas, own)
+            for whole, part in zip(answers, said, strict=True):
+                whole[at] = part
+        return replace(self, states=states), answers
+
+    def change(self, law: IntArray, quotas: Quotas) -> Bank:
+        """The bank under other laws or quotas; there may be more entities, which begin anew.
+
+        So does an entity whose law or windows are others than before; but a token bucket knows no
+        windows, and keeps its tokens up to the new burst.
+        """
+        before = len(self)
+        same = law[:before] == self.law
+        other_windows = (quotas.samples[:before] != self.quotas.samples) | (
+            quotas.window_ms[:before] != self.quotas.window_ms
+        )
+        same &= (law[:before] == LAWS.index(ThrottleLaw.TOKEN_BUCKET)) | ~other_windows
+        kept = np.concatenate([same, np.zeros(len(law) - before, np.bool_)])
+        bank = begin(law, quotas)
+        for name, members, _ in bank._laws():
+            if name not in self.states:
+                continue
+            was = np.flatnonzero(self.law == LAWS.index(name))
+            new = bank.states[name]
+            to, fro = kept[members], same[was]
+            for field, old in zip(new, self.states[name], strict=True):
+                depth = (..., slice(None)) if old.ndim == 1 else slice(min(len(old), len(field)))
+                field[depth][..., to] = old[depth][..., fro]
+        return bank
+
+    def balance(self, at_ms: FloatArray) -> FloatArray:
+        """What each entity has left at a time (e,), which is not before its last request."""
+        left = np.zeros(len(self))
+        for law, members, _ in self._laws():
+            form = FORMS[law]
+            terms = form.terms(self.quotas.take(members))
+            left[members] = form.balance(self.states[law], terms, at_ms[members])
+        return left
+
+    @property
+    def last_ms(self) -> FloatArray:
+        """When the last request of each entity was (e,); 0: never."""
+        last_ms = np.zeros(len(self))
+        for law, members, _ in self._laws():
+            last_ms[members] = self.states[law][0]
+        return last_ms
+
+    def _laws(self) -> Sequence[tuple[ThrottleLaw, BoolArray, IntArray]]:
+        """Each law that is used, whose it is (e,), and their places (e,) in its state."""
+        found = []
+        for law in self.states:
+            members = self.law == LAWS.index(law)
+            found.append((law, members, np.cumsum(members) - 1))
+        return found
+
+
+def begin(law: IntArray, quotas: Quotas) -> Bank:
+    """Entities that requested nothing yet; ``law`` (e,): places in ``LAWS``.
+
+    >>> bank = begin(np.array([0, 3]), Quotas.of([5.0, 5.0], samples=20))
+    >>> requests = Requests(np.array([0, 1]), np.array([1000, 1000]), np.array([60.0, 60.0]))
+    >>> bank, answers = bank.answer(requests)
+    >>> answers.balance.tolist()
+    [40.0, 40.0]
+    >>> bank.balance(np.array([2000.0, 2000.0])).tolist()
+    [45.0, 40.0]
+    """
+    used = [name for code, name in enumerate(LAWS) if (law == code).any()]
+    states = {name: FORMS[name].begin(quotas.take(law == LAWS.index(name))) for name in used}
+    return Bank(law, quotas, states)

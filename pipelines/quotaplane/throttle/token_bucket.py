@@ -1,0 +1,93 @@
+"""KIP-599's token bucket, as Kafka's ``TokenBucket`` computes it.
+
+Tokens come in at the quota's rate Q, up to the burst B = Q * S * W: at a request they are
+``min(B, tokens + Q * elapsed)``. It takes as many as it has units, also more than there are. While
+there are less than none the quota is exceeded, and it takes ``-tokens / Q`` until there are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray
+from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.waves import Outcome, Outcomes
+
+
+class Buckets(NamedTuple):
+    """The buckets of e entities, each (e,): when the last request was, and the tokens it left."""
+
+    last_ms: FloatArray
+    tokens: FloatArray
+
+
+class Terms(NamedTuple):
+    """Each (e,); ``burst`` in units. Without a quota the rate is 0 and the burst infinite."""
+
+    rate_per_s: FloatArray
+    burst: FloatArray
+    hard: BoolArray
+
+
+def begin(quotas: Quotas) -> Buckets:
+    """Full buckets."""
+    return Buckets(np.zeros(quotas.rate_per_s.shape), quotas.burst)
+
+
+def terms(quotas: Quotas) -> Terms:
+    """Rate, burst and mode."""
+    limited = np.isfinite(quotas.rate_per_s)
+    return Terms(np.where(limited, quotas.rate_per_s, 0.0), quotas.burst, quotas.hard)
+
+
+def balance(state: Buckets, terms: Terms, at_ms: FloatArray) -> FloatArray:
+    """The tokens at a time, (e,).
+
+    >>> quotas = Quotas.of([5.0], samples=20)
+    >>> balance(Buckets(np.zeros(1), np.array([40.0])), terms(quotas), np.array([1000.0])).tolist()
+    [45.0]
+    """
+    tokens = at_ms - state.last_ms
+    tokens /= 1000.0
+    tokens *= terms.rate_per_s
+    tokens += state.tokens
+    np.minimum(tokens, terms.burst, out=tokens)
+    tokens[np.isinf(terms.burst)] = np.inf  # they may have been fewer while there was a quota
+    return tokens
+
+
+def wave(state: Buckets, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+    """One request of each entity."""
+    tokens = balance(state, terms, at_ms)
+    refused = terms.hard & (tokens < 0)
+    tokens -= np.where(refused, 0.0, units) if refused.any() else units
+    state.tokens[:] = tokens
+    with np.errstate(divide="ignore", invalid="ignore"):
+        over_ms = tokens / terms.rate_per_s
+    over_ms *= -1000.0
+    return Outcome(refused, over_ms, tokens)
+
+
+def plain(
+    state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
+) -> Outcomes:
+    """Requests of one entity, one after the other."""
+    last_ms, tokens = state
+    rate, burst, hard = terms
+    if burst == np.inf:
+        tokens = np.inf
+    answers = Outcomes([], [], [])
+    for now, asked in zip(at_ms, units, strict=True):
+        tokens = min(burst, tokens + rate * ((now - last_ms) / 1000.0))
+        last_ms = now
+        refused = hard and tokens < 0
+        if not refused:
+            tokens -= asked
+        exceeded = tokens < 0
+        answers.refused.append(refused)
+        answers.over_ms.append(-tokens / rate * 1000 if exceeded and rate else np.inf * exceeded)
+        answers.balance.append(tokens)
+    state[:] = last_ms, tokens
+    return answers

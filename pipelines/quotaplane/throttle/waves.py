@@ -1,0 +1,200 @@
+"""The engine under all laws: requests in waves, the first of every entity, then the second, ...
+
+An answer depends on the one before it of the same entity, and on nobody else's. So a wave is one
+operation on arrays, whoever is in it, and n requests cost as many operations as the busiest entity
+has requests. Each request's arithmetic is that of a plain loop, in the same order: answers are
+equal to the last bit, and a batch may be split anywhere. Waves that have become narrow are left to
+such a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from quotaplane.errors import InputError
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.throttle.model import Answers, Quotas, Requests
+
+_NARROW: Final = 24
+"""Entities in a wave below which array operations cost more than a plain loop."""
+
+_DIGIT: Final = 1 << 16
+"""numpy sorts 16-bit numbers by radix, in a sixth of the time it needs for wider ones."""
+
+
+class Outcome(NamedTuple):
+    """What came of a request of each of m entities, (m,) each.
+
+    ``over_ms``: the time until the quota is kept again, not rounded; 0 or less, or NaN: it is kept.
+    """
+
+    refused: BoolArray
+    over_ms: FloatArray
+    balance: FloatArray
+
+
+class Outcomes(NamedTuple):
+    """The same, of the requests of one entity."""
+
+    refused: list[bool]
+    over_ms: list[float]
+    balance: list[float]
+
+
+State = TypeVar("State", bound=tuple[Any, ...])
+Terms = TypeVar("Terms", bound=tuple[Any, ...])
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
+
+
+class Form(Protocol[State, Terms]):
+    """A law as the engine needs it.
+
+    State and terms are named tuples of arrays whose last axis is the entities. The first field of
+    a state is ``last_ms`` (e,), when the last request was. Milliseconds are floats in them: whole
+    numbers, and exact.
+    """
+
+    def begin(self, quotas: Quotas) -> State:
+        """The state of entities that requested nothing yet."""
+
+    def terms(self, quotas: Quotas) -> Terms:
+        """What requests are measured against."""
+
+    def wave(self, state: State, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+        """One request of each entity; ``state`` is changed in place, but for ``last_ms``."""
+
+    def plain(
+        self, state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
+    ) -> Outcomes:
+        """Requests of one entity, one after the other; ``state`` is changed in place."""
+
+    def balance(self, state: State, terms: Terms, at_ms: FloatArray) -> FloatArray:
+        """What each entity has left at a time, which is not before its last request."""
+
+
+def answer(
+    form: Form[State, Terms], state: State, quotas: Quotas, requests: Requests
+) -> tuple[State, Answers]:
+    """The answers to n requests, and the state after them; ``state`` itself stays as it is.
+
+    Raises:
+        InputError: a request is earlier than one before it of the same entity, or asks for what is
+            no number of units; names it by its index.
+    """
+    n = len(requests.entity)
+    answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.zeros(n))
+    after: State = type(state)(*(field.copy() for field in state))
+    if not n:
+        return after, answers
+    counts = np.bincount(requests.entity, minlength=len(quotas.rate_per_s))
+    order = _by_entity(requests.entity, len(counts))
+    busy = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    first = (np.cumsum(counts) - counts)[busy]
+    counts = counts[busy]
+    at_ms = requests.at_ms.astype(np.float64)
+    _check(requests, at_ms, state[0])
+
+    part, terms = _take(after, busy), _take(form.terms(quotas), busy)
+    hard = quotas.hard[busy]
+    for rank, width in _waves(counts):
+        if width < _NARROW:
+            for one in range(width):
+                rest = order[first[one] + rank : first[one] + counts[one]]
+                outcomes = _alone(form, part, terms, one, at_ms[rest], requests.units[rest])
+                _write(answers, rest, outcomes, np.broadcast_to(hard[one], rest.shape))
+            break
+        source = order.take(first[:width] + rank)
+        now = at_ms.take(source)
+        front = _take(part, slice(width))
+        units = requests.units.take(source)
+        outcome = form.wave(front, _take(terms, slice(width)), now, units)
+        front[0][:] = now
+        _write(answers, source, outcome, hard[:width])
+    for whole, new in zip(after, part, strict=True):
+        whole[..., busy] = new
+    return after, answers
+
+
+def _take(fields: Fields, entities: IntArray | slice) -> Fields:
+    return type(fields)(*(field[..., entities] for field in fields))
+
+
+def _check(requests: Requests, at_ms: FloatArray, last_ms: FloatArray) -> None:
+    bad = np.flatnonzero(~((requests.units >= 0) & (requests.units < np.inf)))
+    if len(bad):
+        units = requests.units[bad[0]]
+        raise InputError(f"request {bad[0]}: units must be a number from 0, not {units:g}")
+    if (at_ms[1:] >= at_ms[:-1]).all() and (at_ms >= last_ms.take(requests.entity)).all():
+        return
+    newest = last_ms.tolist()
+    for index, (one, now) in enumerate(zip(requests.entity.tolist(), at_ms.tolist(), strict=True)):
+        if now < newest[one]:
+            raise InputError(
+                f"request {index}: is at {now:.0f} ms, before the last one at {newest[one]:.0f} ms"
+            )
+        newest[one] = now
+
+
+def _waves(counts: IntArray) -> Iterator[tuple[int, int]]:
+    """Each wave's rank and how many entities are in it; ``counts`` are of the busiest first."""
+    for rank, done in zip(count(), np.bincount(counts).cumsum().tolist(), strict=False):
+        if done < len(counts):
+            yield rank, len(counts) - done
+
+
+def _by_entity(entity: IntArray, entities: int) -> IntArray:
+    """Where the requests of the first entity are, then those of the second, each in their order.
+
+    >>> _by_entity(np.array([70_000, 1, 70_000, 0]), 70_001).tolist()
+    [3, 1, 0, 2]
+    """
+    low = entity.astype(np.uint16)
+    if entities <= _DIGIT:
+        return np.argsort(low, kind="stable")
+    high = entity >> 16
+    if entities > 16 * _DIGIT:
+        order = np.argsort(low, kind="stable")
+        return order[np.argsort(high[order], kind="stable")]
+    parts = [np.flatnonzero(high == number) for number in range((entities - 1 >> 16) + 1)]
+    return np.concatenate([part[np.argsort(low[part], kind="stable")] for part in parts])
+
+
+def _alone(
+    form: Form[State, Terms],
+    state: State,
+    terms: Terms,
+    one: int,
+    at_ms: FloatArray,
+    units: FloatArray,
+) -> Outcome:
+    """Requests of one entity; its column of the state is changed in place."""
+    own = [field[..., one].tolist() for field in state]
+    own_terms = tuple(field[..., one].tolist() for field in terms)
+    outcomes = form.plain(own, own_terms, at_ms.tolist(), units.tolist())
+    for field, new in zip(state, own, strict=True):
+        field[..., one] = new
+    return Outcome(*map(np.array, outcomes))
+
+
+def _write(answers: Answers, at: IntArray, outcome: Outcome, hard: BoolArray) -> None:
+    answers.balance[at] = outcome.balance
+    waits = np.flatnonzero((outcome.over_ms > 0) & (outcome.refused | ~hard))
+    if len(waits):
+        answers.throttle_ms[at[waits]] = rounded(outcome.over_ms[waits])
+        answers.admitted[at[waits]] = ~outcome.refused[waits]
+
+
+def rounded(values: FloatArray) -> FloatArray:
+    """To whole numbers as Java's ``Math.round`` does: halves up.
+
+    >>> rounded(np.array([0.5, 2.5, 0.49999999999999994, np.inf])).tolist()
+    [1.0, 3.0, 0.0, inf]
+    """
+    below = np.floor(values)
+    with np.errstate(invalid="ignore"):
+        below += values - below >= 0.5
+    return below
