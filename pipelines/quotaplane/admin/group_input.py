@@ -20,7 +20,7 @@ from quotaplane.policy import MODES, POLICY_COLUMNS, TermsByBroker
 def read_groups(
     path: str,
 ) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]], pa.Table | None]:
-    """Names, (n, 4) quotas and policy (n rows, or None) of a file, for ``put_groups``.
+    """Names, (n, 7) quotas and policy (n rows, or None) of a file, for ``put_groups``.
 
     Raises:
         InputError: names the file, the line or item, the field, and what is wrong with it.
