@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract servers lint types format proto bench arena lock clean
+.PHONY: help env test unit spark contract jvm servers lint types format proto bench arena lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,6 +27,9 @@ spark: env ## tests with one shared Spark session
 
 contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
+
+jvm: env ## the throttle laws beside Kafka's own classes
+	$(PYTEST) tests/jvm
 
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
