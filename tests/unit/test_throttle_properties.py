@@ -193,7 +193,7 @@ def test_hard_a_higher_quota_is_never_the_first_to_refuse(
 
 
 GREAT = [(0, 22.0), (100, 1000.0)]
-"""22 exceed the quota of 10 over two windows, which refuses the 1000 then; that of 20 admits them."""
+"""22 exceed a quota of 10 over two windows; it refuses the 1000 then, one of 20 admits them."""
 
 
 @pytest.mark.parametrize(

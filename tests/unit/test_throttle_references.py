@@ -1,9 +1,8 @@
 """Every number of the documents that the throttle laws come from.
 
-The documents: KIP-599 (https://cwiki.apache.org/confluence/display/KAFKA, "KIP-599: Throttle Create
-Topic, Create Partition and Delete Topic Operations"); Kafka's tests of its quota managers; Kafka's
-example of a bucket of 100 at 5 a second; ZooKeeper's proposal of a throttle quota (maoling, "Quota").
-What Kafka's classes themselves answer is in tests/jvm.
+The documents: KIP-599 (Kafka's wiki, "Throttle Create Topic, Create Partition and Delete Topic
+Operations"); Kafka's tests of its quota managers; a bucket of 100 at 5 a second; ZooKeeper's
+proposal of a throttle quota (its wiki, "Quota"). What Kafka's classes answer is in tests/jvm.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class TestKip599WindowedRate:
     def test_the_rate_of_5_6_counts_as_560_over_99_windows_13_s(self) -> None:
         """ "brings the average rate R to 5.6 (560 / 100) ... ((5.6 - 5) / 5 * 100 * 1) = 12 secs"
 
-        Kafka's class measures over at least S - 1 windows, so it says (560 / 99 - 5) / 5 * 99: 13 s.
+        Kafka's class measures over at least S - 1 windows: (560 / 99 - 5) / 5 * 99 are 13 s.
         """
         _, throttle_ms, balance = ask(kip_599(windowed_rate), (0, BURST))
         assert throttle_ms == [13_000.0]
