@@ -5,25 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import InputError
 from quotaplane.throttle import bank, meter
-from quotaplane.throttle.model import Quotas, Requests, ThrottleLaw, ThrottleMode
-
-_WINDOWS: Final = {
-    ThrottleLaw.TOKEN_BUCKET: (1, 1.0),
-    ThrottleLaw.WINDOWED_RATE: (11, 1.0),
-    ThrottleLaw.AMENDED_RATE: (11, 1.0),
-    ThrottleLaw.SLIDING_WINDOW: (10, 0.1),
-}
-"""Samples and window_s of who tells none: of a bucket one second, of rates Kafka's, of the sliding
-window ZooKeeper's.
-"""
+from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 
 _EXAMPLE: Final = """\
 example of CASE.json (only requests are required):
@@ -37,7 +28,7 @@ example of CASE.json (only requests are required):
             1 s; sliding_window: 10 of 0.1 s)
   mode      soft: what exceeds the quota is admitted and the client delayed; hard: it is refused
   requests  t in seconds, never less than before, and how many units are asked for
-t and window_s are rounded to whole milliseconds.
+t is rounded to whole milliseconds; window_s must be whole milliseconds.
 
 its answer:
   {"answers": [{"t": 0.0, "admitted": true, "throttle_ms": 12000, "balance": -60.0},
@@ -59,17 +50,30 @@ class RequestCase(CaseModel):
     units: Rate
 
 
-class ThrottleCase(CaseModel):
-    """CASE.json."""
+class ThrottleCase(ThrottleTerms):
+    """CASE.json: what ``ThrottleTerms`` has, and more."""
 
-    law: Literal["token_bucket", "windowed_rate", "amended_rate", "sliding_window"] = "token_bucket"
     quota: Rate | None = None
     """Absent = unlimited."""
     burst: Rate | None = None
-    samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    window_s: Annotated[float, Field(ge=0.001, le=1e7)] | None = None
-    mode: Literal["soft", "hard"] = "soft"
+    """Absent = by the windows."""
     requests: list[RequestCase]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _burst_or_windows(cls, given: Any) -> Any:
+        # Before the law's windows take the place of those that were not given.
+        if isinstance(given, dict) and given.get("burst") is not None:
+            for name in ("samples", "window_s"):
+                if name in given:
+                    raise ValueError(f"{name}: the burst is there, too; give only one")
+        return given
+
+    @model_validator(mode="after")
+    def _burst_of_a_bucket(self) -> ThrottleCase:
+        if self.burst is not None and self.law is not ThrottleLaw.TOKEN_BUCKET:
+            raise ValueError(f"burst: {self.law.value} has none; give samples and window_s")
+        return self
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,16 +98,21 @@ def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
     """Answer a case's requests; ``source`` names the case in errors.
 
     Raises:
-        InputError: a request is before the one before it, or the case has a burst that its law has
-            no use for.
+        InputError: a request is before the one before it.
 
     >>> asked = [RequestCase(t=0, units=560)]
     >>> throttle(ThrottleCase(quota=5, burst=500, requests=asked))["answers"]
     [{'t': 0.0, 'admitted': True, 'throttle_ms': 12000, 'balance': -60.0}]
     """
-    law = ThrottleLaw(case.law)
     requests = _requests(case, source)
-    begun = bank.begin(np.array([bank.LAWS.index(law)]), _quotas(case, law, source))
+    quotas = Quotas.of(
+        [math.inf if case.quota is None else case.quota],
+        samples=case.samples,
+        window_ms=case.window_ms,
+        hard=case.mode is ThrottleMode.HARD,
+        burst_units=None if case.burst is None else [case.burst],
+    )
+    begun = bank.begin(np.array([bank.LAWS.index(case.law)]), quotas)
     after, answers = begun.answer(requests)
     return {
         "answers": [
@@ -121,30 +130,12 @@ def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
     }
 
 
-def _quotas(case: ThrottleCase, law: ThrottleLaw, source: str) -> Quotas:
-    windows = {"samples": case.samples, "window_s": case.window_s}
-    if case.burst is not None:
-        if law is not ThrottleLaw.TOKEN_BUCKET:
-            raise InputError(f"{source}: burst: {law.value} has none; give samples and window_s")
-        for name, given in windows.items():
-            if given is not None:
-                raise InputError(f"{source}: {name}: the burst is there, too; give only one")
-    samples, window_s = _WINDOWS[law]
-    return Quotas.of(
-        [math.inf if case.quota is None else case.quota],
-        samples=case.samples or samples,
-        window_ms=round((case.window_s or window_s) * 1000),
-        hard=ThrottleMode(case.mode) is ThrottleMode.HARD,
-        burst_units=None if case.burst is None else [case.burst],
-    )
-
-
 def _requests(case: ThrottleCase, source: str) -> Requests:
     times = [request.t for request in case.requests]
     for index in range(1, len(times)):
         if times[index] < times[index - 1]:
             raise InputError(
-                f"{source}: requests.{index}.t: {times[index]:g} is before {times[index - 1]:g}, "
+                f"{source}: requests.{index}.t: {times[index]} is before {times[index - 1]}, "
                 "the time of the request before it"
             )
     return Requests(
@@ -154,7 +145,7 @@ def _requests(case: ThrottleCase, source: str) -> Requests:
     )
 
 
-def _metrics(after: bank.Bank, requests: Requests, answers: Any) -> dict[str, float | None]:
+def _metrics(after: bank.Bank, requests: Requests, answers: Answers) -> dict[str, float | None]:
     measured = meter.record(meter.begin(1), requests, answers)
     now = int(requests.at_ms[-1]) if len(requests.at_ms) else 0
     found = meter.metrics(measured, after, now)._asdict()
