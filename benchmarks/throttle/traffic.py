@@ -22,22 +22,23 @@ _SAMPLES, _WINDOW_MS = 11, 1000
 def traffic(spread: str, entities: int, count: int) -> tuple[Quotas, Requests]:
     """Requests of a minute; each entity asks for half more than its quota allows.
 
-    Half of the entities are hard. The hot entity is one of as many as ever.
+    Every other entity is hard. The hot entity is one of as many as ever.
     """
     random = np.random.default_rng(SPREADS.index(spread))
     part = _parts(spread, entities)
     random.shuffle(part)
-    entity = np.searchsorted(part.cumsum(), random.uniform(0, part.sum(), count), side="right")
+    edges = part.cumsum()
+    entity = np.searchsorted(edges, random.uniform(0, edges[-1], count), side="right")
     quotas = Quotas(
         np.maximum(part * count / SECONDS * _UNITS / _TIMES, 1.0),
         np.full(entities, _SAMPLES),
         np.full(entities, _WINDOW_MS),
-        random.random(entities) < 0.5,
+        np.arange(entities) % 2 == 1,
     )
     begin_ms = 1_700_000_000_000
     at_ms = np.sort(random.integers(begin_ms, begin_ms + SECONDS * 1000, count))
     units = np.rint(random.uniform(0, 2 * _UNITS, count))
-    return quotas, Requests(np.minimum(entity, entities - 1), at_ms, units)
+    return quotas, Requests(entity, at_ms, units)
 
 
 def _parts(spread: str, entities: int) -> FloatArray:
