@@ -14,6 +14,7 @@ CREATE TABLE resource_groups (
   floor_dispatch_messages_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   floor_dispatch_bytes_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   brokers STRING COMMENT 'JSON: weight, priority, floor and ceiling of single brokers; null = none',
+  throttle STRING COMMENT 'JSON: by dimension, how requests are held to the limit (law, mode: refused or delayed, window_s, samples); null = token_bucket, soft',
   updated_at TIMESTAMP NOT NULL COMMENT 'when the row was last written',
   updated_by STRING NOT NULL COMMENT 'who wrote it'
 )

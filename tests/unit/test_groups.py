@@ -214,7 +214,7 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     groups("delete", "g", "--by", "zed")
     changes = groups("history", "g")
     assert [(c["by"], c["group"]) for c in changes] == [("ann", "g"), ("bob", "g"), ("zed", "g")]
-    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}}
+    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}, "throttle": {}}
     ten, twenty = ({**unlimited, "publish_messages_per_s": rate} for rate in (10.0, 20.0))
     steps = [(None, ten), (ten, twenty), (twenty, None)]
     assert [(c["from"], c["to"]) for c in changes] == steps

@@ -77,8 +77,9 @@ def test_many_groups_are_one_commit(history: History, tmp_path: Path) -> None:
     n = 20_000
     lines = "".join(f"tenant-{i % 97}/g{i},{i}\n" for i in range(n))
     (tmp_path / "f.csv").write_text("group,publish_bytes_per_s\n" + lines, "utf-8")
-    names, quotas, policy = read_groups(str(tmp_path / "f.csv"))
+    names, quotas, policy, timeframe_s = read_groups(str(tmp_path / "f.csv"))
     assert policy is None
+    assert timeframe_s is None
     put_groups(history, names, quotas, "ann")
     assert list_groups(history).num_rows == n
     rows = put_groups(history, names, np.where(np.arange(n)[:, None] == 7, 1.0, quotas), "bob")

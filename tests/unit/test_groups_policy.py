@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ ALL = {
     "priority": -3,
     **{name: float(i + 1) for i, name in enumerate(FLOOR_COLUMNS)},
     "brokers": {"*": {"ceiling": {"publish_bytes_per_s": 1e6}}, "b1": {"weight": 2.0}},
+    "throttle": {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard"}},
 }
-NOTHING = {**DEFAULTS, "brokers": {}}
+NOTHING = {**DEFAULTS, "brokers": {}, "throttle": {}}
 
 
 def options(policy: dict[str, Any]) -> list[str]:
@@ -38,7 +40,7 @@ def options(policy: dict[str, Any]) -> list[str]:
         for name, value in policy.items()
         for word in (
             "--" + name.replace("_", "-"),
-            json.dumps(value) if name == "brokers" else str(value),
+            json.dumps(value) if isinstance(value, dict) else str(value),
         )
     ]
 
@@ -82,11 +84,11 @@ def test_terms_of_brokers_may_come_from_a_file(groups: Command, tmp_path: Path) 
 
 
 def test_files_of_groups_carry_the_policy(groups: Command, tmp_path: Path) -> None:
-    text = json.dumps(ALL["brokers"]).replace('"', '""')
-    cells = ",".join(str(ALL[name]) for name in POLICY_COLUMNS if name != "brokers")
-    header = ",".join(name for name in POLICY_COLUMNS if name != "brokers")
-    csv = f'group,{header},brokers\ncsv,{cells},"{text}"\nplain{"," * len(POLICY_COLUMNS)}\n'
-    (tmp_path / "f.csv").write_text(csv, "utf-8")
+    cells = {c: json.dumps(v) if isinstance(v, dict) else v for c, v in ALL.items()}
+    with (tmp_path / "f.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["group", *POLICY_COLUMNS])
+        writer.writeheader()
+        writer.writerows([{"group": "csv", **cells}, {"group": "plain"}])
     (tmp_path / "f.json").write_text(json.dumps([{"group": "json", **ALL}]), "utf-8")
     assert groups("put", "--file", str(tmp_path / "f.csv")) == {"groups": 2}
     assert groups("put", "--file", str(tmp_path / "f.json")) == {"groups": 1}

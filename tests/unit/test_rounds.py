@@ -133,14 +133,15 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
 
 def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     rows = {
-        "group": ["a", "b", "c"],
-        "group_id": [group_id(name) for name in "abc"],
-        "deleted": [False, False, True],
-        "version": [7, 8, 9],
-        **{name: [5.0, -1.0, -1.0] for name in RATE_COLUMNS},
-        "mode": ["harsh", "soft", "harsh"],
-        "weight": [None, -2.0, None],
-        "brokers": ["no json", None, None],
+        "group": ["a", "b", "c", "user=a b"],
+        "group_id": [group_id(name) for name in ("a", "b", "c", "user=a b")],
+        "deleted": [False, False, True, False],
+        "version": [7, 8, 9, 10],
+        **{name: [5.0, -1.0, -1.0, 5.0] for name in RATE_COLUMNS},
+        "mode": ["harsh", "soft", "harsh", None],
+        "weight": [None, -2.0, None, None],
+        "brokers": ["no json", None, None, None],
+        "throttle": [None, '{"*": {"law": "leaky"}}', None, None],
     }
     ((_, payload),) = pack_groups(pa.table(rows), 1)
     _, outputs = run_round(
@@ -148,11 +149,15 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     )
     (packed,) = (output.payload for output in outputs if output.kind == "rejected_reports")
     kept = stamped(TABLES["rejected_reports"], unpack(packed)[0], Round(1, 1, 9))
-    assert kept["published_at"].null_count == len(kept) == 7
+    assert kept["published_at"].null_count == len(kept) == 9
     letters = tables(outputs)["rejected_reports"]
     assert {letter["reason"] for letter in letters} == {"bad_definition"}
     assert not any(letter["counts_as_bad"] for letter in letters)
     assert sorted((str(x["position"]), str(x["detail"])) for x in letters) == [
+        (
+            "resource_groups@10",
+            "group 'user=a b': fits nobody: user: 'a b' must be written a%20b",
+        ),
         (
             "resource_groups@7",
             "group 'a': brokers: must be terms by broker, as JSON, not 'no json'",
@@ -162,6 +167,11 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
         ("resource_groups@8", "group 'b': dispatch_messages_per_s: below 0, taken for 0"),
         ("resource_groups@8", "group 'b': publish_bytes_per_s: below 0, taken for 0"),
         ("resource_groups@8", "group 'b': publish_messages_per_s: below 0, taken for 0"),
+        (
+            "resource_groups@8",
+            "group 'b': throttle: must be throttle terms by dimension, as JSON, not "
+            '\'{"*": {"law": "leaky"}}\'',
+        ),
         ("resource_groups@8", "group 'b': weight: must be a number from 1e-09 to 1e+09, not -2"),
     ]
 

@@ -135,6 +135,7 @@ _TEXTS: Final = {
     "less_than": "must be less than {lt:g}",
     "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
 }
 
 

@@ -198,6 +198,8 @@ _POLICY: Final = [
             FLOOR_COLUMNS, "guaranteed to the group within its parent, per second; null = 0"
         ),
         "brokers": "JSON: weight, priority, floor and ceiling of single brokers; null = none",
+        "throttle": "JSON: by dimension, how requests are held to the limit (law, mode: refused or "
+        "delayed, window_s, samples); null = token_bucket, soft",
     }.items()
 ]
 
