@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from quotaplane.history import groups as storage
+from quotaplane.history.groups import get_group, put_groups
 from quotaplane.history.tables import open_table
 from quotaplane.settings import History
-from tests.unit.groups_cases import Command
+from tests.unit.groups_cases import Command, quota
 
 MB = 2.0**20
 
@@ -236,3 +239,25 @@ def test_other_actions_are_refused_in_one_line(
 ) -> None:
     groups("put", "g")
     assert groups.refused(*words) == problem
+
+
+def test_a_timeframe_goes_into_the_terms_that_somebody_else_just_put(history: History) -> None:
+    """A change that came in between is not lost: the put is made again from what it left."""
+    put_groups(history, ["g"], quota(), "ann")
+    real, turns = storage._rows_after, []
+
+    def overtaken(*args: Any) -> Any:
+        answer = real(*args)
+        turns.append(args[3])
+        if turns == ["bob"]:
+            terms = pa.table({"throttle": ['{"*": {"mode": "hard"}}']})
+            put_groups(history, ["g"], quota(), "ann", policy=terms)
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "_rows_after", overtaken)
+        put_groups(history, ["g"], quota(9.0), "bob", timeframe_s=quota(60.0), sleep=turns.append)
+    assert json.loads(get_group(history, "g")["throttle"]) == {
+        "*": {"mode": "hard"},
+        "publish_messages": {"mode": "hard", "window_s": 60.0},
+    }
