@@ -103,11 +103,11 @@ def test_a_table_gets_the_answers_of_the_step(spark: SparkSession) -> None:
         (-2, "no_time"),
         (-1, "no_entity"),
     ]
-    at = pa.array(expected.metrics["at_ms"]).cast(pa.timestamp("ms", "UTC"))
-    same(
-        totals(told.metrics()),
-        expected.metrics.append_column("at", at.cast(pa.timestamp("us", "UTC"))),
-    )
+    metrics = expected.metrics
+    for name in ("since", "until"):
+        at = metrics[f"{name}_ms"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+        metrics = metrics.append_column(name, at)
+    same(totals(told.metrics()), metrics)
 
 
 def test_definitions_may_be_a_frame_of_spark_or_pandas(spark: SparkSession) -> None:

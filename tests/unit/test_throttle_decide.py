@@ -116,7 +116,8 @@ def last_metrics(decided: list[Decided]) -> dict[Any, Any]:
     for row in (row for one in decided for row in one.metrics.to_pylist()):
         key = row["entity"], row["dimension"]
         before = found.get(key, {})
-        for name in METRICS.names[3:9]:
+        row["since_ms"] = before.get("since_ms", row["since_ms"])
+        for name in METRICS.names[4:10]:
             row[name] += before.get(name, 0)
         found[key] = row
     return found
@@ -167,7 +168,7 @@ def test_metrics_are_as_of_the_last_event_of_each_entity() -> None:
         ("hard", T0 + 2500, 2, 0, 0, 20.0, 20.0, 20 / 10.5, -5.0, None),
         ("x", T0 + 7, 1, 0, 0, 3.0, 3.0, None, None, None),
     ]
-    names = "entity at_ms events refused delayed units_asked units_admitted rate_per_s tokens"
+    names = "entity until_ms events refused delayed units_asked units_admitted rate_per_s tokens"
     got = decided.metrics.select([*names.split(), "throttle_ms"]).to_pylist()
     assert [tuple(row.values()) for row in got] == expected
 
@@ -181,7 +182,7 @@ def test_a_late_event_is_answered_as_of_the_newest_time_and_marked() -> None:
     # 10 - 4; then - 3 and - 5 at that time, and - 5 half a second later
     assert [tuple(row.values()) for row in got] == [(3.0, 5000), (-2.0, 0), (-2.0, 1000), (None, 0)]
     assert [
-        (row["entity"], row["late"], row["at_ms"] - T0) for row in decided.metrics.to_pylist()
+        (row["entity"], row["late"], row["until_ms"] - T0) for row in decided.metrics.to_pylist()
     ] == [
         ("a", 2, 50_500),
         ("b", 0, 0),

@@ -72,11 +72,12 @@ class Throttled:
         return self._unpacked("rejected", StructType(list(self.events)).add("reason", "string"))
 
     def metrics(self) -> DataFrame:
-        """What each entity did in each step, as ``throttle.decide.METRICS``, ``at`` a timestamp."""
+        """What each entity did in each step: ``throttle.decide.METRICS``, its times timestamps."""
         rows = self._unpacked("metrics", from_arrow_schema(METRICS))
-        return rows.withColumn("at_ms", F.timestamp_millis("at_ms")).withColumnRenamed(
-            "at_ms", "at"
-        )
+        for name in ("since", "until"):
+            rows = rows.withColumn(f"{name}_ms", F.timestamp_millis(f"{name}_ms"))
+            rows = rows.withColumnRenamed(f"{name}_ms", name)
+        return rows
 
     def _unpacked(self, kind: str, schema: StructType) -> DataFrame:
         def rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -93,10 +94,10 @@ def totals(metrics: DataFrame) -> DataFrame:
     others as of its last event.
     """
     added = ("events", "refused", "delayed", "late", "units_asked", "units_admitted")
-    newest = [name for name in metrics.columns if name not in ("entity", "dimension", "at", *added)]
-    last = [F.max_by(name, "at").alias(name) for name in newest]
+    times = F.min("since").alias("since"), F.max("until").alias("until")
+    last = [F.max_by(name, "until").alias(name) for name in ("rate_per_s", "tokens", "throttle_ms")]
     sums = [F.sum(name).alias(name) for name in added]
-    return metrics.groupBy("entity", "dimension").agg(F.max("at").alias("at"), *sums, *last)
+    return metrics.groupBy("entity", "dimension").agg(*times, *sums, *last)
 
 
 def throttle_table(

@@ -42,7 +42,8 @@ METRICS: Final = pa.schema(
     [
         pa.field("entity", pa.string(), nullable=False),
         pa.field("dimension", pa.string(), nullable=False),
-        pa.field("at_ms", pa.int64(), nullable=False),
+        pa.field("since_ms", pa.int64(), nullable=False),
+        pa.field("until_ms", pa.int64(), nullable=False),
         *(
             pa.field(name, pa.int64(), nullable=False)
             for name in ("events", "refused", "delayed", "late")
@@ -54,7 +55,7 @@ METRICS: Final = pa.schema(
         pa.field("throttle_ms", pa.float64()),
     ]
 )
-"""What an entity did in a step, and what KIP-599's metrics were at its last event (``at_ms``).
+"""What an entity did in a step, and what KIP-599's metrics were at its last event (``until_ms``).
 
 ``rate_per_s`` and ``tokens`` are null without a quota, ``throttle_ms`` where nothing was throttled
 in the last 11 seconds, or for ever.
@@ -147,10 +148,13 @@ def _counts(
     def count(weights: Any = None) -> Any:
         return np.bincount(asker, weights, minlength=askers)
 
-    newest = np.full(askers, -1, np.int64)
+    oldest = np.full(askers, np.iinfo(np.int64).max)
+    np.minimum.at(oldest, asker, at_ms)
+    newest = np.zeros(askers, np.int64)
     np.maximum.at(newest, asker, at_ms + late_ms)
     return {
-        "at_ms": newest,
+        "since_ms": oldest,
+        "until_ms": newest,
         "events": count(),
         "refused": count(~answers.admitted).astype(np.int64),
         "delayed": count(answers.admitted & (answers.throttle_ms > 0)).astype(np.int64),

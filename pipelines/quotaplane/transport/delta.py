@@ -1,4 +1,4 @@
-"""The embedded transport: two Delta tables stand in for the topics, and no server is needed.
+"""The embedded transport: Delta tables stand in for the topics, and no server is needed.
 
 ``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both ends append with the
 deltalake package (no JVM: 5 to 20 ms); Spark streams ``reports``, brokers read ``limits_topic`` by
@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport import Message, Starting
+from quotaplane.transport import REPORTS_AND_LIMITS, Message, Starting, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,10 +59,10 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 class DeltaTopics:
     """The control plane's end of the embedded transport."""
 
-    def __init__(self, settings: DeltaTransport) -> None:
+    def __init__(self, settings: DeltaTransport, topics: Topics) -> None:
         self._settings = settings
-        self._limits = _Topic(settings, "limits_topic")
-        self._reports = _Topic(settings, "reports")
+        self._limits = _Topic(settings, topics.outgoing)
+        self._reports = _Topic(settings, topics.incoming)
 
     def check(self) -> None:
         """Create what is missing.
@@ -110,9 +110,9 @@ class DeltaTopics:
 class DeltaLink:
     """A broker's end of the embedded transport; not for use by several threads at once."""
 
-    def __init__(self, settings: DeltaTransport, limits_from: Starting = "latest") -> None:
-        self._limits = _Topic(settings, "limits_topic")
-        self._reports = _Topic(settings, "reports")
+    def __init__(self, settings: DeltaTransport, limits_from: Starting, topics: Topics) -> None:
+        self._limits = _Topic(settings, topics.outgoing)
+        self._reports = _Topic(settings, topics.incoming)
         with _as_transport_error(self._limits.uri):
             self._version = self._limits.open().version() if limits_from == "latest" else 0
 
@@ -155,8 +155,13 @@ class DeltaLink:
         """Nothing is kept open."""
 
 
-def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
-    """Compact both topics, and delete messages published more than ``keep_s`` seconds ago.
+def maintain(
+    settings: DeltaTransport,
+    *,
+    keep_s: float = 172_800.0,
+    topics: Sequence[str] = REPORTS_AND_LIMITS,
+) -> None:
+    """Compact topics, and delete messages published more than ``keep_s`` seconds ago.
 
     Safe beside a running job, as long as ``keep_s`` exceeds the longest time that the job or a
     broker stays away: who comes back later finds the messages it missed gone.
@@ -166,8 +171,10 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
     """
     oldest_ms = int((time.time() - keep_s) * 1000)
     hours = math.ceil(keep_s / 3600)
-    for name in ("reports", "limits_topic"):
+    for name in topics:
         topic = _Topic(settings, name)
+        if not DeltaTable.is_deltatable(topic.uri):
+            continue
         table = topic.open()
         with _as_transport_error(topic.uri):
             with topic.lock():
