@@ -12,7 +12,7 @@ from quotaplane.definitions import Groups, whole_trees
 from quotaplane.divide import Standing, divide
 from quotaplane.enforcement import enforced
 from quotaplane.laws import Reason
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, Mode, Round, Transition
+from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.state import Brokers, Rows
 from quotaplane.terms import row_terms
 from quotaplane.words import words
@@ -26,7 +26,7 @@ class News:
     """What a round has to answer to.
 
     (groups,): ``touched``, named by a report, or changed; ``quota_changed``. ``reserved``
-    (4, groups): what deleted groups may still be using, None: nothing. (brokers,): ``restarted``,
+    (d, groups): what deleted groups may still be using, None: nothing. (brokers,): ``restarted``,
     those that know none of their limits. (rows,): ``adopted``, limits of an earlier epoch that are
     handed back. ``learning``: for now that is all that is done.
     """
@@ -45,9 +45,9 @@ class Allotment:
 
     ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
     beside it, whether their safe limits go out with them, and whether brokers are told at all;
-    ``reasons`` is (4, rows) of ``laws.reason.Reason`` codes and only means something where
+    ``reasons`` is (d, rows) of ``laws.reason.Reason`` codes and only means something where
     ``changed``; ``words`` has by dimension those of the changed rows, or is None: too many.
-    ``ceiling`` (4, rows), None: nobody has any.
+    ``ceiling`` (d, rows), None: nobody has any.
     """
 
     rows: Rows
@@ -69,7 +69,7 @@ def allot(
     config: StepConfig,
     rounds: int,
 ) -> Allotment:
-    """Divide the quotas of the touched groups.
+    """Divide the quotas of the touched groups, which have the dimensions of the rows.
 
     A group keeps its limits while moving them would bring nobody much, unless they add up to more
     than its quota or somebody changed it: fairness is worth a message, noise is not. When one
@@ -102,7 +102,7 @@ def allot(
     )
     parts = [
         divide(groups, rows, standing, dimension, touched, config)
-        for dimension in range(len(DIMENSIONS))
+        for dimension in range(len(rows.dimensions))
     ]
     new, held = (np.stack([getattr(part, name) for part in parts]) for name in ("limit", "held"))
     reasons = np.stack([part.reasons for part in parts])

@@ -88,6 +88,9 @@ class BrokerRates(_Strict):
     publish_bytes_per_s: float | None = _within(FLOOR_COLUMNS[1])
     dispatch_messages_per_s: float | None = _within(FLOOR_COLUMNS[2])
     dispatch_bytes_per_s: float | None = _within(FLOOR_COLUMNS[3])
+    total_messages_per_s: float | None = _within(FLOOR_COLUMNS[4])
+    total_bytes_per_s: float | None = _within(FLOOR_COLUMNS[5])
+    controller_mutations_per_s: float | None = _within(FLOOR_COLUMNS[6])
 
 
 class BrokerTerms(_Strict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, table_uri
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History
 
 NAN = float("nan")
@@ -92,15 +91,24 @@ def read(history: History, name: str) -> pa.Table:
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
 
 
-def old_groups(history: History, *groups: str) -> None:
-    """The table of groups as it was made and written before there were policies: all quotas 5."""
+def old_groups(
+    history: History, *groups: str, lacking: Collection[str] = RESOURCE_GROUPS.since_later
+) -> None:
+    """The table of groups as an earlier version made and wrote it: all quotas 5, no policies."""
     uri = table_uri(history, RESOURCE_GROUPS.name)
     shutil.rmtree(uri, ignore_errors=True)
-    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in POLICY_COLUMNS])
+    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in lacking])
     DeltaTable.create(uri, Schema.from_arrow(schema), configuration=RESOURCE_GROUPS.properties)
     n = len(groups)
     at = pa.array([NOON_MS * 1000] * n, pa.timestamp("us", tz="UTC"))
-    rows = pa.table([list(groups), *[[5.0] * n] * 4, at, ["ann"] * n], schema=schema)
+    given = {
+        **{name: pa.nulls(n) for name in schema.names},
+        **{name: [5.0] * n for name in RATE_COLUMNS},
+        "group": list(groups),
+        "updated_at": at,
+        "updated_by": ["ann"] * n,
+    }
+    rows = pa.table([given[name] for name in schema.names], schema=schema)
     write_deltalake(
         uri,
         rows,

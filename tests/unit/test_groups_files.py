@@ -33,8 +33,8 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
     (tmp_path / name).write_text(text, "utf-8")
     assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
     new, old = groups("list")
-    assert rates(old) == [100.0, None, None, 5.0]
-    assert rates(new) == [7.5, None, None, None]
+    assert rates(old) == [100.0, None, None, 5.0, None, None, None]
+    assert rates(new) == [7.5, *[None] * 6]
 
 
 @pytest.mark.parametrize(

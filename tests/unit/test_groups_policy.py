@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -19,7 +18,7 @@ from quotaplane.history.groups import get_group, group_changes, list_groups, put
 from quotaplane.history.tables import ensure_tables, open_table, open_to_write
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
-from tests.unit.groups_cases import NAN, Command, quota
+from tests.unit.groups_cases import Command, quota
 from tests.unit.history_cases import old_groups
 
 ALL = {
@@ -198,7 +197,7 @@ def test_what_a_parent_cannot_give_is_a_warning(
 def test_many_warnings_are_cut_short(history: History) -> None:
     said: list[str] = []
     names = ["a", *(f"a::{i}" for i in range(20))]
-    quotas = np.full((21, 4), NAN)
+    quotas = quota().repeat(21, axis=0)
     quotas[:, 0] = [1.0] + [2.0] * 20
     put_groups(history, names, quotas, "ann", warn=said.append)
     assert (len(said), said[-1]) == (11, "and 10 more")

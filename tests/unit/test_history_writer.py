@@ -88,6 +88,9 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             "publish_bytes_per_s": None,
             "dispatch_messages_per_s": None,
             "dispatch_bytes_per_s": None,
+            "total_messages_per_s": None,
+            "total_bytes_per_s": None,
+            "controller_mutations_per_s": None,
         }
     ]
     (limit,) = read(history, "limits").to_pylist()

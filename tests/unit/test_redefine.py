@@ -128,14 +128,14 @@ def test_changes_one_by_one_end_where_all_at_once_does(
 
 
 def test_what_is_given_and_what_is_not() -> None:
-    floors = dict(zip(FLOOR_COLUMNS, (1.0, 2.0, 3.0, None), strict=True))
+    floors = dict(zip(FLOOR_COLUMNS, (1.0, 2.0, 3.0), strict=False))
     groups = groups_after(
         change("a", 1, mode="shadow", enforcement_percent=12.5, weight=3.0, priority=-7, **floors),
         change("b", 1),
     )
     found = as_rows(groups)
-    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, 0.0])
-    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 4)
+    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, *[0.0] * 4])
+    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 7)
     assert groups.mode.dtype == np.uint8
 
 
@@ -153,8 +153,8 @@ def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> No
         "brokers": "[1]",
     }
     found = as_rows(groups_after(change("a", 1, **wrong)))["a"]
-    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, 0.0, 0.0])
-    assert found["quota"] == [0.0, np.inf, np.inf, np.inf]
+    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, *[0.0] * 5])
+    assert found["quota"] == [0.0, *[np.inf] * 6]
     assert found["brokers"] == {}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from quotaplane.errors import InputError
-from quotaplane.model import group_id
+from quotaplane.model import DIMENSIONS, group_id
 from quotaplane.wire.limits import LimitsMessage, decode_limits, encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.wire_cases import damaged, names, own_report
@@ -53,9 +53,34 @@ def test_safe_limits_and_the_incarnation_they_are_for() -> None:
     found = decode_limits(_encode(safe_limits=safe, broker_started_at_ms=77))
     assert found.broker_started_at_ms == 77
     assert found.safe_limits is not None
-    np.testing.assert_array_equal(found.safe_limits, safe)
+    np.testing.assert_array_equal(found.safe_limits[:, :4], safe)
+    assert (found.safe_limits[:, 4:] == INF).all()
     plain = decode_limits(_encode())
     assert (plain.safe_limits, plain.broker_started_at_ms) == (None, 0)
+
+
+def test_only_the_dimensions_that_are_given_are_written() -> None:
+    some = np.array([[5.0, 7.0], [INF, 8.0]])
+    value = _encode(limits=some, safe_limits=some, dimensions=("publish_bytes", "total_bytes"))
+    message: Any = LimitsUpdate.FromString(value)
+    assert list(message.total_bytes_per_s) == list(message.safe_total_bytes_per_s) == [7.0, 8.0]
+    assert {field.name for field, _ in message.ListFields() if field.name.endswith("_s")} == {
+        f"{safe}{name}_per_s" for safe in ("", "safe_") for name in ("publish_bytes", "total_bytes")
+    }
+    found = decode_limits(value)
+    assert found.limits[0].tolist() == [INF, 5.0, INF, INF, INF, 7.0, INF]
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        _encode(dimensions=("publish_bytes",))
+
+
+def test_a_message_of_before_there_were_totals_reads_as_ever() -> None:
+    old = bytes.fromhex(
+        "0d51504c31120262312807388827420167520800000000000034408a01080000000000002440"
+    )
+    found = decode_limits(old)
+    assert (found.groups, found.limits.tolist()) == (("g",), [[20.0, *[INF] * 6]])
+    assert found.safe_limits is not None
+    assert found.safe_limits.tolist() == [[10.0, *[INF] * 6]]
 
 
 def _same(one: LimitsMessage, **expected: Any) -> None:
@@ -66,7 +91,7 @@ def _same(one: LimitsMessage, **expected: Any) -> None:
 @given(st.data(), st.lists(names, max_size=5), st.lists(names, max_size=3), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_id: bool) -> None:
     elements = st.one_of(st.floats(0, 1e18), st.just(INF))
-    limits = data.draw(hnp.arrays(float, (len(groups), 4), elements=elements))
+    limits = data.draw(hnp.arrays(float, (len(groups), len(DIMENSIONS)), elements=elements))
     ids, gone_ids = [group_id(name) for name in groups], [group_id(name) for name in gone]
     keys: dict[str, Any] = (
         {"groups": None, "group_ids": ids, "removed_group_ids": gone_ids}
@@ -122,5 +147,5 @@ def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
         found = decode_limits(value)
     except InputError:
         return
-    assert found.limits.shape == (len(found.groups) or len(found.group_ids), 4)
+    assert found.limits.shape == (len(found.groups) or len(found.group_ids), len(DIMENSIONS))
     assert (found.limits >= 0).all()

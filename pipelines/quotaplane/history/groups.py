@@ -59,7 +59,7 @@ def put_groups(
     Args:
         history: where the tables are; they are created if absent.
         groups: n different names.
-        quotas: (n, 4) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
+        quotas: (n, 7) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
             it unlimited.
         by: who does it; kept in the row and in the table's log.
         policy: n rows of any of ``policy.POLICY_COLUMNS``; null keeps what a group has. What equals
@@ -226,7 +226,8 @@ def check_name(group: str) -> str:
 
 def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
     if quotas.shape != (len(names), len(RATE_COLUMNS)):
-        raise InputError(f"quotas must have shape ({len(names)}, 4), not {quotas.shape}")
+        wanted = len(names), len(RATE_COLUMNS)
+        raise InputError(f"quotas must have shape {wanted}, not {quotas.shape}")
     bad = np.argwhere(quotas < 0)
     if len(bad):
         row, column = bad[0]

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import HistoryError
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
 from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
 
@@ -47,6 +47,9 @@ def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -
 def _rates(meaning: str) -> list[pa.Field]:
     return [_column(name, pa.float64(), meaning, null=True) for name in RATE_COLUMNS]
 
+
+_LATER_RATES: Final = RATE_COLUMNS[BASIC:]
+_LATER_REASONS: Final = tuple(f"{name}_reason" for name in DIMENSIONS[BASIC:])
 
 _STAMP: Final = [
     _column("epoch", pa.int64(), "bumped for each new checkpoint or owner"),
@@ -99,9 +102,10 @@ USAGE: Final = _appended(
         _GROUP,
         _PUBLISHED,
         _POSITION,
-        *_rates("used rate per second; null = unchanged since the last report"),
+        *_rates("used rate per second; null = unchanged since the last report, or not told"),
     ],
     by_date=True,
+    since_later=_LATER_RATES,
 )
 
 LIMITS: Final = _appended(
@@ -125,7 +129,7 @@ LIMITS: Final = _appended(
         ),
     ],
     by_date=True,
-    since_later=("enforced",),
+    since_later=("enforced", *_LATER_RATES, *_LATER_REASONS),
 )
 
 BROKERS: Final = _appended(
@@ -298,7 +302,7 @@ RESOURCE_GROUPS: Final = Table(
         "delta.logRetentionDuration": "interval 365 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     },
-    since_later=frozenset(POLICY_COLUMNS),
+    since_later=frozenset((*POLICY_COLUMNS, *_LATER_RATES)),
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)

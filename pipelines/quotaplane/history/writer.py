@@ -44,7 +44,8 @@ _LATEST_MS: Final = 253_402_300_799_000
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
     """Rows as the table has them.
 
-    ``rows`` has the table's columns without the stamp (epoch, seq, at, date). A timestamp column
+    ``rows`` has the table's columns without the stamp (epoch, seq, at, date); those that are there
+    ``since_later`` may be absent, which stands for null. A timestamp column
     ``x`` is given as ``x_ms``: epoch milliseconds, int64; a negative one becomes null (Kafka's "no
     time") and one past the year 9999 is cut to that. NaN and infinite rates become null. Strings
     may be dictionary arrays.
@@ -60,6 +61,9 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         if field.name not in STAMP_COLUMNS
     }
     unknown = sorted(set(rows.column_names) ^ set(sources.values()))
+    unknown = [
+        name for name in unknown if name in rows.column_names or name not in table.since_later
+    ]
     if unknown:
         problem = "unknown column" if unknown[0] in rows.column_names else "missing column"
         raise HistoryError(f"rows for history table {table.name}: {problem} {unknown[0]}")
@@ -68,6 +72,9 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         if field.name in constants:
             value = pa.scalar(constants[field.name], field.type)
             columns.append(pa.repeat(value, rows.num_rows))
+            continue
+        if sources[field.name] not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
             continue
         column = _converted(rows.column(sources[field.name]), field, table)
         if not field.nullable and column.null_count:

@@ -1,6 +1,6 @@
 """Simulated brokers: they obey the newest limits they were sent, and report what they used.
 
-All brokers are kept in arrays of shape (brokers, groups, 4), so that a thousand of them cost a
+All brokers are kept in arrays of shape (brokers, groups, 7), so that a thousand of them cost a
 few array operations an interval; only a report is made broker by broker, as in a real cluster.
 """
 
@@ -13,7 +13,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, group_id
+from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
+from quotaplane.sim.demand import added_up
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
 
@@ -36,13 +37,15 @@ _CLASSES: Final = (
 class BrokerSpec:
     """A broker: its name, and which of the report formats it speaks.
 
-    ``throttled``: it reports what it refused, too; ``uses_ids``: ids in place of group names.
+    ``throttled``: it reports what it refused, too; ``uses_ids``: ids in place of group names;
+    ``totals``: also totals, which otherwise follow from their parts.
     """
 
     name: str
     format: Literal["own", "stock"] = "own"
     throttled: bool = False
     uses_ids: bool = False
+    totals: bool = False
 
 
 class Report(NamedTuple):
@@ -58,7 +61,7 @@ class Brokers:
 
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
     limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
-    broadcasts to (brokers, groups, 4)). Where strict limits are promised it must use nothing before
+    broadcasts to (brokers, groups, 7)). Where strict limits are promised it must use nothing before
     it is told to: ``strict`` sees to it.
     """
 
@@ -88,20 +91,31 @@ class Brokers:
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
-        self._told = np.full((*shape, len(DIMENSIONS)), np.nan)  # counts a stock broker sent last
+        self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
         self._broker_index = {name: i for i, name in enumerate(self.names)}
         self._group_index = {name: i for i, name in enumerate(groups)}
         self._id_index = {group_id(name): i for i, name in enumerate(groups)}
 
     def limits(self, now_ms: int) -> FloatArray:
-        """The limits in force, shape (brokers, groups, 4); inf is unlimited."""
+        """The limits in force, shape (brokers, groups, 7); inf is unlimited."""
         return np.where((self._until_ms < now_ms)[..., None], self._safe, self._limit)
 
     def use(self, demand: FloatArray, now_ms: int) -> FloatArray:
-        """What of the demand gets through; a dead broker and a detached group use nothing."""
+        """What of the demand gets through; a dead broker and a detached group use nothing.
+
+        Where a total is limited, both of its parts are cut by as much. The totals of ``demand`` do
+        not matter: they are what their parts add up to.
+        """
         there = (self.alive[:, None] & self.attached)[..., None]
-        return np.where(there, np.minimum(demand, self.limits(now_ms)), 0.0)
+        limits = self.limits(now_ms)
+        used = np.where(there, np.minimum(demand, limits), 0.0)
+        for total, parts in PARTS.items():
+            both = used[..., parts].sum(axis=-1)
+            fits = np.ones_like(both)
+            np.divide(limits[..., total], both, out=fits, where=both > limits[..., total])
+            used[..., parts] *= fits[..., None]
+        return added_up(used)
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
@@ -155,8 +169,12 @@ class Brokers:
         spec, here = self.specs[broker], np.flatnonzero(self.attached[broker])
         names = [self.groups[g] for g in here]
         if spec.format == "stock":
-            counts = self._stock_counts(broker, here, usage[here] * self._interval_s)
+            counts = self._stock_counts(broker, here, usage[here, :BASIC] * self._interval_s)
             return encode_stock_report(spec.name, names, counts)
+        refused = np.maximum(demand[here] - usage[here], 0.0)
+        used = usage[here].copy()
+        if not spec.totals:
+            used[:, list(PARTS)] = refused[:, list(PARTS)] = np.nan
         version = self._version[broker]
         in_force = self.limits(now_ms)[broker, here]
         newest = max(map(tuple, version.tolist()), default=(-1, -1))
@@ -169,8 +187,8 @@ class Brokers:
             applied=None if newest[0] < 0 else (int(newest[0]), int(newest[1])),
             groups=None if spec.uses_ids else names,
             group_ids=[group_id(name) for name in names] if spec.uses_ids else None,
-            usage=usage[here],
-            throttled=np.maximum(demand[here] - usage[here], 0.0) if spec.throttled else None,
+            usage=used,
+            throttled=refused if spec.throttled else None,
             applied_seqs=np.where(version[here, 0] == newest[0], version[here, 1], -1),
             limits=in_force if sequence % LIMITS_EVERY == 1 else None,
         )

@@ -14,12 +14,12 @@ import numpy as np
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
-from quotaplane.sim.demand import Schedule, noisy
+from quotaplane.sim.demand import Schedule, added_up, noisy
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What the cluster did in one reporting interval; arrays are (brokers, groups, 4), per second.
+    """What the cluster did in one reporting interval; arrays are (brokers, groups, 7), per second.
 
     ``wanted`` is the schedule's demand, ``demand`` what noise made of it; both are 0 where a
     broker is dead or a group detached. ``limit`` is what was in force.
@@ -69,6 +69,7 @@ class World:
         demand[:, self._noisy] = noisy(
             wanted[:, self._noisy], "poisson", self._rng, self._interval_s
         )
+        added_up(demand)
         limit = self.brokers.limits(now_ms)
         usage = self.brokers.use(demand, now_ms)
         reports = self.brokers.reports(usage, demand, now_ms)

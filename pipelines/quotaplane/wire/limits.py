@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
-from quotaplane.model import RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
 from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.views import ColumnView
@@ -25,7 +25,7 @@ class LimitsMessage:
     """A decoded ``LimitsUpdate``.
 
     The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
-    ``limits`` (n, 4) are per second, inf = unlimited; ``safe_limits`` (n, 4), or None: as told
+    ``limits`` (n, 7) are per second, inf = unlimited; ``safe_limits`` (n, 7), or None: as told
     before. Removed groups may come both ways at once.
     """
 
@@ -53,6 +53,7 @@ def encode_limits(
     issued_at_ms: int,
     lease_ms: int,
     limits: FloatArray,
+    dimensions: Sequence[str] | None = None,
     groups: Names | None = None,
     group_ids: Sequence[int] | IntArray | None = None,
     removed_groups: Names | None = None,
@@ -60,17 +61,18 @@ def encode_limits(
     broker_started_at_ms: int = 0,
     safe_limits: FloatArray | None = None,
 ) -> bytes:
-    """One broker's limits (n, 4) per second, inf = unlimited, for n groups by name or by id.
+    """One broker's limits (n, d) per second, inf = unlimited, for n groups by name or by id.
 
-    ``safe_limits`` (n, 4): what holds after the lease, None = as told before.
+    ``dimensions``: the d they are in, None = the first d of all; in others there is no limit.
+    ``safe_limits`` (n, d): what holds after the lease, None = as told before.
     ``broker_started_at_ms``: of the broker's incarnation that it is for, 0 = any.
 
     A dimension that is unlimited for all of them is left out.
 
     >>> update = encode_limits(broker="b1", shard=0, epoch=1, seq=7, issued_at_ms=0, lease_ms=5000,
-    ...     groups=["g"], limits=np.array([[20.0, np.inf, np.inf, np.inf]]))
+    ...     groups=["g"], limits=np.array([[20.0]]))
     >>> decode_limits(update).limits
-    array([[20., inf, inf, inf]])
+    array([[20., inf, inf, inf, inf, inf, inf]])
 
     Raises:
         ValueError: names and ids are both given or both not, shapes don't fit, or a limit is NaN
@@ -79,6 +81,7 @@ def encode_limits(
     limits = np.asarray(limits, np.float64)
     if not (limits >= 0).all():
         raise ValueError("a limit is NaN or negative")
+    names = DIMENSIONS[: limits.shape[1]] if dimensions is None else dimensions
     message: Any = LimitsUpdate(
         magic=_MAGIC,
         broker=broker,
@@ -89,12 +92,13 @@ def encode_limits(
         lease_ms=lease_ms,
         broker_started_at_ms=broker_started_at_ms,
     )
-    columns = group_columns(groups, group_ids, limits)
-    for name, column in zip(RATE_COLUMNS, limits.T, strict=True):
+    columns = group_columns(groups, group_ids, len(limits))
+    for name, column in zip(names, limits.T, strict=True):
         if not np.isposinf(column).all():
-            columns[name] = column
+            columns[f"{name}_per_s"] = column
     if safe_limits is not None:
-        columns.update(zip(SAFE_COLUMNS, np.asarray(safe_limits, np.float64).T, strict=True))
+        safe = np.asarray(safe_limits, np.float64).T
+        columns.update((f"safe_{n}_per_s", one) for n, one in zip(names, safe, strict=True))
     if removed_groups is not None:
         columns["removed_groups"] = as_strings(removed_groups)
     if removed_group_ids is not None:
@@ -140,7 +144,7 @@ def decode_limits(value: bytes) -> LimitsMessage:
 def _rates(
     broker: str, columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """Columns as (count, 4); an empty one is unlimited throughout."""
+    """Columns as (count, 7); an empty one is unlimited throughout."""
     rates = np.full((count, len(names)), np.inf)
     for at, name in enumerate(names):
         column = columns[name]
