@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 import uuid
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings, Throttle
+from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.throttle_job import ThrottleJob, prepare, topics_of
 from quotaplane.transport import BrokerLink, open_broker_link
 from tests.contract.rigs import KafkaRig, Rig
@@ -171,3 +173,24 @@ def test_what_cannot_be_used_is_kept_and_stops_nothing(
     raw = {row["raw"] for row in letters if row["id"] is None}
     assert raw == {b"", b"\xff\x00no json"}
     assert all(row["position"] for row in letters)
+
+
+def test_what_a_topic_holds_may_be_tried_on_other_quotas(
+    spark: SparkSession, settings: Settings, service: BrokerLink
+) -> None:
+    events = [event("a", 6.0, 10 * number, id=str(number)) for number in range(4)]
+    ask(service, *reversed(events))
+    ask(service, b"noise")
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    args = parser.parse_args(["--events", "topic", "--format", "json"])
+    definitions = pa.table(
+        {
+            "group": ["a"],
+            "publish_messages_per_s": [10.0],
+            "throttle": ['{"*": {"mode": "hard"}}'],
+        }
+    )
+    found = json.loads(dry_run(spark, settings, definitions, args))
+    assert (found["events"], found["refused"], found["rejected"]) == (4, 2, {"no_entity": 1})
+    assert found["most"][0]["units_refused"] == 12.0

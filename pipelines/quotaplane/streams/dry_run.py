@@ -22,12 +22,15 @@ from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle import Throttled, throttle_table, totals
-from quotaplane.streams.throttle_job import bounds_of
+from quotaplane.streams.throttle_job import bounds_of, open_topics, request_events
 from quotaplane.throttle.events import REASONS
 from quotaplane.throttle.ledger import begin, held
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+TOPIC: Final = "topic"
+"""In place of a path."""
 
 TOP: Final = 20
 """Entities that are shown: those that it would have hurt most."""
@@ -38,8 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events",
         metavar="PATH",
-        help="a dry run: a Delta table, or Parquet files, of recorded requests with the columns "
-        "entity, at, units and, if it has it, dimension; without it, the job follows the topic",
+        help="a dry run: a Delta table or Parquet files of recorded requests with the columns "
+        "entity, at, units and, if they have it, dimension; or the word topic: what the events "
+        "topic holds now. Without it, the job follows the topic",
     )
     parser.add_argument(
         "--quotas",
@@ -81,7 +85,8 @@ def dry_run(
     """
     if args.out and DeltaTable.isDeltaTable(spark, f"{args.out}/decisions"):
         raise InputError(f"--out: {args.out}: has the tables of another dry run already")
-    told = throttle_table(_read(spark, args.events), definitions, bounds_of(settings.throttle))
+    events = _recorded(spark, settings) if args.events == TOPIC else _read(spark, args.events)
+    told = throttle_table(events, definitions, bounds_of(settings.throttle))
     outputs = told.outputs.persist()
     told = told.of(outputs)
     entities = totals(told.metrics()).persist()
@@ -103,6 +108,15 @@ def run_dry(
     """
     definitions = definitions_of(args.quotas) if args.quotas else list_groups(settings.history)
     print(dry_run(session(), settings, definitions, args))
+
+
+def _recorded(spark: SparkSession, settings: Settings) -> DataFrame:
+    transport = open_topics(settings)
+    try:
+        transport.check()
+        return request_events(transport.read_recorded(spark))
+    finally:
+        transport.close()
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:

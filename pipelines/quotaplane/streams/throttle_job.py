@@ -47,6 +47,15 @@ def topics_of(throttle: Throttle) -> Topics:
     return Topics(throttle.events_topic, throttle.decisions_topic)
 
 
+def open_topics(settings: Settings) -> Transport:
+    """The transport of the settings, with events in place of reports and decisions of limits."""
+    transport = settings.transport
+    if isinstance(transport, KafkaTransport):
+        most = {"max_reports_per_trigger": settings.throttle.max_events_per_trigger}
+        transport = transport.model_copy(update=most)
+    return open_transport(transport, topics_of(settings.throttle))
+
+
 def request_events(rows: DataFrame) -> DataFrame:
     """Events out of messages (``value``, ``position``) of JSON: see docs/dry-run.md.
 
@@ -136,14 +145,10 @@ def prepare(settings: Settings) -> Transport:
     Raises:
         QuotaplaneError: what is wrong, within seconds; nothing was started.
     """
-    transport = settings.transport
-    if isinstance(transport, KafkaTransport):
-        most = {"max_reports_per_trigger": settings.throttle.max_events_per_trigger}
-        transport = transport.model_copy(update=most)
-    opened = open_transport(transport, topics_of(settings.throttle))
-    opened.check()
+    transport = open_topics(settings)
+    transport.check()
     ensure_tables(settings.history)
-    return opened
+    return transport
 
 
 class ThrottleJob(StreamingJob):

@@ -67,6 +67,9 @@ class Transport(Protocol):
         ``published_at_ms long`` (since 1970 in UTC) and ``position string``.
         """
 
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """What the topic of reports holds now, with the same columns, not streaming."""
+
     def publish(self, messages: Sequence[Message]) -> None:
         """Send limits from the driver; durable when it returns.
 

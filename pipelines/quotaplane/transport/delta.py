@@ -39,6 +39,8 @@ TOPIC_SCHEMA: Final = pa.schema(
 """``key`` is the broker, ``append_id`` and ``row`` (which send, which message of it) name a message
 for good: a streaming read of Delta has no row numbers, and compaction moves rows to other files."""
 
+_CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
+
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
 
@@ -87,8 +89,12 @@ class DeltaTopics:
         elif table.version() == 0:
             # Nothing was sent yet: a second or more less to the first batch than by a snapshot.
             reader = reader.option("startingVersion", "0")
-        position = "concat(append_id, '#', row) AS position"
-        return reader.load(self._reports.uri).selectExpr("value", "published_at_ms", position)
+        return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
+
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """All reports that are still there: ``value``, ``published_at_ms`` and ``position``."""
+        self._reports.open()
+        return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
