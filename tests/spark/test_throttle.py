@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
 from deltalake import write_deltalake
@@ -19,7 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from quotaplane.errors import InputError
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.model import DIMENSIONS, FloatArray
-from quotaplane.settings import History
+from quotaplane.settings import History, parse_settings
+from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import (
     Throttled,
@@ -265,3 +270,49 @@ def test_a_quota_that_is_changed_holds_from_the_next_batch_on(
     assert send(1) == [(False, 2000, -2.0), (True, 400, -2.0)]
     delete_groups(history, ["a"], "ann")
     assert send(1) == [(True, 0, None), (True, 1200, -6.0)]
+
+
+def tried(spark: SparkSession, *options: str) -> str:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    settings = parse_settings(
+        {"transport": {"kind": "delta", "path": "t"}, "history": {"path": "h"}, "checkpoint": "c"}
+    )
+    return dry_run(spark, settings, DEFINITIONS, parser.parse_args(options))
+
+
+def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = recorded(500)
+    in_delta, in_parquet = str(tmp_path / "delta"), str(tmp_path / "events.parquet")
+    write_deltalake(in_delta, events)
+    pq.write_table(events, in_parquet)
+    out = str(tmp_path / "out")
+    found = json.loads(tried(spark, "--events", in_delta, "--out", out, "--format", "json"))
+
+    expected = by_the_step(events)
+    same(spark.read.format("delta").load(f"{out}/decisions"), expected.decisions)
+    refused = expected.decisions.filter(pc.invert(expected.decisions["admitted"]))
+    delayed = pc.sum(expected.metrics["delayed"]).as_py()
+    assert (found["events"], found["refused"], found["delayed"]) == (500, len(refused), delayed)
+    assert found["units_refused"] == pc.sum(refused["units"]).as_py()
+    assert found["rejected"] == {}
+    b = next(row for row in found["most"] if (row["entity"], row["quota_per_s"]) == ("b", 5.0))
+    assert b["refused"] == len(refused.filter(pc.equal(refused["entity"], "b")))
+    assert spark.read.format("delta").load(f"{out}/metrics").count() == len(expected.metrics)
+    assert spark.read.format("delta").load(f"{out}/rejected").count() == 0
+
+    with pytest.raises(InputError, match="has the tables of another dry run already"):
+        tried(spark, "--events", in_parquet, "--out", out)
+    lines = tried(spark, "--events", in_parquet).splitlines()
+    assert lines[0].startswith("500 events of 10 entities, from 2026-09-21T")
+    assert lines[2].split()[:2] == ["entity", "dimension"]
+
+
+def test_a_dry_run_of_nothing_or_of_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "empty", recorded(0))
+    text = tried(spark, "--events", str(tmp_path / "empty"))
+    assert text.startswith("0 events of 0 entities")
+    with pytest.raises(InputError, match=r"--events: .*/none: can't be read: \[PATH_NOT_FOUND\]"):
+        tried(spark, "--events", str(tmp_path / "none"))

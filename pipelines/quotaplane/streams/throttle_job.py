@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.throttle.events import Bounds
 from quotaplane.transport import Message, Topics, Transport, open_transport
+from quotaplane.wire.json_rows import json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,8 +108,9 @@ class DecisionSink:
 
 def messages(decisions: pa.Table) -> list[Message]:
     """A message for each decision: JSON, keyed by entity."""
-    rows = decisions.rename_columns({"requested_at_ms": "at_ms"}).to_pylist()
-    return [Message(row["entity"], json.dumps(row).encode()) for row in rows]
+    values = json_rows(decisions.rename_columns({"requested_at_ms": "at_ms"}))
+    keys = decisions["entity"].to_pylist()
+    return list(map(Message, keys, values.cast(pa.binary()).to_pylist()))
 
 
 def _decisions(told: pa.Table) -> pa.Table:
