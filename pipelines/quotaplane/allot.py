@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 class News:
     """What a round has to answer to.
 
-    (groups,): ``touched``, named by a report, or changed; ``quota_changed``. ``reserved``
-    (d, groups): what deleted groups may still be using, None: nothing. (brokers,): ``restarted``,
-    those that know none of their limits. (rows,): ``adopted``, limits of an earlier epoch that are
-    handed back. ``learning``: for now that is all that is done.
+    (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``retermed``, with
+    other throttle terms than brokers were told. ``reserved`` (d, groups): what deleted groups may
+    still be using, None: nothing. (brokers,): ``restarted``, those that know none of their limits.
+    (rows,): ``adopted``, limits of an earlier epoch that are handed back. ``learning``: for now
+    that is all that is done.
     """
 
     touched: BoolArray
     quota_changed: BoolArray
+    retermed: BoolArray
     reserved: FloatArray | None
     restarted: BoolArray
     adopted: BoolArray
@@ -44,7 +46,8 @@ class Allotment:
     """The rows with their limits; which changed; which go out; and why, per dimension.
 
     ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
-    beside it, whether their safe limits go out with them, and whether brokers are told at all;
+    beside it, whether their safe limits and throttle terms go out with them, and whether brokers
+    are told at all;
     ``reasons`` is (d, rows) of ``laws.reason.Reason`` codes and only means something where
     ``changed``; ``words`` has by dimension those of the changed rows, or is None: too many.
     ``ceiling`` (d, rows), None: nobody has any.
@@ -117,7 +120,8 @@ def allot(
     reasons[:, news.adopted] = Reason.HANDED_BACK
     first = changed & ~rows.issued
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    renewed = (turn[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
+    due = turn | news.retermed  # other terms are told even if no limit moves
+    renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
     if strict:
         renewed &= ~stale
     out = changed | renewed | news.adopted

@@ -29,6 +29,7 @@ from quotaplane.model import (
 from quotaplane.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
 from quotaplane.redefine import change_groups
 from quotaplane.state import Brokers, Groups, Rows, ShardState
+from quotaplane.throttle.coded import changed as terms_changed
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,14 @@ def step(
     """Take in what arrived, drop who fell silent, and divide each touched group's quota anew."""
     groups, brokers, rows = state.groups, state.brokers, state.rows
     quota_changed: BoolArray = np.zeros(len(groups), bool)
+    retermed = quota_changed
     dropped: list[pa.Table] = []
     lost: Rows | None = None
     if events.groups is not None and len(events.groups):
         groups, rows, quota_changed, lost = change_groups(state, events.groups)
-        dropped.append(ended_table(state.groups, brokers, lost, "group_deleted", config))
+        before = state.groups
+        retermed = terms_changed(before.ids, before.throttle, groups.ids, groups.throttle)
+        dropped.append(ended_table(before, brokers, lost, "group_deleted", config))
     defined, may_adopt = groups, state.learning.until_ms != DONE
     dimensions = in_use(groups, rows)
     if may_adopt and events.entries is not None:
@@ -127,7 +131,13 @@ def step(
         rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
     news = News(
-        touched, quota_changed, left.reserved(groups, dimensions), restarted, adopted, learning.on
+        touched=touched,
+        quota_changed=quota_changed,
+        retermed=retermed,
+        reserved=left.reserved(groups, dimensions),
+        restarted=restarted,
+        adopted=adopted,
+        learning=learning.on,
     )
     astray: pa.Table | None = None
     # While it learns, a shard may not have heard of all groups yet.

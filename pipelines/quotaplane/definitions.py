@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from quotaplane.hierarchy import roots_of
 from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
+from quotaplane.throttle.coded import Throttles, default_throttles
 
 _D: Final = len(DIMENSIONS)
 
@@ -61,7 +62,8 @@ class Groups:
 
     ``quota`` has shape (7, groups); +inf is unlimited. ``parent`` is the index of the group above
     in the same tree, -1 for none. ``mode`` holds codes of ``model.Mode``. ``weight``, ``priority``
-    and ``floor``, of shape (7, groups), are the group's in the quota of its parent.
+    and ``floor``, of shape (7, groups), are the group's in the quota of its parent. ``throttle`` is
+    how its brokers are to hold to its limits.
 
     Inside a step 7 is d, of the dimensions that its rows have: see ``narrowed``.
     """
@@ -76,6 +78,7 @@ class Groups:
     priority: IntArray
     floor: FloatArray
     overrides: Overrides
+    throttle: Throttles
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -105,6 +108,7 @@ def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Gro
         quota=quota,
         floor=np.zeros((_D, n)),
         overrides=no_overrides(),
+        throttle=default_throttles(n),
         **{name: np.full(n, default) for name, default in _DEFAULTS.items()},
     )
 
@@ -145,6 +149,8 @@ def group_columns(groups: Groups) -> dict[str, Any]:
         array = getattr(groups, name)
         if (array != default).any():
             columns[name] = array.astype(_AT_REST.get(name, array.dtype))
+    if groups.throttle.any_given:
+        columns["throttle"] = groups.throttle.column()
     return columns | _given(_named("floor"), groups.floor, 0.0)
 
 
@@ -172,6 +178,8 @@ def groups_from(
         if name in columns
     }
     given["floor"] = _stacked(columns, _named("floor"), n, 0.0)
+    if "throttle" in columns:
+        given["throttle"] = Throttles.of_column(columns["throttle"])
     kept = Overrides(
         group=overrides["group"].astype(np.int64),
         broker=overrides["broker"],

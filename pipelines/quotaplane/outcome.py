@@ -37,6 +37,7 @@ class Outcome:
     from one that is only renewed, ``enforced`` one that holds from one that is only what it would
     be (the broker is told that it is not limited), ``published`` whether it is told at all.
     Columns of a dimension are there where the shard's rows have it; in others nobody is limited.
+    ``throttle``, how to hold to it, is there where any group has other terms than the defaults.
     Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
     ``ended``: pairs that are no longer limited. ``usage``: the
     entries used. ``unknown``: entries of groups nobody defined. ``astray``: of these, where brokers
@@ -110,6 +111,8 @@ def limit_table(
         (RATE_COLUMNS[d], pa.array(one[out]))
         for d, one in zip(rows.dimensions, rows.limit, strict=True)
     )
+    if groups.throttle.any_given:
+        columns["throttle"] = groups.throttle.take(rows.group[out]).column()
     columns["changed"] = pa.array(allotment.changed[out])
     columns["enforced"] = pa.array(rows.enforced[out])
     columns["published"] = pa.array(allotment.published)

@@ -166,6 +166,13 @@ def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = 
     )
 
 
+def _in_memory(column: pa.ChunkedArray) -> Any:
+    """Numbers as numpy has them; a dictionary's column is there only where it has rows."""
+    if pa.types.is_dictionary(column.type):
+        return column.chunk(0)
+    return column.combine_chunks() if pa.types.is_string(column.type) else column.to_numpy()
+
+
 def _none(dtype: type = np.int64) -> npt.NDArray[Any]:
     return np.empty(0, dtype)
 
@@ -272,9 +279,7 @@ class ShardState:
             )
         groups, names, overrides, brokers, narrow, wide, recent, track, left = (
             {
-                name: column.combine_chunks()
-                if pa.types.is_string(column.type)
-                else column.to_numpy()
+                name: _in_memory(column)
                 for name, column in zip(table.column_names, table.columns, strict=True)
             }
             for table in tables

@@ -51,6 +51,20 @@ def test_put_changes_only_what_is_given(groups: Command) -> None:
     assert rates(freed) == [None, 0.0, None, 1e6, None, None, None]
 
 
+def test_every_dimension_can_be_put(groups: Command) -> None:
+    options = [f"--{name.replace('_', '-')}" for name in RATE_COLUMNS]
+    words = [word for n, option in enumerate(options) for word in (option, str(n))]
+    assert rates(groups("put", "g", *words)) == [float(n) for n in range(len(RATE_COLUMNS))]
+    made = groups(
+        "put", "g", "--floor-total-bytes-per-s", "7", "--total-messages-per-s", "unlimited"
+    )
+    assert (made["floor_total_bytes_per_s"], made["total_messages_per_s"]) == (7.0, None)
+    terms = '{"b1": {"ceiling": {"controller_mutations_per_s": 3}}}'
+    made = groups("put", "g", "--brokers", terms)
+    assert made["brokers"] == {"b1": {"ceiling": {"controller_mutations_per_s": 3.0}}}
+    assert groups("get", "g") == made
+
+
 def test_put_without_a_change_writes_nothing(groups: Command, history: History) -> None:
     made = groups("put", "g", "--publish-messages-per-s", "100", "--by", "ann")
     version = open_table(history, "resource_groups").version()

@@ -15,7 +15,7 @@ from quotaplane.admin.cli import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.history import tables
 from quotaplane.history.groups import get_group, group_changes, list_groups, put_groups
-from quotaplane.history.tables import ensure_tables, open_table, open_to_write
+from quotaplane.history.tables import RESOURCE_GROUPS, ensure_tables, open_table, open_to_write
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota
@@ -210,15 +210,18 @@ def test_a_policy_of_another_shape_is_refused(history: History) -> None:
         put_groups(history, ["g"], quota(), "ann", policy=pa.table({"height": [1.0]}))
 
 
-@pytest.fixture
-def old(history: History) -> History:
-    """A history whose groups were put before there were policies."""
+@pytest.fixture(params=["before policies", "before totals"])
+def old(history: History, request: pytest.FixtureRequest) -> History:
+    """A history whose groups an earlier version put."""
     ensure_tables(history)
-    old_groups(history, "old", "other")
+    lacking = {name for name in RESOURCE_GROUPS.since_later if "total" in name or "contr" in name}
+    if request.param == "before policies":
+        lacking = set(RESOURCE_GROUPS.since_later)
+    old_groups(history, "old", "other", lacking=lacking)
     return history
 
 
-def test_a_table_without_policies_can_be_read_as_it_is(old: History, groups: Command) -> None:
+def test_a_table_of_an_earlier_version_can_be_read_as_it_is(old: History, groups: Command) -> None:
     assert policy_of(groups("get", "old")) == NOTHING
     assert [row["group"] for row in groups("list")] == ["old", "other"]
     assert policy_of(groups("history", "old")[0]["to"]) == NOTHING
@@ -228,6 +231,7 @@ def test_a_table_without_policies_can_be_read_as_it_is(old: History, groups: Com
 def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Command) -> None:
     made = groups("put", "old", "--mode", "shadow", "--by", "bob")
     assert (made["publish_bytes_per_s"], made["mode"]) == (5.0, "shadow")
+    assert made["total_bytes_per_s"] is None
     assert policy_of(groups("get", "other")) == NOTHING
     first, second = groups("history", "old")
     assert (first["by"], first["to"]) == ("ann", second["from"])
@@ -236,7 +240,9 @@ def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Comm
     assert opened.version() == 3
     comments = {f.name: (f.metadata or {}).get("comment") for f in opened.schema().fields}
     assert comments["mode"]
-    groups("put", "new::child", "--weight", "2")
+    assert comments["total_bytes_per_s"]
+    groups("put", "new::child", "--weight", "2", "--total-bytes-per-s", "9")
+    assert groups("get", "new::child")["total_bytes_per_s"] == 9.0
     groups("delete", "other")
     assert [row["group"] for row in groups("list")] == ["new::child", "old"]
 
@@ -262,7 +268,8 @@ def test_who_comes_second_finds_the_columns_there(
         return opened
 
     monkeypatch.setattr(tables, "open_table", slow)
-    assert "mode" in {f.name for f in open_to_write(old, "resource_groups").schema().fields}
+    there = {f.name for f in open_to_write(old, "resource_groups").schema().fields}
+    assert {"mode", "total_bytes_per_s"} <= there
     assert real(old, "resource_groups").version() == 2
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
-from quotaplane.model import DIMENSIONS, FloatArray, Round
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.outcome import Outcome
 from quotaplane.packing import pack, unpack
 from quotaplane.settings import Settings
@@ -37,6 +37,7 @@ _PORTION_BYTES = 450_000
 _INDEX = pa.int16()
 """Of texts in a table: shards' tables are joined, whether they have words or codes' texts."""
 _BYTES_OF_LENGTHS = 4
+_THROTTLE = "throttle"
 
 
 class Output(NamedTuple):
@@ -152,11 +153,12 @@ def _messages(
     if outcome.astray is not None:
         astray = outcome.astray.select(ended.column_names)
         ended = pa.concat_tables([ended, astray]).unify_dictionaries()
-    # Safe limits hardly ever change, so only some of the limits carry theirs along.
+    # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
     safe, published = going["safe_told"], going["published"]
+    bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
     parts = (
         (going.filter(pc.and_(published, safe)), True),
-        (going.filter(pc.and_not(published, safe)), False),
+        (bare.filter(pc.and_not(published, safe)), False),
     )
     portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
     dimensions = _dimensions(going)
@@ -177,14 +179,15 @@ def _messages(
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
                 broker_started_at_ms=first["for_start_ms"][0].as_py(),
-                groups=None if ids else _named(limits),
+                groups=None if ids else _texts(limits["group"]),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
                 dimensions=dimensions,
                 limits=_rates(limits, [f"{name}_per_s" for name in dimensions]),
                 safe_limits=_rates(limits, [f"safe_{name}_per_s" for name in dimensions])
                 if told
                 else None,
-                removed_groups=None if ids else _named(removed),
+                throttles=_texts(limits[_THROTTLE]) if _THROTTLE in limits.column_names else None,
+                removed_groups=None if ids else _texts(removed["group"]),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
@@ -205,7 +208,7 @@ def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
 def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
     """A table's rows by broker, and those of one broker in portions of so many bytes.
 
-    ``rate_bytes``: what a row takes beside its name.
+    ``rate_bytes``: what a row takes beside its texts.
     """
     if not len(table):
         return
@@ -214,8 +217,10 @@ def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Tabl
     order = np.argsort(code, kind="stable")
     code = code[order]
     sorted_table = table.take(pa.array(order))
-    name_bytes = pc.binary_length(names.dictionary).to_numpy()[names.indices.to_numpy()[order]]
-    ends = np.cumsum(name_bytes + _BYTES_OF_LENGTHS + rate_bytes)
+    row_bytes = _text_bytes(names) + _BYTES_OF_LENGTHS + rate_bytes
+    if _THROTTLE in table.column_names:
+        row_bytes = row_bytes + _text_bytes(_dictionary(table[_THROTTLE])) + _BYTES_OF_LENGTHS
+    ends = np.cumsum(row_bytes[order])
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     before = np.r_[0, ends][first]  # bytes of the brokers before each
     number = (ends - np.repeat(before, np.diff(np.r_[first, len(code)]))) // _PORTION_BYTES
@@ -225,8 +230,14 @@ def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Tabl
         yield broker, int(number[begin]), sorted_table.slice(begin, end - begin)
 
 
-def _named(table: pa.Table) -> pa.StringArray:
-    coded = _dictionary(table["group"])
+def _text_bytes(coded: pa.DictionaryArray) -> IntArray:
+    by_text = pc.binary_length(coded.dictionary).to_numpy()
+    by_row: IntArray = by_text[coded.indices.to_numpy()]
+    return by_row
+
+
+def _texts(column: pa.ChunkedArray) -> pa.StringArray:
+    coded = _dictionary(column)
     return coded.dictionary.take(coded.indices)
 
 

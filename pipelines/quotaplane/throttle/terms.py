@@ -49,6 +49,8 @@ A bucket holds what comes in within a second. Kafka's ``quota.window.num`` and
 document splits a second into ten slots.
 """
 
+_NOTHING_SAID: Final = "{}"
+
 _SPLIT: Final = 10
 """Into how many windows a minute, an hour or a day is split: 11 would not be milliseconds."""
 
@@ -179,6 +181,16 @@ def read_throttle(text: str | None) -> Mapping[str, ThrottleTerms]:
     """
     # `groups put` refuses such a text; what others write becomes a dead letter (``policy.flaws``).
     return (parsed(text) if text is not None else None) or {}
+
+
+def told_text(text: str | None) -> str:
+    """The column's text as brokers are told it: in its one form, "" where all is default.
+
+    >>> told_text('{"*": {"mode": "hard", "samples": 1}}'), told_text("{}"), told_text("no json")
+    ('{"*": {"mode": "hard"}}', '', '')
+    """
+    text = TermsByDimension(dict(read_throttle(text))).text()
+    return "" if text == _NOTHING_SAID else text
 
 
 def terms_of(text: str | None, dimension: str) -> ThrottleTerms:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
@@ -26,7 +27,9 @@ class LimitsMessage:
 
     The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
     ``limits`` (n, 7) are per second, inf = unlimited; ``safe_limits`` (n, 7), or None: as told
-    before. Removed groups may come both ways at once.
+    before. ``throttles`` (n): on what terms requests are held to the limits, as texts of
+    ``throttle.terms``, "" = the defaults; None: as told before. Removed groups may come both ways
+    at once.
     """
 
     broker: str
@@ -40,6 +43,7 @@ class LimitsMessage:
     group_ids: IntArray
     limits: FloatArray
     safe_limits: FloatArray | None
+    throttles: tuple[str, ...] | None
     removed_groups: tuple[str, ...]
     removed_group_ids: IntArray
 
@@ -60,11 +64,14 @@ def encode_limits(
     removed_group_ids: Sequence[int] | IntArray | None = None,
     broker_started_at_ms: int = 0,
     safe_limits: FloatArray | None = None,
+    throttles: Names | None = None,
 ) -> bytes:
     """One broker's limits (n, d) per second, inf = unlimited, for n groups by name or by id.
 
     ``dimensions``: the d they are in, None = the first d of all; in others there is no limit.
     ``safe_limits`` (n, d): what holds after the lease, None = as told before.
+    ``throttles`` (n): texts of terms, "" = the defaults; None = as told before or, with
+    ``safe_limits``, the defaults for all.
     ``broker_started_at_ms``: of the broker's incarnation that it is for, 0 = any.
 
     A dimension that is unlimited for all of them is left out.
@@ -99,6 +106,13 @@ def encode_limits(
     if safe_limits is not None:
         safe = np.asarray(safe_limits, np.float64).T
         columns.update((f"safe_{n}_per_s", one) for n, one in zip(names, safe, strict=True))
+    if throttles is not None:
+        texts = as_strings(throttles)
+        if len(texts) != len(limits):
+            raise ValueError(f"{len(texts)} throttles for {len(limits)} groups")
+        # With safe limits nothing but the defaults need not be said.
+        if safe_limits is None or pc.any(pc.not_equal(texts, "")).as_py():
+            columns["throttles"] = texts
     if removed_groups is not None:
         columns["removed_groups"] = as_strings(removed_groups)
     if removed_group_ids is not None:
@@ -124,6 +138,13 @@ def decode_limits(value: bytes) -> LimitsMessage:
         raise InputError(f"LimitsUpdate for {message.broker!r}: groups by name and by id at once")
     count = len(groups) or len(ids)
     safe_told = any(len(columns[name]) for name in SAFE_COLUMNS)
+    throttles: tuple[str, ...] | None = tuple(message.throttles) or None
+    if throttles is None and safe_told:
+        throttles = ("",) * count
+    if throttles is not None and len(throttles) != count:
+        raise InputError(
+            f"LimitsUpdate for {message.broker!r}: {len(throttles)} throttles for {count} groups"
+        )
     return LimitsMessage(
         broker=message.broker,
         shard=message.shard,
@@ -136,6 +157,7 @@ def decode_limits(value: bytes) -> LimitsMessage:
         group_ids=ids.astype(np.int64),
         limits=_rates(message.broker, columns, RATE_COLUMNS, count),
         safe_limits=_rates(message.broker, columns, SAFE_COLUMNS, count) if safe_told else None,
+        throttles=throttles,
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
     )
