@@ -56,6 +56,19 @@ def test_the_documented_case(throttle: Any) -> None:
     assert answer["answers"] == answered((0.0, True, 92_000, -460.0), (2.0, True, 91_000, -455.0))
 
 
+@pytest.mark.parametrize(
+    ("law", "samples", "window_s"),
+    [("windowed_rate", 100, 1), ("amended_rate", 100, 1), ("sliding_window", 1000, 0.1)],
+)
+def test_a_burst_stands_for_the_windows_that_make_it_up(
+    throttle: Any, law: str, samples: int, window_s: float
+) -> None:
+    case = {"law": law, "quota": 5, "requests": asked((0, 560), (7, 1), (80.5, 30), (190, 3))}
+    assert throttle({**case, "burst": 500}) == throttle(
+        {**case, "samples": samples, "window_s": window_s}
+    )
+
+
 KIP = {"quota": 5, "samples": 100, "window_s": 1, "requests": asked((0, 560), (0, 1))}
 
 
@@ -149,8 +162,16 @@ BASE = {"quota": 5, "requests": asked((0, 1))}
         ({**BASE, "burst": -1}, "burst: must be at least 0"),
         ({**BASE, "burst": 1e19}, "burst: must be at most 1e+18"),
         ({**BASE, "brust": 100}, "brust: unknown key"),
-        ({**BASE, "burst": 1, "law": "sliding_window"}, "burst: sliding_window has none; give sam"),
-        ({**BASE, "burst": 1, "law": "windowed_rate"}, "burst: windowed_rate has none"),
+        (
+            {**BASE, "burst": 1.3, "law": "sliding_window"},
+            "burst: must be a whole number of windows",
+        ),
+        (
+            {**BASE, "burst": 7.3, "law": "windowed_rate"},
+            "burst: must be a whole number of windows",
+        ),
+        ({**BASE, "burst": 1e6, "law": "sliding_window"}, "samples: must be at most 10000"),
+        ({**BASE, "quota": 0, "burst": 5, "law": "amended_rate"}, "burst: must be a whole number"),
         ({**BASE, "burst": 1, "samples": 2}, "samples: the burst is there, too; give only one"),
         ({**BASE, "burst": 1, "window_s": 2}, "window_s: the burst is there, too; give only one"),
         ({**BASE, "samples": 0}, "samples: must be at least 1"),

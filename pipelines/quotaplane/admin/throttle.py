@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import InputError
 from quotaplane.throttle import bank, meter
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
-from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.terms import WINDOWS, ThrottleTerms
 
 _EXAMPLE: Final = """\
 example of CASE.json (only requests are required):
@@ -22,7 +23,8 @@ example of CASE.json (only requests are required):
    "requests": [{"t": 0, "units": 560}, {"t": 12, "units": 1}]}
   law       token_bucket (the default), windowed_rate, amended_rate or sliding_window
   quota     units per second; absent or null: unlimited
-  burst     what a token bucket holds, in units; or by windows, quota * samples * window_s
+  burst     what a token bucket holds, in units; or by windows, quota * samples * window_s. The
+            other laws have as many windows as make it up
   samples, window_s
             how many windows, and how long they are, in seconds (a bucket: 1 of 1 s; rates: 11 of
             1 s; sliding_window: 10 of 0.1 s)
@@ -56,7 +58,7 @@ class ThrottleCase(ThrottleTerms):
     quota: Rate | None = None
     """Absent = unlimited."""
     burst: Rate | None = None
-    """Absent = by the windows."""
+    """In units; absent = by the windows."""
     requests: list[RequestCase]
 
     @model_validator(mode="before")
@@ -67,13 +69,27 @@ class ThrottleCase(ThrottleTerms):
             for name in ("samples", "window_s"):
                 if name in given:
                     raise ValueError(f"{name}: the burst is there, too; give only one")
+            return {**given, **_windows(given)}
         return given
 
-    @model_validator(mode="after")
-    def _burst_of_a_bucket(self) -> ThrottleCase:
-        if self.burst is not None and self.law is not ThrottleLaw.TOKEN_BUCKET:
-            raise ValueError(f"burst: {self.law.value} has none; give samples and window_s")
-        return self
+
+def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a law that has windows: as many of its usual ones as make up the burst."""
+    law: Any = given.get("law")
+    quota: Any = given.get("quota")
+    burst: Any = given.get("burst")
+    if law not in tuple(WINDOWS) or law == ThrottleLaw.TOKEN_BUCKET:
+        return {}
+    if not all(isinstance(value, int | float) and value >= 0 for value in (quota, burst)):
+        return {}
+    _, window_s = WINDOWS[law]
+    samples = burst / quota / window_s if quota else 0.0
+    if round(samples) < 1 or not math.isclose(samples, round(samples), rel_tol=1e-9):
+        raise ValueError(
+            f"burst: must be a whole number of windows, {quota * window_s:g} units each with "
+            f"{law}; or give samples and window_s"
+        )
+    return {"samples": round(samples), "window_s": window_s}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +126,7 @@ def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
         samples=case.samples,
         window_ms=case.window_ms,
         hard=case.mode is ThrottleMode.HARD,
+        # By windows it would be the same but for rounding; only a bucket can have any.
         burst_units=None if case.burst is None else [case.burst],
     )
     begun = bank.begin(np.array([bank.LAWS.index(case.law)]), quotas)
