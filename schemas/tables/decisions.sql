@@ -14,7 +14,8 @@ CREATE TABLE decisions (
   throttle_ms BIGINT COMMENT 'for how long the client is to be delayed, or when to come back; null = for ever',
   balance DOUBLE COMMENT 'what is left, in units; null = no quota',
   error STRING COMMENT 'what a refused client is told',
-  late_ms BIGINT NOT NULL COMMENT 'how much older than the newest event answered before'
+  late_ms BIGINT NOT NULL COMMENT 'how much older than the newest event answered before',
+  enforced BOOLEAN NOT NULL COMMENT 'false: the group is soft or a shadow, and this what would be'
 )
 USING delta
 PARTITIONED BY (date)

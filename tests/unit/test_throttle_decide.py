@@ -142,12 +142,21 @@ def test_what_is_said_of_an_event() -> None:
     told = [tuple(row.values())[3:] for row in decided.decisions.to_pylist()]
     error = "THROTTLING_QUOTA_EXCEEDED"
     assert told == [
-        (1, True, 500, -5.0, None, 0),
-        (2, True, 0, -5.0, None, 0),
-        (3, False, 499, pytest.approx(-4.99), error, 0),
-        (4, True, 0, -1.0, None, 0),
-        (5, True, 0, None, None, 0),
+        (1, True, 500, -5.0, None, 0, True),
+        (2, True, 0, -5.0, None, 0, True),
+        (3, False, 499, pytest.approx(-4.99), error, 0, True),
+        (4, True, 0, -1.0, None, 0, True),
+        (5, True, 0, None, None, 0, True),
     ]
+
+
+def test_what_is_only_watched_is_answered_and_told_apart() -> None:
+    modes = ["hard", "soft", "shadow", None]
+    rates = pa.table({"group": list("abcd"), "publish_messages_per_s": [1.0] * 4, "mode": modes})
+    asked = events(*((name, 0, 2.0) for name in "abcde"))
+    _, decided = decide(begin(rates), asked, T0, BOUNDS)
+    assert decided.decisions["enforced"].to_pylist() == [True, False, False, True, True]
+    assert decided.decisions["throttle_ms"].to_pylist() == [1000] * 4 + [0]
 
 
 def test_a_quota_of_zero_delays_for_ever() -> None:

@@ -216,6 +216,9 @@ DECISIONS: Final = _appended(
         _column("balance", pa.float64(), "what is left, in units; null = no quota", null=True),
         _column("error", pa.string(), "what a refused client is told", null=True),
         _column("late_ms", pa.int64(), "how much older than the newest event answered before"),
+        _column(
+            "enforced", pa.bool_(), "false: the group is soft or a shadow, and this what would be"
+        ),
     ],
     by_date=True,
 )

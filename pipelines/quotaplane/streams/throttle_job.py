@@ -115,7 +115,7 @@ def messages(decisions: pa.Table) -> list[Message]:
 
 def _decisions(told: pa.Table) -> pa.Table:
     names = ["entity", "dimension", "at_ms", "units", "id", "position"]
-    names += ["admitted", "throttle_ms", "balance", "error", "late_ms"]
+    names += ["admitted", "throttle_ms", "balance", "error", "late_ms", "enforced"]
     dimension = told["dimension"].fill_null(DIMENSIONS[0])
     told = told.set_column(told.column_names.index("dimension"), "dimension", dimension)
     return told.select(names).rename_columns({"at_ms": "requested_at_ms"})

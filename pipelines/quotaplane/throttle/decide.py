@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.errors import ThrottlingQuotaExceededError
-from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.events import CODES, TOO_LATE, Bounds, in_order, read
 from quotaplane.throttle.ledger import Ledger
@@ -28,6 +28,7 @@ DECIDED: Final = pa.schema(
         pa.field("balance", pa.float64()),
         pa.field("error", pa.string()),
         pa.field("late_ms", pa.int64(), nullable=False),
+        pa.field("enforced", pa.bool_(), nullable=False),
     ]
 )
 """What is added to an event that was answered.
@@ -35,7 +36,8 @@ DECIDED: Final = pa.schema(
 ``throttle_ms``: for how long the client is to be delayed or, refused, when to come back; 0: not at
 all, null: for ever. ``balance``: what is left, in units; null without a quota. ``error``: what a
 client is told that is refused, else null. ``late_ms``: how much older it is than the newest event
-answered before it; it was answered as of that one's time. 0: not late.
+answered before it; it was answered as of that one's time. 0: not late. ``enforced``: False where
+the group's mode is soft or shadow, and the rest only what would be.
 """
 
 METRICS: Final = pa.schema(
@@ -115,7 +117,7 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     columns = (names, dimensions, entity)
     counts = _counts(len(entity), asker, at_ms, units, late_ms, answers)
     return ledger, Decided(
-        _with_answers(usable, answers, late_ms),
+        _with_answers(usable, answers, late_ms, ledger.enforces(names)[asker]),
         _with_reasons(events, reason),
         _metrics(ledger, columns, counts),
     )
@@ -180,7 +182,9 @@ def _metrics(
     return pa.table({name: columns[name] for name in METRICS.names}, schema=METRICS)
 
 
-def _with_answers(events: pa.Table, answers: Answers, late_ms: IntArray) -> pa.Table:
+def _with_answers(
+    events: pa.Table, answers: Answers, late_ms: IntArray, enforced: BoolArray
+) -> pa.Table:
     known = answers.throttle_ms < _MAX_MS
     whole = np.where(known, answers.throttle_ms, 0.0).astype(np.int64)
     refused = pa.array(np.where(answers.admitted, -1, 0), mask=answers.admitted)
@@ -190,6 +194,7 @@ def _with_answers(events: pa.Table, answers: Answers, late_ms: IntArray) -> pa.T
         _finite(answers.balance),
         pa.array([ThrottlingQuotaExceededError.name]).take(refused),
         pa.array(late_ms),
+        pa.array(enforced),
     )
     for field, column in zip(DECIDED, columns, strict=True):
         events = events.append_column(field, column)

@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import HistoryError
-from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
+from quotaplane.policy import MODES
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
+from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
-from quotaplane.throttle.model import Quotas, ThrottleMode
-from quotaplane.throttle.terms import terms_of
+from quotaplane.throttle.model import Quotas
 
 FORMAT: Final = "1"
 
@@ -31,11 +32,17 @@ DEFINITIONS: Final = pa.schema(
     [
         pa.field("group", pa.string(), nullable=False),
         *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
+        pa.field("mode", pa.string()),
         pa.field("throttle", pa.string()),
     ]
 )
 """The columns of ``resource_groups`` that say what holds for the entity called as the group: a null
-quota is none, null terms are the defaults (``throttle.terms``)."""
+quota is none, a null mode is hard, null terms are the defaults (``throttle.terms``)."""
+
+_HELD: Final = ("rate_per_s", "samples", "window_ms", "hard")
+"""What definitions say of ``Quotas``: their bursts are those of the windows."""
+
+_WATCHED: Final = tuple(mode for mode in MODES if mode != "hard")
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,12 @@ class Ledger:
             meter=meters.grown(self.meter, len(self) + len(new)),
         )
         return grown._retuned(), entity
+
+    def enforces(self, names: pa.StringArray) -> BoolArray:
+        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``)."""
+        only = pc.is_in(self.definitions["mode"], value_set=pa.array(_WATCHED))
+        watched = self.definitions.filter(only)
+        return _place(names, _joined(watched["group"])) < 0
 
     def _find(self, names: pa.StringArray, dimension: IntArray) -> IntArray:
         found = np.full(len(names), -1, np.int64)
@@ -125,7 +138,7 @@ class Ledger:
                 "name": self.names,
                 "dimension": self.dimension.astype(np.int8),
                 "law": self.bank.law.astype(np.int8),
-                **vars(self.bank.quotas),
+                **{name: getattr(self.bank.quotas, name) for name in _HELD},
             },
             metadata={"format": FORMAT},
         )
@@ -150,7 +163,7 @@ class Ledger:
             name: entities[name].to_numpy() for name in entities.column_names if name != "name"
         }
         law = column["law"].astype(np.int64)
-        quotas = Quotas(*(column[name] for name in Quotas.__dataclass_fields__))
+        quotas = Quotas(*(column[name] for name in _HELD))
         states = {}
         for number, (name, table) in enumerate(zip(LAWS, arrays, strict=False)):
             if table.num_columns:
@@ -192,23 +205,17 @@ def held(
     Without a definition, or a quota in it, the rate is inf. What ``groups put`` would refuse is
     taken for the nearest that it allows.
     """
-    n = len(names)
     place = _place(names, _joined(definitions["group"]))
-    texts = _joined(definitions["throttle"].fill_null("")).dictionary_encode()
-    text = texts.indices.to_numpy()
-    rate_per_s = np.full(n, np.inf)
-    columns = np.zeros((4, n), np.int64)
-    columns[1:3] = [[1], [1000]]
-    for one in np.unique(dimension[place >= 0]).tolist():
-        mine = np.flatnonzero((dimension == one) & (place >= 0))
-        rate_per_s[mine] = _rates(definitions, RATE_COLUMNS[one])[place[mine]]
-        said = [terms_of(given or None, DIMENSIONS[one]) for given in texts.dictionary.to_pylist()]
-        terms = [
-            (LAWS.index(t.law), t.samples, t.window_ms, t.mode is ThrottleMode.HARD) for t in said
-        ]
-        columns[:, mine] = np.array(terms, np.int64).T[:, text[place[mine]]]
-    law, samples, window_ms, hard = columns
-    return law, Quotas(rate_per_s, samples, window_ms, hard.astype(np.bool_))
+    found = definitions.take(pa.array(place, mask=place < 0))
+    texts = np.array(found["throttle"].fill_null("").to_pylist(), dtype=object)
+    law, quotas = np.zeros(len(names), np.int64), Quotas.of(np.full(len(names), np.inf))
+    for one in np.unique(dimension).tolist():
+        mine = np.flatnonzero(dimension == one)
+        rates = _rates(found, RATE_COLUMNS[one])[mine]
+        law[mine], own = held_to(texts[mine].tolist(), rates[:, None], [DIMENSIONS[one]])
+        for name in _HELD:
+            getattr(quotas, name)[mine] = getattr(own, name)
+    return law, quotas
 
 
 def _rates(definitions: pa.Table, name: str) -> FloatArray:
