@@ -95,9 +95,12 @@ def totals(metrics: DataFrame) -> DataFrame:
     """
     added = ("events", "refused", "delayed", "late", "units_asked", "units_admitted")
     times = F.min("since").alias("since"), F.max("until").alias("until")
-    last = [F.max_by(name, "until").alias(name) for name in ("rate_per_s", "tokens", "throttle_ms")]
+    # Of steps that end at the same time the last one counts; an entity's are all in one partition.
+    step = F.struct("until", "step")
+    last = [F.max_by(name, step).alias(name) for name in ("rate_per_s", "tokens", "throttle_ms")]
     sums = [F.sum(name).alias(name) for name in added]
-    return metrics.groupBy("entity", "dimension").agg(*times, *sums, *last)
+    numbered = metrics.withColumn("step", F.monotonically_increasing_id())
+    return numbered.groupBy("entity", "dimension").agg(*times, *sums, *last)
 
 
 def throttle_table(

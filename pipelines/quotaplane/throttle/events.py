@@ -120,6 +120,7 @@ def in_order(owner: IntArray, at_ms: IntArray, tie: pa.Table) -> IntArray:
         rows = rows.append_column("length", length)
         keys = [("length", "ascending"), ("position", "ascending")]
     rank = np.empty(len(among), np.int64)
-    rank[pc.sort_indices(rows, keys).to_numpy()] = np.arange(len(among))
+    ranked = pc.sort_indices(rows, keys, null_placement="at_start")
+    rank[ranked.to_numpy()] = np.arange(len(among))
     order[tied] = among[np.lexsort((rank, at_ms[among], owner[among]))]
     return order

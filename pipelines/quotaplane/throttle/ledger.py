@@ -66,8 +66,9 @@ class Ledger:
         Those that have one and are new become its last entities.
         """
         entity = self._find(names, dimension)
-        _, quotas = held(self.definitions, names, dimension)
-        new = np.flatnonzero((entity < 0) & np.isfinite(quotas.rate_per_s))
+        new = np.flatnonzero(entity < 0)
+        _, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
+        new = new[np.isfinite(quotas.rate_per_s)]
         if not len(new):
             return self, entity
         entity[new] = np.arange(len(self), len(self) + len(new))
@@ -98,12 +99,7 @@ class Ledger:
 
         Entities keep what they used as ``Bank.change`` has it; without a quota all is admitted.
         """
-        for name in DEFINITIONS.names:
-            if name not in definitions.column_names:
-                nothing = pa.nulls(len(definitions), DEFINITIONS.field(name).type)
-                definitions = definitions.append_column(name, nothing)
-        told = definitions.select(DEFINITIONS.names).cast(DEFINITIONS).combine_chunks()
-        return replace(self, definitions=told)._retuned()
+        return replace(self, definitions=_complete(definitions))._retuned()
 
     def changed(self, changes: pa.Table) -> Ledger:
         """After changes of definitions; ``deleted`` and ``version`` are columns, too.
@@ -170,7 +166,7 @@ class Ledger:
                 blank = FORMS[name].begin(Quotas.of([]))
                 states[name] = _unpacked(table, blank, np.count_nonzero(law == number))
         return cls(
-            definitions.combine_chunks(),
+            _complete(definitions),  # of an earlier version it may lack some
             _joined(entities["name"]),
             column["dimension"].astype(np.int64),
             Bank(law, quotas, states),
@@ -216,6 +212,14 @@ def held(
         for name in _HELD:
             getattr(quotas, name)[mine] = getattr(own, name)
     return law, quotas
+
+
+def _complete(definitions: pa.Table) -> pa.Table:
+    for name in DEFINITIONS.names:
+        if name not in definitions.column_names:
+            nothing = pa.nulls(len(definitions), DEFINITIONS.field(name).type)
+            definitions = definitions.append_column(name, nothing)
+    return definitions.select(DEFINITIONS.names).cast(DEFINITIONS).combine_chunks()
 
 
 def _rates(definitions: pa.Table, name: str) -> FloatArray:
