@@ -16,8 +16,8 @@ from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.packing import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
-from quotaplane.streams.quota import known_failure
 from quotaplane.streams.rounds import Output, round_config, run_round
+from quotaplane.streams.running import known_failure
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report

@@ -190,6 +190,84 @@ REJECTED_REPORTS: Final = _appended(
     ],
 )
 
+_ENTITY: Final = _column("entity", pa.string(), "who asked: called as its resource group")
+_DIMENSION: Final = _column("dimension", pa.string(), "what was asked for")
+_EVENT: Final = [
+    _column("id", pa.string(), "what the service calls the request", null=True),
+    _column("position", pa.string(), "where the event stood in its topic"),
+]
+
+DECISIONS: Final = _appended(
+    "decisions",
+    "What became of requests: one row per event that was answered.",
+    [
+        _ENTITY,
+        _DIMENSION,
+        _column("requested_at", TIMESTAMP, "the event's own time"),
+        _column("units", pa.float64(), "how much was asked for"),
+        *_EVENT,
+        _column("admitted", pa.bool_(), "false: refused, and counted for nothing"),
+        _column(
+            "throttle_ms",
+            pa.int64(),
+            "for how long the client is to be delayed, or when to come back; null = for ever",
+            null=True,
+        ),
+        _column("balance", pa.float64(), "what is left, in units; null = no quota", null=True),
+        _column("error", pa.string(), "what a refused client is told", null=True),
+        _column("late_ms", pa.int64(), "how much older than the newest event answered before"),
+        _column(
+            "enforced", pa.bool_(), "false: the group is soft or a shadow, and this what would be"
+        ),
+    ],
+    by_date=True,
+)
+
+THROTTLE_METRICS: Final = _appended(
+    "throttle_metrics",
+    "What each entity asked for in a micro-batch, and KIP-599's metrics as of its last event.",
+    [
+        _ENTITY,
+        _DIMENSION,
+        _column("since", TIMESTAMP, "its first event's time in the micro-batch"),
+        _column("until", TIMESTAMP, "its last event's"),
+        _column("events", pa.int64(), "events answered"),
+        _column("refused", pa.int64(), "of these, refused"),
+        _column("delayed", pa.int64(), "of these, admitted and to be delayed"),
+        _column("late", pa.int64(), "of these, late"),
+        _column("units_asked", pa.float64(), "units of all of them"),
+        _column("units_admitted", pa.float64(), "units of those admitted"),
+        _column(
+            "rate_per_s",
+            pa.float64(),
+            "units admitted over the last 11 windows of a second; null = no quota",
+            null=True,
+        ),
+        _column("tokens", pa.float64(), "what is left, in units; null = no quota", null=True),
+        _column(
+            "throttle_ms",
+            pa.float64(),
+            "mean over what was throttled in these windows; null = nothing, or for ever",
+            null=True,
+        ),
+    ],
+    by_date=True,
+)
+
+REJECTED_EVENTS: Final = _appended(
+    "rejected_events",
+    "Dead letters: events that could not be used, with the reason.",
+    [
+        *_EVENT,
+        _column("reason", pa.string(), "short code, for example bad_units or too_late"),
+        _column("entity", pa.string(), "what of the event could be read", null=True),
+        _column("dimension", pa.string(), "what of the event could be read", null=True),
+        _column("requested_at", TIMESTAMP, "what of the event could be read", null=True),
+        _column("units", pa.float64(), "what of the event could be read", null=True),
+        _column("raw", pa.binary(), "the event, cut off, where that is not all", null=True),
+    ],
+)
+
 _POLICY: Final = [
     _column(name, POLICY_COLUMNS[name], meaning, null=True)
     for name, meaning in {
@@ -233,7 +311,10 @@ RESOURCE_GROUPS: Final = Table(
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
 """What a round appends to, rounds last."""
 
-TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED)}
+THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
+"""What a micro-batch of the throttle job appends to."""
+
+TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *THROTTLED)}
 
 
 def table_uri(history: History, name: str) -> str:

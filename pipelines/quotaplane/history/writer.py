@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from types import TracebackType
@@ -105,7 +105,7 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
 
 
 class HistoryWriter:
-    """Appends rounds. One per job; not to be shared by threads.
+    """Appends rounds to ``tables``. One per job; not to be shared by threads.
 
     Each append carries (``app_id``, seq) as the Delta transaction, so a replayed round adds
     nothing. ``app_id`` must change with the checkpoint: batch ids start again at 0 there.
@@ -115,15 +115,15 @@ class HistoryWriter:
         HistoryError: a table is missing or is not what this version writes (``ensure_tables``).
     """
 
-    def __init__(self, history: History, app_id: str) -> None:
+    def __init__(self, history: History, app_id: str, tables: Sequence[Table] = APPENDED) -> None:
         self._history = history
         self._app_id = app_id
         self._tables: dict[str, DeltaTable] = {}
         self._opened_at: dict[str, int] = {}
         self._newest: dict[str, int | None] = {}
-        for table in APPENDED:
+        for table in tables:
             self._open(table.name)
-        self._pool = ThreadPoolExecutor(len(APPENDED), thread_name_prefix="history")
+        self._pool = ThreadPoolExecutor(len(tables), thread_name_prefix="history")
 
     def __enter__(self) -> HistoryWriter:
         return self

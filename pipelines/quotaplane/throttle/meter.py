@@ -73,8 +73,8 @@ def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
     return after
 
 
-def metrics(meter: Meter, bank: Bank, at_ms: int) -> Metrics:
-    """The metrics at a time, which is not before the last request.
+def metrics(meter: Meter, bank: Bank, at_ms: int | IntArray) -> Metrics:
+    """The metrics at a time, or at one for each entity (e,), which is not before its last request.
 
     >>> from quotaplane.throttle.bank import begin as begin_bank
     >>> from quotaplane.throttle.model import Quotas
@@ -90,7 +90,7 @@ def metrics(meter: Meter, bank: Bank, at_ms: int) -> Metrics:
     times = throttled.sum(axis=0)
     with np.errstate(invalid="ignore"):
         mean_ms = throttle_ms.sum(axis=0) / times
-    left = bank.balance(np.full(len(bank), float(at_ms)))
+    left = bank.balance(np.full(len(bank), at_ms, np.float64))
     return Metrics(units.sum(axis=0) / measured_s, left, mean_ms)
 
 
