@@ -133,7 +133,7 @@ class Chaos:
         due = self.brokers.alive & (self.now_ms % INTERVAL_MS == self.phase_ms)
         for broker in np.flatnonzero(due).tolist():
             now_ms = self.now_ms + int(self.skew_ms[broker])
-            usage = self.brokers.use(self.demand, now_ms)
+            usage = self.brokers.use(self.demand, now_ms, broker)
             for report in self.brokers.reports(usage, self.demand, now_ms):
                 if report.broker == self.brokers.names[broker]:
                     self._send("report", broker, report.value, now_ms)

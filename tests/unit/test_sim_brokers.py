@@ -11,6 +11,8 @@ from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
 from quotaplane.settings import Reports
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
+from quotaplane.sim.enforcer import Throttling
+from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.reports import Decoded, decode
 
@@ -53,11 +55,40 @@ def test_demand_gets_through_up_to_the_limit_and_freely_without_one() -> None:
     brokers = cluster()
     demand = np.full((2, 2, 4), 50.0)
     assert (brokers.use(demand, NOW) == 50.0).all()
-    assert brokers.receive([update(20.0)]) == 1
-    used = brokers.use(demand, NOW)
-    assert (used[0, 0] == 20.0).all()
-    assert (used[0, 1] == 50.0).all()
-    assert (used[1] == 50.0).all()
+    assert brokers.receive([update(25.0)]) == 1
+    used = [brokers.use(demand, NOW) for _ in range(3)]
+    assert [one[0, 0, 0] for one in used] == [50.0, 25.0, 25.0]  # first with a burst of 25
+    for one in used:
+        assert (one[0, 0] == one[0, 0, 0]).all()
+        assert (one[0, 1] == 50.0).all()
+        assert (one[1] == 50.0).all()
+
+
+def test_how_limits_are_held_to_is_chosen() -> None:
+    refuses = Throttling(ThrottleLaw.SLIDING_WINDOW, ThrottleMode.HARD)
+    brokers = cluster(throttling=refuses)
+    brokers.receive([update(25.0)])
+    assert brokers.use(np.full((2, 2, 4), 50.0), NOW)[0, 0, 0] == 25.0
+
+
+def test_an_interval_may_be_one_brokers_alone() -> None:
+    brokers = cluster()
+    brokers.receive([update(25.0), update(25.0, broker="b2")])
+    demand = np.full((2, 2, 4), 50.0)
+    first = brokers.use(demand, NOW, 0)
+    assert first[0, 0, 0] == 50.0
+    assert (first[1] == 0.0).all()
+    assert brokers.use(demand, NOW)[:, 0, 0].tolist() == [25.0, 50.0]
+
+
+def test_a_broker_that_starts_anew_has_its_burst_again_and_is_muted_no_more() -> None:
+    brokers = cluster()
+    demand = np.full((2, 2, 4), 50.0)
+    brokers.receive([update(25.0)])
+    assert [brokers.use(demand, NOW)[0, 0, 0] for _ in range(3)][-1] == 25.0
+    brokers.join("b1", NOW)
+    brokers.receive([update(25.0, seq=2)])
+    assert brokers.use(demand, NOW)[0, 0, 0] == 50.0
 
 
 @given(st.permutations([(1, 1), (1, 2), (2, 1), (1, 9)]))
@@ -145,7 +176,8 @@ def test_a_report_says_what_was_used_refused_and_applied() -> None:
     brokers = cluster(BrokerSpec("b1", throttled=True), BrokerSpec("b2", uses_ids=True))
     brokers.receive([update(20.0, epoch=3, seq=4)])
     demand = np.full((2, 2, 4), 50.0)
-    found = decoded(brokers.reports(brokers.use(demand, NOW), demand, NOW))
+    usage = np.minimum(demand, brokers.limits(NOW))
+    found = decoded(brokers.reports(usage, demand, NOW))
     first, second = found.headers.to_pylist()
     assert (first["applied_epoch"], first["applied_seq"]) == (3, 4)
     assert (second["applied_epoch"], second["uses_ids"]) == (-1, True)
@@ -202,8 +234,9 @@ def test_the_columns_are_the_models_dimensions() -> None:
     brokers = cluster()
     limits = np.array([[1.0, 2.0, 3.0, 4.0]])
     brokers.receive([update(0.0, limits=limits)])
-    used = brokers.use(np.full((2, 2, 4), 9.0), NOW)
-    assert dict(zip(DIMENSIONS, used[0, 0].tolist(), strict=True)) == {
+    demand = np.full((2, 2, 4), 9.0)
+    used = np.mean([brokers.use(demand, NOW) for _ in range(20)][4:], axis=0)
+    assert dict(zip(DIMENSIONS, used[0, 0].round(1).tolist(), strict=True)) == {
         "publish_messages": 1.0,
         "publish_bytes": 2.0,
         "dispatch_messages": 3.0,

@@ -14,6 +14,7 @@ import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, group_id
+from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer, Throttling
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
 
@@ -59,7 +60,7 @@ class Brokers:
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
     limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
     broadcasts to (brokers, groups, 4)). Where strict limits are promised it must use nothing before
-    it is told to: ``strict`` sees to it.
+    it is told to: ``strict`` sees to it. ``throttling`` is how it holds to limits.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Brokers:
         started_at_ms: int = 1,
         safe_limit: FloatArray | float = np.inf,
         strict: bool = False,
+        throttling: Throttling = BY_DEFAULT,
     ) -> None:
         if len({spec.name for spec in specs}) != len(specs):
             raise InputError("brokers: two of them have the same name")
@@ -86,6 +88,9 @@ class Brokers:
         self._started_at_ms = np.full(len(specs), started_at_ms, np.int64)
         self._sequence = np.zeros(len(specs), np.int64)
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
+        # By entity: (broker, group, dimension), the last counting fastest.
+        self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
+        self._enforcer = Enforcer(self._limit.size, throttling, interval_s=interval_s)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
         self._told = np.full((*shape, len(DIMENSIONS)), np.nan)  # counts a stock broker sent last
@@ -98,10 +103,20 @@ class Brokers:
         """The limits in force, shape (brokers, groups, 4); inf is unlimited."""
         return np.where((self._until_ms < now_ms)[..., None], self._safe, self._limit)
 
-    def use(self, demand: FloatArray, now_ms: int) -> FloatArray:
-        """What of the demand gets through; a dead broker and a detached group use nothing."""
+    def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
+        """What gets through of the demand in the interval that ends now, under the limits of now.
+
+        A dead broker and a detached group use nothing. ``broker``: whose interval it is, by index;
+        the others use nothing. None: everybody's.
+        """
+        whose: slice | int = slice(None) if broker is None else broker
         there = (self.alive[:, None] & self.attached)[..., None]
-        return np.where(there, np.minimum(demand, self.limits(now_ms)), 0.0)
+        wants, limits = np.where(there, demand, 0.0)[whose], self.limits(now_ms)[whose]
+        entity = self._entity[whose].ravel()
+        used = self._enforcer.use(wants.ravel(), limits.ravel(), of=entity)
+        usage = np.zeros(self._limit.shape)
+        usage[whose] = used.reshape(wants.shape)
+        return usage
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
@@ -204,6 +219,7 @@ class Brokers:
         self._limit[at] = self._first
         self._until_ms[at] = np.iinfo(np.int64).max
         self._version[at] = -1
+        self._enforcer.forget(self._entity[at].ravel())
         self._told[at] = np.nan
         self._suppressed[at] = 0
 
