@@ -25,6 +25,7 @@ from benchmarks.arena.scenarios import WINDOW_S, Case, Scenario
 from quotaplane.laws import DEFAULT_LAW, get_law
 from quotaplane.model import Transition
 from quotaplane.sim.controller import SILENT_ROUNDS, StepController, step_config
+from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
 from quotaplane.sim.loop import Controller, Run, Trial, run_together
 
 FORGET_ROUNDS: Final = SILENT_ROUNDS[1]
@@ -51,7 +52,11 @@ class Contender:
     """Of ours: which wishes hold. None: a rival or a ceiling."""
 
 
-def play(scenario: Scenario, entries: Sequence[tuple[Contender, Case]]) -> list[Run]:
+def play(
+    scenario: Scenario,
+    entries: Sequence[tuple[Contender, Case]],
+    throttling: Throttling = BY_DEFAULT,
+) -> list[Run]:
     """A run of each; together, which takes much less time than one by one."""
     done: dict[int, Run] = {}
     trials: dict[int, Trial] = {}
@@ -68,7 +73,7 @@ def play(scenario: Scenario, entries: Sequence[tuple[Contender, Case]]) -> list[
             contender.throttled_told,
         )
     if trials:
-        runs = run_together(list(trials.values()), round_s=WINDOW_S)
+        runs = run_together(list(trials.values()), throttling=throttling, round_s=WINDOW_S)
         done |= dict(zip(trials, runs, strict=True))
     return [done[place] for place in range(len(entries))]
 

@@ -43,8 +43,8 @@ _SMALLER_OF_TWO: Final = 0.47
 
 _REFUTED: Final = 32
 _REFUTING_PART: Final = 0.5
-"""Who leaves so much of its room unused is refuted, who leaves less, in part; and who used as much
-more than its limit once, as a law that looks back further than a window lets it, may pay it back."""
+"""Who leaves so much of its room unused is refuted; who leaves less, in part. As much beyond its
+limit is worth a refutation that was not."""
 _MOST_DOUBT: Final = 127
 _NEWS: Final = 0.05
 _BELIEVED: Final = np.array([np.nan, np.nan, 1.5, 1.25])
@@ -130,10 +130,10 @@ def learn(
 
     *Claims.* A broker that says it refused something is believed, whatever the amount: a fair law
     gives it no more than its fair share for it. When it is then given room and does not use it,
-    the claim is refuted; if it uses more than half of it, in part. When it uses it, an earlier
-    refutation is forgiven, and more of them when it uses more than its limit: throttle laws that
-    look back further than a window let it, and then hold it back. After two that were not
-    forgiven it is believed to want at most half more than it uses, after three a quarter; each window
+    the claim is refuted; in part, if it uses more than half. When it uses it, an earlier refutation
+    is forgiven; more of them when it uses more than its limit, because a throttle law that looks
+    further back than a window holds it back for that afterwards. After two that were not forgiven
+    it is believed to want at most half more than it uses, after three a quarter; each window
     without one takes a 32nd back. So a lie is worth a fair share for a few windows, and a quarter
     of the liar's own use afterwards.
 

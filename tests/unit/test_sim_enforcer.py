@@ -49,7 +49,7 @@ def test_by_hand(throttling: Throttling, expected: list[float]) -> None:
 
 
 def test_soft_is_muted_for_as_long_as_it_was_told() -> None:
-    """1000 wanted, 10 allowed: requests of 0.5 until the bucket of 10 is overdrawn, then in turn."""
+    """1000 wanted, 10 allowed: requests of 0.5 until the bucket of 10 is overdrawn, then one."""
     one = Enforcer(1, Throttling(), interval_s=SLOT_S)
     sent = [float(one.use(np.array([1000.0]), np.array([10.0]))[0]) * SLOT_S for _ in range(41)]
     assert sent[0] == pytest.approx(10.5)

@@ -63,7 +63,7 @@ class Enforcer:
     >>> brokers = Enforcer(3, Throttling())
     >>> for _ in range(3):
     ...     brokers.use(np.full(3, 80.0), np.array([40.0, 90.0, 0.0])).tolist()
-    [79.0, 80.0, 0.0]
+    [80.0, 80.0, 0.0]
     [40.0, 80.0, 0.0]
     [40.0, 80.0, 0.0]
     """
@@ -119,8 +119,8 @@ class Enforcer:
         rates[entities] = limit
         if self._throttling.law is ThrottleLaw.TOKEN_BUCKET:
             # Until now tokens came in at the old rate; a bank would reckon with the new one.
-            states = {self._throttling.law: Buckets(now_ms.copy(), bank.balance(now_ms))}
-            bank = replace(bank, states=states)
+            made_up = Buckets(now_ms.copy(), bank.balance(now_ms))
+            bank = replace(bank, states={ThrottleLaw.TOKEN_BUCKET: made_up})
         self._bank = bank.change(bank.law, self._throttling.quotas(rates))
         over = np.maximum(-self._bank.balance(now_ms), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,12 +147,12 @@ class Enforcer:
                 front = state if everybody else _take(state, sends)
                 own = terms if everybody else _take(terms, sends)
                 outcome = form.wave(front, own, now[sends], units[sends])
-                front[0][:] = now[sends]
+                front[0][:] = now[sends]  # last_ms, which a wave leaves alone
                 if not everybody:
                     for whole, part in zip(state, front, strict=True):
                         whole[..., sends] = part
-                sent += 1
                 admitted[sends] += ~outcome.refused
+                sent += 1
                 more = times[sends] > sent
                 if hard:
                     more &= ~outcome.refused
@@ -163,7 +163,8 @@ class Enforcer:
                 sends = sends[more]
         self._put(who, state)
         self._muted_until_ms[who] = muted
-        return admitted * units / self._interval_s
+        through: FloatArray = admitted * units / self._interval_s
+        return through
 
 
 def _take(fields: Fields, entities: IntArray) -> Fields:

@@ -129,10 +129,10 @@ def run_loop(
     >>> run.limit.tolist(), run.usage.tolist()
     ([[inf, inf], [50.0, 50.0]], [[80.0, 20.0], [50.0, 20.0]])
 
-    A bucket with a second's limit in it lasts for more than a second; the last request overdraws it:
+    A bucket with a second's limit in it, 50 at first, makes up for 30 a second that are too much:
 
     >>> run_loop(np.array([[80.0, 20.0]] * 5), Even(), 100.0).usage[:, 0].tolist()
-    [80.0, 80.0, 71.0, 50.0, 50.0]
+    [80.0, 80.0, 68.0, 50.0, 50.0]
     """
     trial = Trial(demand, controller, quota, alive, network, throttled_told)
     return run_together([trial], throttling=throttling, round_s=round_s)[0]
