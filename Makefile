@@ -8,10 +8,10 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract servers lint types format proto bench arena lock clean
+.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
 
 env: ## make .venv with everything that tests and tools need, if it is not there yet
 	@./spark-submit.sh --setup test
@@ -28,6 +28,9 @@ spark: env ## tests with one shared Spark session
 contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
 
+jvm: env ## the throttle laws beside Kafka's own classes
+	$(PYTEST) tests/jvm
+
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
@@ -41,6 +44,9 @@ types: env ## mypy --strict on the package
 format: env ## let ruff correct what it can
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
+
+bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/throttle-benchmarks.md)
+	$(PYTHON) -m benchmarks.throttle
 
 proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \

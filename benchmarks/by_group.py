@@ -18,13 +18,13 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
 from quotaplane.laws.segments import Segments
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA
 
-_RATES = ", ".join(f"{name} double" for name in RATE_COLUMNS)
-ENTRIES = f"group_id long, broker string, {_RATES}"
+RATES = RATE_COLUMNS[:BASIC]
+ENTRIES = ", ".join(["group_id long", "broker string", *(f"{name} double" for name in RATES)])
 LIMITS = ENTRIES
 
 
@@ -50,7 +50,7 @@ def _decoder(
             )
             broker = decoded.headers["broker"].take(decoded.entries["report"])
             columns = {"group_id": decoded.entries["group_id"], "broker": broker}
-            columns |= {name: decoded.entries[name] for name in RATE_COLUMNS}
+            columns |= {name: decoded.entries[name] for name in RATES}
             yield from pa.table(columns).combine_chunks().to_batches()
 
     return rows
@@ -76,9 +76,7 @@ class ByGroup(StatefulProcessor):
                 usage[broker] = known[1][4 * at : 4 * at + 4]
                 limits[broker] = known[2][4 * at : 4 * at + 4]
         for frame in rows:
-            for broker, values in zip(
-                frame["broker"], frame[list(RATE_COLUMNS)].to_numpy(), strict=True
-            ):
+            for broker, values in zip(frame["broker"], frame[list(RATES)].to_numpy(), strict=True):
                 usage[broker] = values.tolist()
         n = len(usage)
         used = np.array(list(usage.values())).T
@@ -93,7 +91,7 @@ class ByGroup(StatefulProcessor):
             ).limits
         self._state.update((list(usage), used.T.ravel().tolist(), new.T.ravel().tolist()))
         yield pd.DataFrame(
-            {"group_id": key[0], "broker": list(usage), **dict(zip(RATE_COLUMNS, new, strict=True))}
+            {"group_id": key[0], "broker": list(usage), **dict(zip(RATES, new, strict=True))}
         )
 
     def close(self) -> None:

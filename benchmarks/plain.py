@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, TopicPartition
 from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
 from quotaplane.laws.segments import Segments
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA
@@ -59,7 +59,7 @@ def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: floa
         starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
         quota, ones = np.full(len(starts) - 1, QUOTA), np.ones(len(group))
         segments, never = Segments(starts), np.full(len(group), np.inf)
-        for name in RATE_COLUMNS:
+        for name in RATE_COLUMNS[:BASIC]:
             usage = entries[name].to_numpy()[order]
             shown = observe(usage, never)
             demand = with_headroom(shown, 0.0 * ones, ones == 0.0, segments, quota, ones)

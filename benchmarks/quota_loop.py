@@ -36,6 +36,7 @@ from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
 from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
+from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
@@ -103,7 +104,9 @@ class Bench:
         settings = self.settings(topic, workload.brokers)
         transport = prepare(settings)
         names = workload.names()
-        put_groups(settings.history, names, np.full((len(names), 4), QUOTA), by="bench")
+        quotas = np.full((len(names), len(DIMENSIONS)), np.inf)
+        quotas[:, :BASIC] = QUOTA
+        put_groups(settings.history, names, quotas, by="bench")
         with timed(HistoryWriter, "append_round") as history, timed(KafkaTopics, "publish") as out:
             job = QuotaJob(self.spark, settings, transport)
             try:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.model import BASIC, FloatArray, IntArray
 from quotaplane.wire.reports import encode_stock_report
 
 QUOTA = 500.0
-"""Of every group and dimension, per second; five brokers want 40 to 160 each."""
+"""Of every group, per second, in the dimensions of stock reports; five brokers want 40 to 160."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Workload:
         random = np.random.default_rng(2)
         names = np.array(self.names(), dtype=object)
         members = self.members()
-        levels = [random.uniform(40, 160, (len(own), len(DIMENSIONS))) for own in members]
+        levels = [random.uniform(40, 160, (len(own), BASIC)) for own in members]
         for _ in range(count):
             yield [
                 (

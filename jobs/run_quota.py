@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
 from quotaplane.streams.entry import conf_parser, run_job
-from quotaplane.streams.quota import run_until_stopped
+from quotaplane.streams.quota import run_quota
 from quotaplane.streams.session import build_session
 
 
 def main(argv: Sequence[str]) -> None:
     settings = load_settings(conf_parser("quota").parse_args(argv).conf)
-    run_until_stopped(settings, lambda: build_session("quotaplane quota"))
+    run_quota(settings, lambda: build_session("quotaplane quota"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from quotaplane.definitions import Groups, whole_trees
 from quotaplane.divide import Standing, divide
 from quotaplane.enforcement import enforced
 from quotaplane.laws import Reason
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, Mode, Round, Transition
+from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.state import Brokers, Rows
 from quotaplane.terms import row_terms
 from quotaplane.words import words
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 class News:
     """What a round has to answer to.
 
-    (groups,): ``touched``, named by a report, or changed; ``quota_changed``. ``reserved``
-    (4, groups): what deleted groups may still be using, None: nothing. (brokers,): ``restarted``,
-    those that know none of their limits. (rows,): ``adopted``, limits of an earlier epoch that are
-    handed back. ``learning``: for now that is all that is done.
+    (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``retermed``, with
+    other throttle terms than brokers were told. ``reserved`` (d, groups): what deleted groups may
+    still be using, None: nothing. (brokers,): ``restarted``, those that know none of their limits.
+    (rows,): ``adopted``, limits of an earlier epoch that are handed back. ``learning``: for now
+    that is all that is done.
     """
 
     touched: BoolArray
     quota_changed: BoolArray
+    retermed: BoolArray
     reserved: FloatArray | None
     restarted: BoolArray
     adopted: BoolArray
@@ -44,10 +46,11 @@ class Allotment:
     """The rows with their limits; which changed; which go out; and why, per dimension.
 
     ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
-    beside it, whether their safe limits go out with them, and whether brokers are told at all;
-    ``reasons`` is (4, rows) of ``laws.reason.Reason`` codes and only means something where
+    beside it, whether their safe limits and throttle terms go out with them, and whether brokers
+    are told at all;
+    ``reasons`` is (d, rows) of ``laws.reason.Reason`` codes and only means something where
     ``changed``; ``words`` has by dimension those of the changed rows, or is None: too many.
-    ``ceiling`` (4, rows), None: nobody has any.
+    ``ceiling`` (d, rows), None: nobody has any.
     """
 
     rows: Rows
@@ -69,7 +72,7 @@ def allot(
     config: StepConfig,
     rounds: int,
 ) -> Allotment:
-    """Divide the quotas of the touched groups.
+    """Divide the quotas of the touched groups, which have the dimensions of the rows.
 
     A group keeps its limits while moving them would bring nobody much, unless they add up to more
     than its quota or somebody changed it: fairness is worth a message, noise is not. When one
@@ -102,7 +105,7 @@ def allot(
     )
     parts = [
         divide(groups, rows, standing, dimension, touched, config)
-        for dimension in range(len(DIMENSIONS))
+        for dimension in range(len(rows.dimensions))
     ]
     new, held = (np.stack([getattr(part, name) for part in parts]) for name in ("limit", "held"))
     reasons = np.stack([part.reasons for part in parts])
@@ -117,7 +120,8 @@ def allot(
     reasons[:, news.adopted] = Reason.HANDED_BACK
     first = changed & ~rows.issued
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    renewed = (turn[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
+    due = turn | news.retermed  # other terms are told even if no limit moves
+    renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
     if strict:
         renewed &= ~stale
     out = changed | renewed | news.adopted

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.allot import News, allot
+from quotaplane.carried import in_use, reported_limits
 from quotaplane.definitions import whole_trees
 from quotaplane.enforcement import enforced
 from quotaplane.hierarchy import subtree_totals
@@ -28,6 +29,7 @@ from quotaplane.model import (
 from quotaplane.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
 from quotaplane.redefine import change_groups
 from quotaplane.state import Brokers, Groups, Rows, ShardState
+from quotaplane.throttle.coded import changed as terms_changed
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,19 @@ def step(
     """Take in what arrived, drop who fell silent, and divide each touched group's quota anew."""
     groups, brokers, rows = state.groups, state.brokers, state.rows
     quota_changed: BoolArray = np.zeros(len(groups), bool)
+    retermed = quota_changed
     dropped: list[pa.Table] = []
     lost: Rows | None = None
     if events.groups is not None and len(events.groups):
         groups, rows, quota_changed, lost = change_groups(state, events.groups)
-        dropped.append(ended_table(state.groups, brokers, lost, "group_deleted", config))
+        before = state.groups
+        retermed = terms_changed(before.ids, before.throttle, groups.ids, groups.throttle)
+        dropped.append(ended_table(before, brokers, lost, "group_deleted", config))
+    defined, may_adopt = groups, state.learning.until_ms != DONE
+    dimensions = in_use(groups, rows)
+    if may_adopt and events.entries is not None:
+        dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
+    groups, rows = groups.narrowed(dimensions), rows.carrying(dimensions)
 
     intake: Intake | None = None
     restarted: BoolArray = np.zeros(len(brokers), bool)
@@ -96,7 +106,7 @@ def step(
             now_ms=round_.now_ms,
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
-            may_adopt=state.learning.until_ms != DONE,
+            may_adopt=may_adopt,
         )
         brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
         if intake.adopted.any():  # what an earlier control plane enforced may only be watched now
@@ -120,7 +130,15 @@ def step(
         dropped.append(ended_table(groups, brokers, rows.take(silent_rows), "silent", config))
         rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
 
-    news = News(touched, quota_changed, left.reserved(groups), restarted, adopted, learning.on)
+    news = News(
+        touched=touched,
+        quota_changed=quota_changed,
+        retermed=retermed,
+        reserved=left.reserved(groups, dimensions),
+        restarted=restarted,
+        adopted=adopted,
+        learning=learning.on,
+    )
     astray: pa.Table | None = None
     # While it learns, a shard may not have heard of all groups yet.
     if intake is not None and len(intake.astray) and learning.until_ms == DONE:
@@ -144,7 +162,7 @@ def step(
         "soft_exceeded": _soft_exceeded(groups, rows, touched),
     }
     after = ShardState(
-        groups=groups,
+        groups=defined,
         brokers=brokers,
         rows=rows,
         learning=learning,

@@ -60,7 +60,7 @@ class Standing:
     """What holds of the n rows in this round, whatever the dimension.
 
     ``terms``: on which each shares. ``enforced``: whether it is limited at all, or only reckoned.
-    ``fixed``: it is told nothing new for now. ``reserved`` (4, g): what deleted groups may still be
+    ``fixed``: it is told nothing new for now. ``reserved`` (d, g): what deleted groups may still be
     using; None: nothing.
     """
 

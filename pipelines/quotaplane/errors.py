@@ -23,6 +23,25 @@ class InputError(QuotaplaneError):
     exit_code = 2
 
 
+class ThrottlingQuotaExceededError(QuotaplaneError):
+    """A service refuses a request that is above a hard throttle quota; to be tried again later.
+
+    The name and the code are those of Kafka's protocol (KIP-599). ZooKeeper's document calls it a
+    QuotaExceededException.
+
+    >>> error = ThrottlingQuotaExceededError("user alice: mutations", retry_after_ms=8000)
+    >>> f"{error} ({error.name}, {error.code})"
+    'user alice: mutations: retry after 8000 ms (THROTTLING_QUOTA_EXCEEDED, 89)'
+    """
+
+    name = "THROTTLING_QUOTA_EXCEEDED"
+    code = 89
+
+    def __init__(self, what: str, *, retry_after_ms: float) -> None:
+        super().__init__(f"{what}: retry after {retry_after_ms:.0f} ms")
+        self.retry_after_ms = retry_after_ms
+
+
 class TransportError(QuotaplaneError):
     """A topic can't be read from or written to."""
 

@@ -28,7 +28,7 @@ def adopt(
     """Take over limits of an earlier epoch that brokers report to have, where we gave none.
 
     ``wave`` (entries,) orders reports of one broker; ``earlier`` (entries,): it obeys an earlier
-    epoch; ``limits`` (4, entries), NaN = not said; ``quota`` (4, groups), which no limit exceeds.
+    epoch; ``limits`` (d, entries), NaN = not said; ``quota`` (d, groups), which no limit exceeds.
     The second answer, (rows,): which were taken over.
     """
     adopted = np.zeros(len(rows), bool)
@@ -53,7 +53,7 @@ def adopt(
 
 @dataclass(frozen=True)
 class Said:
-    """What the entries say, (4, entries) or (entries,); NaN = unchanged, or not said.
+    """What the entries say, (d, entries) or (entries,); NaN = unchanged, or not said.
 
     ``applied_seq`` is the best guess at which limit was in force: the group's, or else the newest
     of all of the broker's. ``acked_seq`` is only the group's: with another group's, a limit

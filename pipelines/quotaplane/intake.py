@@ -6,6 +6,7 @@ the newest one used, and several of one broker in a round are used in the order 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quotaplane.carried import with_totals
 from quotaplane.follow import Said, adopt, follow
 from quotaplane.model import (
     LIMIT_COLUMNS,
@@ -69,7 +71,8 @@ def take_in(
     """Use the reports that count; ``may_adopt``: also limits of an earlier epoch that they tell.
 
     ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
-    is the index of its header. Usage is a rate per second; NaN is "unchanged".
+    is the index of its header. Usage is a rate per second; NaN is "unchanged". ``groups`` and
+    ``rows`` have the same dimensions.
     """
     brokers, code = _with_names(brokers, headers["broker"])
     started, sequence, published = (
@@ -96,20 +99,31 @@ def take_in(
         acked = entries["applied_seq"].to_numpy()[entry]
     applied_seq = headers["applied_seq"].to_numpy()[report]
     applied_seq = np.where(np.isnan(acked), applied_seq, acked)
-    told = LIMIT_COLUMNS[0] in entries.column_names
     applied_epoch = headers["applied_epoch"].to_numpy()[report]
     earlier = (applied_epoch >= 0) & (applied_epoch < epoch)
-    limits = _columns(entries, LIMIT_COLUMNS, entry) if told and may_adopt else None
     unknown = np.flatnonzero(heard & ~known)
-    limited = np.isfinite(_columns(entries, LIMIT_COLUMNS, unknown)).any(axis=0)
-    rows, adopted = adopt(rows, at, wave[report], earlier, limits, groups.quota)
+    told = [name for name in LIMIT_COLUMNS if name in entries.column_names]
+    limited = np.isfinite(_columns(entries, told, unknown)).any(axis=0)
+    rates, throttled, limits = (
+        [columns[dimension] for dimension in rows.dimensions]
+        for columns in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS)
+    )
+    in_force = _columns(entries, limits, entry) if told and may_adopt else None
+    rows, adopted = adopt(rows, at, wave[report], earlier, in_force, groups.quota)
+    usage, refused = with_totals(
+        _columns(entries, rates, entry),
+        _columns(entries, throttled, entry),
+        rows,
+        at,
+        wave[report],
+    )
     rows = follow(
         rows,
         at,
         wave[report],
         Said(
-            usage=_columns(entries, RATE_COLUMNS, entry),
-            throttled=_columns(entries, THROTTLED_COLUMNS, entry),
+            usage=usage,
+            throttled=refused,
             published_at_ms=np.minimum(published, now_ms)[report],
             window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
             applied_epoch=applied_epoch,
@@ -134,8 +148,8 @@ def take_in(
         foreign=bool(earlier.any()),
         back=back,
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
-        used=_labelled(entries, headers, entry, known_as=(groups, place)),
-        unknown=_labelled(entries, headers, unknown),
+        used=_used(entries, headers, entry, groups, place, dict(zip(rates, usage, strict=True))),
+        unknown=_unknown(entries, headers, unknown),
         astray=_astray(entries, unknown[limited], code),
         reports=int(counts.sum()),
         duplicates=int(duplicate.sum()),
@@ -196,11 +210,13 @@ def _rank(code: IntArray, started: IntArray, sequence: IntArray, counts: BoolArr
     return rank
 
 
-def _columns(entries: pa.Table, names: tuple[str, ...], chosen: IntArray) -> FloatArray:
-    """Shape (4, chosen); NaN where the reports carry no such column."""
-    if names[0] not in entries.column_names:
-        return np.full((len(names), len(chosen)), np.nan)
-    return np.stack([entries[name].to_numpy()[chosen] for name in names])
+def _columns(entries: pa.Table, names: Sequence[str], chosen: IntArray) -> FloatArray:
+    """Shape (names, chosen); NaN where the reports carry no such column."""
+    found = np.empty((len(names), len(chosen)))
+    for row, name in enumerate(names):
+        there = name in entries.column_names
+        found[row] = entries[name].to_numpy()[chosen] if there else np.nan
+    return found
 
 
 def _with_pairs(
@@ -215,14 +231,10 @@ def _with_pairs(
     if found.all():
         return rows, at
     new = np.unique(want[~found])
-    fresh = fresh_rows(new // brokers, new % brokers)
+    fresh = fresh_rows(new // brokers, new % brokers, rows.dimensions)
     order = np.argsort(np.concatenate([have, new]), kind="stable")
-    joined = Rows(
-        **{
-            name: np.concatenate([old, vars(fresh)[name]], axis=-1)
-            for name, old in vars(rows).items()
-        }
-    ).take(order)
+    joined = rows.each(lambda name, old: np.concatenate([old, vars(fresh)[name]], axis=-1))
+    joined = joined.take(order)
     return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
 
 
@@ -266,13 +278,31 @@ def _astray(entries: pa.Table, chosen: IntArray, code: IntArray) -> pa.Table:
     return table.append_column("code", pa.array(code[entries["report"].to_numpy()[chosen]]))
 
 
-def _labelled(
+def _used(
     entries: pa.Table,
     headers: pa.Table,
     chosen: IntArray,
-    known_as: tuple[Groups, IntArray] | None = None,
+    groups: Groups,
+    place: IntArray,
+    rates: Mapping[str, FloatArray],
 ) -> pa.Table:
-    """The chosen entries with what their report's header says of them."""
+    """The chosen entries, of the groups at ``place``; ``rates`` go before what they say."""
+    table = _labelled(entries, headers, chosen)
+    coded = pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), groups.names)
+    return _with_rates(table.append_column("group", coded), entries, chosen, RATE_COLUMNS, rates)
+
+
+def _unknown(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
+    """The chosen entries, of groups that nobody defined, with all they say of use."""
+    table = _labelled(entries, headers, chosen)
+    picked = entries.select(["group", "group_id"]).take(pa.array(chosen))
+    for name in picked.column_names:
+        table = table.append_column(name, picked[name])
+    return _with_rates(table, entries, chosen, (*RATE_COLUMNS, *THROTTLED_COLUMNS), {})
+
+
+def _labelled(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
+    """What their report's header says of the chosen entries."""
     report = entries["report"].to_numpy()[chosen]
     columns = {
         name: pa.DictionaryArray.from_arrays(
@@ -281,17 +311,20 @@ def _labelled(
         for name in ("broker", "position")
     }
     columns["published_at_ms"] = pa.array(headers["published_at_ms"].to_numpy()[report])
-    rates = RATE_COLUMNS
-    if known_as is None:
-        if THROTTLED_COLUMNS[0] in entries.column_names:
-            rates += THROTTLED_COLUMNS
-        picked = entries.take(pa.array(chosen))
-        columns["group"], columns["group_id"] = picked["group"], picked["group_id"]
-    else:
-        groups, place = known_as
-        columns["group"] = pa.DictionaryArray.from_arrays(
-            pa.array(place.astype(np.int32)), groups.names
-        )
-    for name, values in zip(rates, _columns(entries, rates, chosen), strict=True):
-        columns[name] = pa.array(values, from_pandas=True)  # NaN (unchanged) becomes null
     return pa.table(columns)
+
+
+def _with_rates(
+    table: pa.Table,
+    entries: pa.Table,
+    chosen: IntArray,
+    names: Sequence[str],
+    known: Mapping[str, FloatArray],
+) -> pa.Table:
+    """With those columns of ``names`` that are ``known``, or that the entries have."""
+    for name in names:
+        if name in known or name in entries.column_names:
+            values = known[name] if name in known else entries[name].to_numpy()[chosen]
+            # NaN (unchanged) becomes null
+            table = table.append_column(name, pa.array(values, from_pandas=True))
+    return table

@@ -7,6 +7,7 @@ quotas above, or of the group's own if it is put again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Left:
-    """Of n deleted groups: ``names``, ``until_ms`` (n,), and ``held`` (4, n), inf = unlimited."""
+    """Of n deleted groups: ``names``, ``until_ms`` (n,), and ``held`` (7, n), inf = unlimited."""
 
     names: tuple[str, ...] = ()
     until_ms: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -42,7 +43,7 @@ class Left:
             kept = Left(names, self.until_ms[still], self.held[:, still])
         if lost is None or config.transition is Transition.FAST or not lost.issued.any():
             return kept
-        lost = lost.take(lost.issued)
+        lost = lost.take(lost.issued).carrying(range(len(DIMENSIONS)))
         gone, place = np.unique(lost.group, return_inverse=True)
         # Who was told that it is not limited may use anything.
         held = np.where(lost.enforced, lost.held, np.where(lost.told, np.inf, 0.0))
@@ -54,8 +55,8 @@ class Left:
             np.concatenate([kept.held, np.stack(sums)], axis=1),
         )
 
-    def reserved(self, groups: Groups) -> FloatArray | None:
-        """(4, groups): what is not there to be given; None: nothing is.
+    def reserved(self, groups: Groups, dimensions: Sequence[int]) -> FloatArray | None:
+        """(dimensions, groups): what is not there to be given; None: nothing is.
 
         It counts for the group of that name, or else for the nearest one above it that exists.
         """
@@ -68,6 +69,6 @@ class Left:
         return np.stack(
             [
                 np.bincount(place[here], weights=one[here], minlength=len(groups))
-                for one in self.held
+                for one in self.held[list(dimensions)]
             ]
         )

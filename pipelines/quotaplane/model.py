@@ -16,8 +16,27 @@ BoolArray = npt.NDArray[np.bool_]
 CodeArray = npt.NDArray[np.uint8]
 Ids = TypeVar("Ids", int, IntArray)
 
-DIMENSIONS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")
-"""What a quota may limit; arrays of shape (n, 4) have their columns in this order."""
+DIMENSIONS: Final = (
+    "publish_messages",
+    "publish_bytes",
+    "dispatch_messages",
+    "dispatch_bytes",
+    "total_messages",
+    "total_bytes",
+    "controller_mutations",
+)
+"""What a quota may limit; arrays of shape (n, 7) have their columns in this order.
+
+A total is publish and dispatch together; controller mutations are partitions created or deleted,
+with their topics or alone.
+"""
+
+BASIC: Final = 4
+"""So many of them, the first, every broker counts, stock ones too, and everything has. The others
+are there only where somebody reports or limits them, and cost nothing elsewhere."""
+
+PARTS: Final = {4: (0, 2), 5: (1, 3)}
+"""Of each total, by index, the two dimensions that it is the sum of."""
 
 RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 """The column of each dimension in tables, messages and files: always a rate per second."""

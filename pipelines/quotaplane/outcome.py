@@ -36,6 +36,8 @@ class Outcome:
     ``limits``: a row per (broker, group) whose limit goes out now; ``changed`` tells a new limit
     from one that is only renewed, ``enforced`` one that holds from one that is only what it would
     be (the broker is told that it is not limited), ``published`` whether it is told at all.
+    Columns of a dimension are there where the shard's rows have it; in others nobody is limited.
+    ``throttle``, how to hold to it, is there where any group has other terms than the defaults.
     Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
     ``ended``: pairs that are no longer limited. ``usage``: the
     entries used. ``unknown``: entries of groups nobody defined. ``astray``: of these, where brokers
@@ -106,16 +108,22 @@ def limit_table(
     rows = allotment.rows
     columns = _pairs(groups, brokers, rows.group[out], rows.broker[out], config)
     columns.update(
-        (name, pa.array(one[out])) for name, one in zip(RATE_COLUMNS, rows.limit, strict=True)
+        (RATE_COLUMNS[d], pa.array(one[out]))
+        for d, one in zip(rows.dimensions, rows.limit, strict=True)
     )
+    if groups.throttle.any_given:
+        columns["throttle"] = groups.throttle.take(rows.group[out]).column()
     columns["changed"] = pa.array(allotment.changed[out])
     columns["enforced"] = pa.array(rows.enforced[out])
     columns["published"] = pa.array(allotment.published)
     columns["safe_told"] = pa.array(allotment.safe_told)
-    columns.update(zip(SAFE_COLUMNS, _safe_limits(groups, allotment, config), strict=True))
     columns.update(
-        (f"{name}_reason", pa.array(codes[out]))
-        for name, codes in zip(DIMENSIONS, allotment.reasons, strict=True)
+        (SAFE_COLUMNS[d], one)
+        for d, one in zip(rows.dimensions, _safe_limits(groups, allotment, config), strict=True)
+    )
+    columns.update(
+        (f"{DIMENSIONS[d]}_reason", pa.array(codes[out]))
+        for d, codes in zip(rows.dimensions, allotment.reasons, strict=True)
     )
     table = pa.table(columns)
     if allotment.words is None:
@@ -123,8 +131,9 @@ def limit_table(
     place = np.full(len(rows), -1)
     place[allotment.changed] = np.arange(np.count_nonzero(allotment.changed))
     index = pa.array(place[out], mask=place[out] < 0)
-    for name, texts in zip(DIMENSIONS, allotment.words, strict=True):
-        table = table.append_column(f"{name}_words", pa.array(texts, pa.string()).take(index))
+    for d, texts in zip(rows.dimensions, allotment.words, strict=True):
+        words = pa.array(texts, pa.string()).take(index)
+        table = table.append_column(f"{DIMENSIONS[d]}_words", words)
     return table
 
 
@@ -138,7 +147,7 @@ def _safe_limits(groups: Groups, allotment: Allotment, config: StepConfig) -> li
     known = np.bincount(rows.group, minlength=len(groups))
     told = allotment.going_out[allotment.safe_told]
     group = rows.group[told]
-    rates = np.zeros((len(DIMENSIONS), len(allotment.going_out)))
+    rates = np.zeros((len(rows.dimensions), len(allotment.going_out)))
     if not len(told):
         return list(map(pa.array, rates))
     ceiling = allotment.ceiling

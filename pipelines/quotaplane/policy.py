@@ -7,7 +7,7 @@ Null is the default everywhere, so a table of before there were policies needs n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from quotaplane.model import MAX_BROKER_CHARS, MAX_RATE, RATE_COLUMNS, Mode
+from quotaplane.throttle import terms as throttle_terms
 
 FLOOR_COLUMNS: Final = tuple(f"floor_{name}" for name in RATE_COLUMNS)
 """What the subtree of a group is guaranteed of its parent's quota, per dimension."""
@@ -34,6 +35,7 @@ POLICY_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "priority": pa.int64(),
     **dict.fromkeys(FLOOR_COLUMNS, pa.float64()),
     "brokers": pa.string(),
+    "throttle": pa.string(),
 }
 
 DEFAULTS: Final[Mapping[str, Any]] = {
@@ -43,6 +45,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "priority": 0,
     **dict.fromkeys(FLOOR_COLUMNS, 0.0),
     "brokers": "{}",
+    "throttle": "{}",
 }
 """What null stands for; a default is never written down."""
 
@@ -85,6 +88,9 @@ class BrokerRates(_Strict):
     publish_bytes_per_s: float | None = _within(FLOOR_COLUMNS[1])
     dispatch_messages_per_s: float | None = _within(FLOOR_COLUMNS[2])
     dispatch_bytes_per_s: float | None = _within(FLOOR_COLUMNS[3])
+    total_messages_per_s: float | None = _within(FLOOR_COLUMNS[4])
+    total_bytes_per_s: float | None = _within(FLOOR_COLUMNS[5])
+    controller_mutations_per_s: float | None = _within(FLOOR_COLUMNS[6])
 
 
 class BrokerTerms(_Strict):
@@ -135,10 +141,10 @@ def flaws(put: pa.Table) -> Iterator[tuple[int, str]]:
         elif name == "mode":
             fits, must = pc.is_in(values, pa.array(MODES)), "one of " + ", ".join(MODES)
         else:
+            parsed, must = _TEXTS[name]
             texts = values.dictionary_encode()
-            good = [_parsed(text) is not None for text in texts.dictionary.to_pylist()]
+            good = [parsed(text) is not None for text in texts.dictionary.to_pylist()]
             fits = pa.array(good, pa.bool_()).take(texts.indices)
-            must = "terms by broker, as JSON"
         bad = pc.and_not(pc.is_valid(values), fits.fill_null(True))
         for row in np.flatnonzero(bad.to_numpy(False)).tolist():
             value = values[row].as_py()
@@ -164,3 +170,10 @@ def _parsed(text: str) -> dict[str, BrokerTerms] | None:
         return TermsByBroker.model_validate_json(text).root
     except ValidationError:
         return None
+
+
+_TEXTS: Final[Mapping[str, tuple[Callable[[str], object], str]]] = {
+    "brokers": (_parsed, "terms by broker, as JSON"),
+    "throttle": (throttle_terms.parsed, "throttle terms by dimension, as JSON"),
+}
+"""The columns of JSON: how they are read, and what they must be."""

@@ -21,6 +21,7 @@ from quotaplane.policy import (
     read_terms,
 )
 from quotaplane.state import Rows, ShardState
+from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
 
 _BY_GROUP: Final = ("quota", "mode", "enforcement_percent", "weight", "priority", "floor")
 
@@ -29,7 +30,8 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
     """Take in changes (``wire.events.GROUPS``; columns of the policy may be absent).
 
     `groups put` refuses what is out of its range, but others may write the table too: such a value
-    is taken for the nearest that is allowed, an unknown mode for hard, no number for not given.
+    is taken for the nearest that is allowed, an unknown mode for hard, no number for not given, and
+    a text that can't be read for none.
 
     Returns:
         The groups and the rows afterwards; which groups (groups,) have something new: definition,
@@ -70,6 +72,7 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
         names=names,
         parent=parent,
         overrides=_merged(old.overrides, stays, place, put, np.searchsorted(ids, put_ids)),
+        throttle=joined(old.throttle.take(stays), _throttles(put)).take(by_id),
         **arrays,
     )
     keep = alive[rows.group]
@@ -106,6 +109,12 @@ def _numbers(put: pa.Table, name: str, default: float) -> FloatArray:
 
 def _policy(put: pa.Table, name: str) -> FloatArray:
     return np.clip(_numbers(put, name, DEFAULTS[name]), *RANGES[name])
+
+
+def _throttles(put: pa.Table) -> Throttles:
+    if "throttle" not in put.column_names:
+        return default_throttles(len(put))
+    return coded(put["throttle"].combine_chunks())
 
 
 def _parents(

@@ -181,12 +181,27 @@ class History(_Section):
     tables, has options of its own for that (``--spark-conf spark.hadoop.fs...``)."""
 
 
+class Throttle(_Section):
+    """What ``./spark-submit.sh throttle`` reads and writes, and which events it answers."""
+
+    events_topic: str = Field(default="request-events", pattern=r"^[A-Za-z0-9._-]+$")
+    """Request events, of the same transport as the reports; JSON, keyed by entity."""
+    decisions_topic: str = Field(default="decisions", pattern=r"^[A-Za-z0-9._-]+$")
+    max_events_per_trigger: int | None = Field(default=100_000, ge=1)
+    """So many events make a micro-batch at most, with Kafka; null = no bound. The embedded
+    transport has ``max_files_per_trigger``."""
+    max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
+    """An event older than the newest one answered for its entity by more than this is not used."""
+    max_clock_skew_s: float = Field(default=30.0, ge=0)
+    """An event further in the future than this is not used."""
+
+
 class Trigger(_Section):
     interval_s: float = Field(default=1.0, ge=0)
 
 
 class Settings(_Section):
-    """Everything that ``./spark-submit.sh quota --conf FILE`` reads."""
+    """Everything that the jobs read from ``--conf FILE``."""
 
     transport: Annotated[DeltaTransport | KafkaTransport, Field(discriminator="kind")]
     history: History
@@ -200,6 +215,7 @@ class Settings(_Section):
     law: LawChoice = LawChoice()
     demand: Demand = Demand()
     limits: Limits = Limits()
+    throttle: Throttle = Throttle()
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:

@@ -1,8 +1,9 @@
 """What one shard remembers between rounds, and its form at rest: one Arrow blob.
 
 Everything is a numpy array so that a round costs a handful of array operations, however many
-groups the shard holds. Arrays over the dimensions have shape (4, n): one contiguous vector per
-dimension, which is also how Arrow stores them.
+groups the shard holds. Arrays over the dimensions have shape (d, n): one contiguous vector per
+dimension, which is also how Arrow stores them. Of rows, which are many, d is only the dimensions
+that matter (``carried.in_use``).
 
 At rest a row takes 40 to 75 bytes: a round reads and writes its shard's whole blob, so bytes are
 time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of a measured rate.
@@ -10,7 +11,8 @@ time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,16 @@ from quotaplane.demand import Track
 from quotaplane.errors import HistoryError
 from quotaplane.learning import Learning
 from quotaplane.left import Left
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
+from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
 
-FORMAT = 2
+FORMAT = 3
+_READ = ("2", "3")
+"""In format 2 there were the first four dimensions only, and they were in no list."""
 _D = len(DIMENSIONS)
-_ISSUED = 1 << _D  # flags of a row; the bits below are "saturated", one per dimension
-_TELLS, _ENFORCED, _TOLD = 1 << _D + 1, 1 << _D + 2, 1 << _D + 3
+_BASIC = tuple(range(BASIC))
+_FLAGS = ("issued", "tells", "enforced", "told")
+"""Bits of a row; those below are "saturated", one per dimension that it has."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,12 @@ class Rows:
     While a limit is young, ``before`` is the one it replaced, ``held`` the highest one that may
     still be in force instead, and ``issued_at_ms`` and ``issued_seq`` say when; later both equal
     ``limit`` and the times are -1. ``seen_at_ms``: a report named the group last.
+
+    ``dimensions`` are indexes in ``model.DIMENSIONS``, ascending: d of them, of which the arrays of
+    shape (d, n) are. In the others nobody is limited.
     """
 
+    dimensions: tuple[int, ...]
     group: IntArray
     broker: IntArray
     usage: FloatArray
@@ -88,7 +97,39 @@ class Rows:
 
     def take(self, chosen: BoolArray | IntArray) -> Rows:
         """The rows that ``chosen`` (a mask, or positions in order) picks."""
-        return Rows(**{name: array[..., chosen] for name, array in vars(self).items()})
+        return self.each(lambda _, array: array[..., chosen])
+
+    def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Rows:
+        """With every array changed, by name."""
+        arrays: dict[str, Any] = {
+            name: change(name, array) for name, array in vars(self).items() if name != "dimensions"
+        }
+        return replace(self, **arrays)
+
+    def carrying(self, dimensions: Iterable[int]) -> Rows:
+        """The same rows with other dimensions.
+
+        What is new begins as if it had been there, and nobody limited in it: a total with the sum
+        of what its parts use, anything else with no use.
+        """
+        wanted = tuple(dimensions)
+        if wanted == self.dimensions:
+            return self
+        kept = {dimension: place for place, dimension in enumerate(self.dimensions)}
+        blank = fresh_rows(self.group, self.broker, wanted)
+
+        def of_those(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            if array.ndim < 2:
+                return array
+            new: npt.NDArray[Any] = vars(blank)[name].copy()
+            for place, dimension in enumerate(wanted):
+                if dimension in kept:
+                    new[place] = array[kept[dimension]]
+                elif dimension in PARTS and name in ("usage", "demand"):
+                    new[place] = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
+            return new
+
+        return replace(self.each(of_those), dimensions=wanted)
 
 
 def to_single(rates: FloatArray) -> FloatArray:
@@ -102,15 +143,16 @@ def to_single(rates: FloatArray) -> FloatArray:
     return np.where(single > rates, down, single).astype(np.float64)
 
 
-def fresh_rows(group: IntArray, broker: IntArray) -> Rows:
+def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Rows:
     """Rows for pairs that were never heard of: no use yet, never limited."""
-    n = len(group)
-    nothing, never, no_time = np.zeros((_D, n)), np.full((_D, n), np.inf), np.full(n, -1, np.int64)
+    n, shape = len(group), (len(dimensions), len(group))
+    nothing, never, no_time = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
     return Rows(
+        dimensions=dimensions,
         group=group,
         broker=broker,
         usage=nothing,
-        **vars(Track.blank((_D, n))),
+        **vars(Track.blank(shape)),
         tells=np.zeros(n, bool),
         limit=never,
         before=never,
@@ -122,6 +164,13 @@ def fresh_rows(group: IntArray, broker: IntArray) -> Rows:
         issued_seq=no_time,
         seen_at_ms=no_time,
     )
+
+
+def _in_memory(column: pa.ChunkedArray) -> Any:
+    """Numbers as numpy has them; a dictionary's column is there only where it has rows."""
+    if pa.types.is_dictionary(column.type):
+        return column.chunk(0)
+    return column.combine_chunks() if pa.types.is_string(column.type) else column.to_numpy()
 
 
 def _none(dtype: type = np.int64) -> npt.NDArray[Any]:
@@ -154,10 +203,12 @@ class ShardState:
         base = int(rows.seen_at_ms.max(initial=0))
         young = np.flatnonzero(rows.issued_seq >= 0)
         saturated = np.isinf(rows.demand)
-        flags = rows.issued * np.uint8(_ISSUED) | rows.tells * np.uint8(_TELLS)
-        flags |= rows.enforced * np.uint8(_ENFORCED) | rows.told * np.uint8(_TOLD)
-        for dimension in range(_D):
-            flags |= saturated[dimension] * np.uint8(1 << dimension)
+        d = len(rows.dimensions)
+        kind = np.uint8 if d + len(_FLAGS) <= 8 else np.uint16
+        bits = (*saturated, *(vars(rows)[name] for name in _FLAGS))
+        flags: npt.NDArray[Any] = np.zeros(len(rows), kind)
+        for place, bit in enumerate(bits):
+            flags = flags | bit * kind(1 << place)
         narrow = {
             "broker": rows.broker.astype(np.int32),
             "flags": flags,
@@ -170,10 +221,10 @@ class ShardState:
             "at": young.astype(np.int32),
             "issued_at_ms": rows.issued_at_ms[young],
             "issued_seq": rows.issued_seq[young],
-            **{f"before_{d}": rows.before[d, young].astype(np.float32) for d in range(_D)},
+            **{f"before_{i}": rows.before[i, young].astype(np.float32) for i in range(d)},
         }
         if not (rows.held[:, young] == rows.limit[:, young]).all():
-            recent |= {f"held_{d}": rows.held[d, young].astype(np.float32) for d in range(_D)}
+            recent |= {f"held_{i}": rows.held[i, young].astype(np.float32) for i in range(d)}
         track: dict[str, npt.NDArray[Any]] = {
             "noise": rows.noise.ravel().astype(np.float16),
             "swing": rows.swing.ravel().astype(np.float16),
@@ -192,11 +243,12 @@ class ShardState:
             {
                 "name": pa.array(self.left.names, pa.string()),
                 "until_ms": self.left.until_ms,
-                **{f"held_{d}": held for d, held in enumerate(self.left.held)},
+                **{f"held_{i}": held for i, held in enumerate(self.left.held)},
             },
         )
         meta = {
             "format": str(FORMAT),
+            "dimensions": ",".join(DIMENSIONS[i] for i in rows.dimensions),
             "rounds": str(self.rounds),
             "base_ms": str(base),
             "learns_until_ms": str(self.learning.until_ms),
@@ -213,68 +265,67 @@ class ShardState:
     def from_bytes(cls, blob: bytes) -> ShardState:
         """Read ``to_bytes`` back: the same state, to the bit.
 
+        Also of format 2: what it has no columns of was unlimited.
+
         Raises:
             HistoryError: the blob was written by another version of the state's format.
         """
         tables = unpack(blob)
         meta = {k.decode(): v.decode() for k, v in (tables[0].schema.metadata or {}).items()}
-        if meta.get("format") != str(FORMAT):
+        if meta.get("format") not in _READ:
             raise HistoryError(
                 f"checkpoint: shard state has format {meta.get('format')}, this version reads "
-                f"{FORMAT}; start a new checkpoint folder"
+                f"{' and '.join(_READ)}; start a new checkpoint folder"
             )
         groups, names, overrides, brokers, narrow, wide, recent, track, left = (
             {
-                name: column.combine_chunks()
-                if pa.types.is_string(column.type)
-                else column.to_numpy()
+                name: _in_memory(column)
                 for name, column in zip(table.column_names, table.columns, strict=True)
             }
             for table in tables
         )
-        n = len(narrow["broker"])
-        rates = {k: v.astype(np.float64).reshape(_D, n) for k, v in wide.items()}
+        given = meta.get("dimensions", ",".join(DIMENSIONS[:BASIC]))
+        dimensions = tuple(map(DIMENSIONS.index, given.split(",")))
+        d, n = len(dimensions), len(narrow["broker"])
+        rates = {k: v.astype(np.float64).reshape(d, n) for k, v in wide.items()}
         usage, limit, flags = rates["usage"], rates["limit"], narrow["flags"]
-        saturated = np.stack([flags & (1 << d) != 0 for d in range(_D)])
-        blank = np.zeros((_D, n), np.float16)
+        bits = [flags & (1 << place) != 0 for place in range(d + len(_FLAGS))]
+        blank = np.zeros((d, n), np.float16)
         noise, swing, doubt = (
-            track[name].reshape(_D, n) if name in track else blank
+            track[name].reshape(d, n) if name in track else blank
             for name in ("noise", "swing", "doubt")
         )
+        left_held = np.full((_D, len(left["name"])), np.inf)
+        for name in left.keys() - {"name", "until_ms"}:
+            left_held[int(name.removeprefix("held_"))] = left[name]
         rows = Rows(
+            dimensions=dimensions,
             group=np.repeat(np.arange(len(groups["id"])), groups["size"]),
             broker=narrow["broker"].astype(np.int64),
             usage=usage,
-            demand=np.where(saturated, np.inf, rates.get("demand", usage)),
+            demand=np.where(np.stack(bits[:d]), np.inf, rates.get("demand", usage)),
             noise=noise.astype(np.float64),
             swing=swing.astype(np.float64),
             doubt=doubt.astype(np.int64),
-            tells=flags & _TELLS != 0,
             limit=limit,
             before=limit.copy(),
             held=limit.copy(),
-            issued=flags & _ISSUED != 0,
-            enforced=flags & _ENFORCED != 0,
-            told=flags & _TOLD != 0,
+            **dict(zip(_FLAGS, bits[d:], strict=True)),
             issued_at_ms=np.full(n, -1, np.int64),
             issued_seq=np.full(n, -1, np.int64),
             seen_at_ms=int(meta["base_ms"]) - narrow["age_ms"].astype(np.int64),
         )
         rows.issued_at_ms[recent["at"]] = recent["issued_at_ms"]
         rows.issued_seq[recent["at"]] = recent["issued_seq"]
-        for dimension in range(_D):
-            rows.before[dimension, recent["at"]] = recent[f"before_{dimension}"]
-            if f"held_{dimension}" in recent:
-                rows.held[dimension, recent["at"]] = recent[f"held_{dimension}"]
+        for place in range(d):
+            rows.before[place, recent["at"]] = recent[f"before_{place}"]
+            if f"held_{place}" in recent:
+                rows.held[place, recent["at"]] = recent[f"held_{place}"]
         return cls(
             groups=groups_from(groups, names["name"], overrides),
             brokers=Brokers(**{**brokers, "names": tuple(brokers["names"].to_pylist())}),
             rows=rows,
             learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
-            left=Left(
-                tuple(left["name"].to_pylist()),
-                left["until_ms"],
-                np.stack([left[f"held_{d}"] for d in range(_D)]),
-            ),
+            left=Left(tuple(left["name"].to_pylist()), left["until_ms"], left_held),
             rounds=int(meta["rounds"]),
         )

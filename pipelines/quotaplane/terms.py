@@ -14,7 +14,7 @@ from quotaplane.state import Brokers, Rows
 
 
 class RowTerms(NamedTuple):
-    """Of n rows: ``weight`` and ``priority`` (n,), ``floor`` and ``ceiling`` (4, n) per second.
+    """Of n rows: ``weight`` and ``priority`` (n,), ``floor`` and ``ceiling`` (d, n) per second.
 
     None is the default of all rows: 1, 0, 0 and no ceiling (+inf).
     """
@@ -90,7 +90,7 @@ class _Spread:
         return spread
 
     def each(self, values: FloatArray, default: float) -> FloatArray | None:
-        """The same by dimension: (4, overrides) to (4, rows)."""
+        """The same by dimension: (d, overrides) to (d, rows)."""
         by_dimension = [self(one, default) for one in values]
         if all(one is None for one in by_dimension):
             return None

@@ -5,6 +5,9 @@ CREATE TABLE resource_groups (
   publish_bytes_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
   dispatch_messages_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
   dispatch_bytes_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
+  total_messages_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
+  total_bytes_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
+  controller_mutations_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
   mode STRING COMMENT 'hard, soft (brokers are not limited, use above the limit is a warning) or shadow (computed and recorded only); null = hard',
   enforcement_percent DOUBLE COMMENT 'share of the brokers that are limited; null = 100',
   weight DOUBLE COMMENT 'of the group among its siblings; null = 1',
@@ -13,7 +16,11 @@ CREATE TABLE resource_groups (
   floor_publish_bytes_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   floor_dispatch_messages_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   floor_dispatch_bytes_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
+  floor_total_messages_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
+  floor_total_bytes_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
+  floor_controller_mutations_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   brokers STRING COMMENT 'JSON: weight, priority, floor and ceiling of single brokers; null = none',
+  throttle STRING COMMENT 'JSON: by dimension, how requests are held to the limit (law, mode: refused or delayed, window_s, samples); null = token_bucket, soft',
   updated_at TIMESTAMP NOT NULL COMMENT 'when the row was last written',
   updated_by STRING NOT NULL COMMENT 'who wrote it'
 )

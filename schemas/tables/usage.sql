@@ -8,10 +8,13 @@ CREATE TABLE usage (
   `group` STRING NOT NULL COMMENT 'name of the resource group',
   published_at TIMESTAMP COMMENT 'when the report was published; null if the topic does not say',
   position STRING NOT NULL COMMENT 'where the report stood in its topic',
-  publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
-  publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
-  dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report',
-  dispatch_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report'
+  publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  dispatch_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  total_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  total_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
+  controller_mutations_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told'
 )
 USING delta
 PARTITIONED BY (date)

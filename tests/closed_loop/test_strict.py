@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.packing import unpack
 from quotaplane.sim.brokers import Brokers, BrokerSpec
-from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer, Throttling
+from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer
 from quotaplane.state import ShardState
 from quotaplane.streams.rounds import round_config, run_round
 from quotaplane.throttle.model import ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.events import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
@@ -45,7 +46,15 @@ class Chaos:
     """A cluster under strict limits with a network that does what it likes."""
 
     def __init__(
-        self, with_settings, seed: int, *, loss: float, most_delay_ms: int, brokers: int, **limits
+        self,
+        with_settings,
+        seed: int,
+        *,
+        loss: float,
+        most_delay_ms: int,
+        brokers: int,
+        dimension: str = DIMENSIONS[0],
+        **limits,
     ):
         limits |= {"transition": "strict", "lease_s": 12.0, "refresh_rounds": 3}
         self.settings = with_settings(
@@ -57,6 +66,7 @@ class Chaos:
         # Two of them: what befalls the cluster must not depend on how many messages there are.
         self.rng, self.network = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
         self.loss, self.most_delay_ms = loss, most_delay_ms
+        self.dimension = DIMENSIONS.index(dimension)
         specs = tuple(BrokerSpec(f"b{i}", throttled=i % 3 != 2) for i in range(brokers))
         self.brokers = Brokers(specs, GROUPS, strict=True, started_at_ms=START_MS)
         self.skew_ms = self.rng.integers(-900, 900, brokers)
@@ -75,10 +85,10 @@ class Chaos:
         self.gone: set[str] = set()
 
     def in_force(self) -> np.ndarray:
-        """(brokers, groups): what each may use now by its own clock, in the first dimension."""
+        """(brokers, groups): what each may use now by its own clock, in the limited dimension."""
         return np.stack(
             [
-                self.brokers.limits(self.now_ms + int(skew))[broker, :, 0]
+                self.brokers.limits(self.now_ms + int(skew))[broker, :, self.dimension]
                 for broker, skew in enumerate(self.skew_ms)
             ]
         )
@@ -167,7 +177,7 @@ class Chaos:
         rows = []
         for group, quota in self.pending.items():
             self.version += 1
-            rates = dict.fromkeys(RATE_COLUMNS) | {RATE_COLUMNS[0]: quota}
+            rates = dict.fromkeys(RATE_COLUMNS) | {RATE_COLUMNS[self.dimension]: quota}
             names = {"group": group, "group_id": group_id(group)}
             nothing = dict.fromkeys(GROUPS_SCHEMA.names)
             deleted = {"deleted": group in self.gone, "version": self.version}
@@ -202,7 +212,7 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
     together use no more than quota times time, the quota of one second, and a request each."""
     chaos = Chaos(with_settings, 1, brokers=4, **network)
     step_s, entities = STEP_MS / 1000, 4 * len(GROUPS)
-    buckets = Enforcer(entities, Throttling(mode=mode), interval_s=step_s)
+    buckets = Enforcer(entities, ThrottleTerms(mode=mode), interval_s=step_s)
     used = [np.zeros(2)]
     for in_force in chaos.run(seconds=60):
         let = buckets.use(np.full(entities, 500.0), in_force.ravel())
@@ -213,6 +223,21 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
         time_s = step_s * np.arange(1, len(sent) - begin)[:, None]
         assert (sent[begin + 1 :] - sent[begin] <= MOST * (time_s + 1.0) + requests).all()
     assert (sent[-1] > 0.3 * MOST * 60).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
+def test_that_holds_in_a_dimension_that_comes_with_its_quota(
+    with_settings, dimension: str, seed: int
+) -> None:
+    chaos = Chaos(with_settings, seed, brokers=4, dimension=dimension, **WILD)
+    most = np.zeros(2)
+    for in_force in chaos.run(seconds=100):
+        total = totals(in_force)
+        assert (total <= MOST * (1 + 1e-9)).all(), f"{chaos.now_ms - START_MS} ms: {in_force}"
+        most = np.maximum(most, total)
+    assert (most > 0.4 * MOST).all()
+    assert len(chaos.state.rows.dimensions) == BASIC + 1
 
 
 @pytest.mark.parametrize("seed", range(4))

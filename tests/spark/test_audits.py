@@ -16,9 +16,19 @@ from quotaplane.history import answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.settings import History
 from tests.spark.audit_cases import at, check, write
-from tests.unit.history_cases import INF, NAN, NOON_MS, brokers, limits, usage
+from tests.unit.history_cases import (
+    INF,
+    NAN,
+    NOON_MS,
+    brokers,
+    limits,
+    old_groups,
+    old_table,
+    usage,
+)
 
 Ask = Callable[..., DataFrame]
 
@@ -35,8 +45,8 @@ def asked(spark: SparkSession, history: History) -> Ask:
     return asked
 
 
-def used(second: float, *rows: tuple[str, str, float]) -> dict[str, Any]:
-    return {"usage": usage(rows, published_at_ms=NOON_MS + int(second * 1000))}
+def used(second: float, *rows: tuple[str, str, float], **options: Any) -> dict[str, Any]:
+    return {"usage": usage(rows, published_at_ms=NOON_MS + int(second * 1000), **options)}
 
 
 EXCEEDED = (
@@ -76,6 +86,33 @@ def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, ask
         [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, "fair share", True)],
         EXCEEDED,
     )
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS[BASIC:])
+def test_exceeded_knows_every_dimension(
+    spark: SparkSession, history: History, asked: Ask, dimension: str
+) -> None:
+    write(
+        history,
+        {
+            0: {"limits": limits([("b", "g", 50.0)], dimension=dimension)},
+            10: used(10, ("b", "g", 60.0), dimension=dimension),
+        },
+    )
+    found = ("b", "g", dimension, at(10), at(10), 1, 50.0, 60.0, "fair share", True)
+    check(spark, asked("exceeded"), [found], EXCEEDED)
+
+
+def test_tables_of_an_earlier_version_can_be_asked_as_they_are(
+    spark: SparkSession, history: History, asked: Ask
+) -> None:
+    old_table(history, "limits", limits([("b", "g", 10.0)]))
+    old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
+    old_groups(history, "g")
+    found = ("b", "g", "publish_messages", at(9), at(9), 1, 10.0, 40.0, "fair share", True)
+    check(spark, asked("exceeded"), [found], EXCEEDED)
+    changes = asked("propagation").select("dimension", "to_per_s").collect()
+    assert sorted(map(tuple, changes)) == [(name, 5.0) for name in sorted(DIMENSIONS[:BASIC])]
 
 
 def test_exceeded_takes_the_limit_then(spark: SparkSession, history: History, asked: Ask) -> None:

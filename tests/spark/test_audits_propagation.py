@@ -34,11 +34,13 @@ def propagation(spark: SparkSession, history: History) -> Ask:
     (test_change_feed.py has that).
     """
 
-    def propagation(*changes: tuple[Any, ...], **parameters: Any) -> DataFrame:
+    def propagation(
+        *changes: tuple[Any, ...], rate: str = RATE_COLUMNS[0], **parameters: Any
+    ) -> DataFrame:
         register_views(spark, history, "limit_values")
-        others = [f"DOUBLE(NULL) AS {name}" for name in RATE_COLUMNS[1:]]
+        others = [f"DOUBLE(NULL) AS {name}" for name in RATE_COLUMNS if name != rate]
         rows = spark.createDataFrame(list(changes), CHANGES)
-        rows = rows.withColumnRenamed("quota", RATE_COLUMNS[0]).selectExpr("*", *others)
+        rows = rows.withColumnRenamed("quota", rate).selectExpr("*", *others)
         rows.createOrReplaceTempView("resource_group_changes")
         return ask(spark, load_audit("propagation"), **parameters)
 
@@ -70,6 +72,14 @@ def test_propagation_waits_for_all(spark: SparkSession, history: History, propag
     check(spark, propagation(*changes), [first, second], PROPAGATION)
     rough = propagation(*changes, since=at(50), parameters={"tolerance": 0.1})
     check(spark, rough, [sooner], PROPAGATION)
+
+
+def test_propagation_of_a_total(spark: SparkSession, history: History, propagation: Ask) -> None:
+    given = limits([("b1", "g", 60.0), ("b2", "g", 30.0)], dimension="total_bytes")
+    write(history, {3: {"limits": given}})
+    change = (1, at(0), "ann", "insert", "g", 90.0)
+    row = ("g", "total_bytes", at(0), "ann", None, 90.0, "in force", 2, at(3), at(3), 3.0)
+    check(spark, propagation(change, rate="total_bytes_per_s"), [row], PROPAGATION)
 
 
 def test_propagation_that_never_came(

@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.history.audit import register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.tables import open_table, table_uri
+from quotaplane.history.tables import RESOURCE_GROUPS, open_table, table_uri
+from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.policy import FLOOR_COLUMNS
 from quotaplane.settings import History
 from tests.unit.history_cases import old_groups
 
@@ -63,7 +65,7 @@ def put(
     by: str = "ann",
 ) -> None:
     policy = pa.table({"mode": pa.array([mode] * len(groups), pa.string())})
-    quotas = np.array([[rate, NAN, NAN, NAN]] * len(groups))
+    quotas = np.array([[rate, *[NAN] * (len(RATE_COLUMNS) - 1)]] * len(groups))
     put_groups(history, groups, quotas, by, policy=policy)
 
 
@@ -90,11 +92,16 @@ def test_a_stream_follows_every_kind_of_change(history: History, follow: Follow)
     assert follow() == []
 
 
+@pytest.mark.parametrize("before", ["policies", "totals"])
 def test_a_stream_goes_on_where_columns_are_added_to_an_old_table(
-    spark: SparkSession, history: History, follow: Follow
+    spark: SparkSession, history: History, follow: Follow, before: str
 ) -> None:
-    old_groups(history, "a", "b")
-    assert follow() == [(1, "insert", "a", 5.0), (1, "insert", "b", 5.0)]
+    lacking = {*RATE_COLUMNS[BASIC:], *FLOOR_COLUMNS[BASIC:]}
+    mode: tuple[None, ...] = (None,)
+    if before == "policies":
+        lacking, mode = set(RESOURCE_GROUPS.since_later), ()
+    old_groups(history, "a", "b", lacking=lacking)
+    assert follow() == [(1, "insert", "a", 5.0, *mode), (1, "insert", "b", 5.0, *mode)]
     register_views(spark, history)
     assert spark.table("resource_group_changes").count() == 2
     put(history, "c", "a", mode="soft")  # version 2 adds the columns

@@ -42,4 +42,4 @@ def rates(row: dict[str, Any]) -> list[float | None]:
 
 
 def quota(*given: float) -> FloatArray:
-    return np.array([[*given, *[NAN] * (4 - len(given))]])
+    return np.array([[*given, *[NAN] * (len(RATE_COLUMNS) - len(given))]])

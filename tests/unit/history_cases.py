@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
-from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, table_uri
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.policy import POLICY_COLUMNS
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, TABLES, table_uri
+from quotaplane.history.writer import stamped
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.settings import History
 
 NAN = float("nan")
@@ -23,9 +23,12 @@ DAY_MS = 86_400_000
 
 
 def usage(
-    rows: Sequence[tuple[str, str, float]], published_at_ms: int = NOON_MS, position: str = "0:1"
+    rows: Sequence[tuple[str, str, float]],
+    published_at_ms: int = NOON_MS,
+    position: str = "0:1",
+    dimension: str = DIMENSIONS[0],
 ) -> pa.Table:
-    """Reported (broker, group, publish_messages_per_s); the other rates were not repeated."""
+    """Reported (broker, group, rate) of a dimension; the other rates were not repeated."""
     brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
     columns: dict[str, Any] = {
         "broker": pa.array(brokers, pa.string()).dictionary_encode(),
@@ -34,14 +37,18 @@ def usage(
         "position": pa.array([position] * len(rows), pa.string()),
         **{name: pa.array([NAN] * len(rows), pa.float64()) for name in RATE_COLUMNS},
     }
-    columns[RATE_COLUMNS[0]] = pa.array(rates, pa.float64())
+    columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
     return pa.table(columns)
 
 
 def limits(
-    rows: Sequence[tuple[str, str, float]], reason: str = "fair share", *, ended: bool = False
+    rows: Sequence[tuple[str, str, float]],
+    reason: str = "fair share",
+    *,
+    ended: bool = False,
+    dimension: str = DIMENSIONS[0],
 ) -> pa.Table:
-    """Limits on (broker, group) of publish_messages_per_s; the other dimensions are unlimited."""
+    """Limits on (broker, group) of a dimension; the others are unlimited."""
     brokers, groups, rates = zip(*rows, strict=True)
     columns: dict[str, Any] = {
         "broker": pa.array(brokers),
@@ -52,8 +59,8 @@ def limits(
         "ended": pa.array([ended] * len(rows)),
         "enforced": pa.array([None if ended else True] * len(rows), pa.bool_()),
     }
-    columns[RATE_COLUMNS[0]] = pa.array(rates, pa.float64())
-    columns[f"{DIMENSIONS[0]}_reason"] = pa.array([reason] * len(rows))
+    columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
+    columns[f"{dimension}_reason"] = pa.array([reason] * len(rows))
     return pa.table(columns)
 
 
@@ -92,15 +99,41 @@ def read(history: History, name: str) -> pa.Table:
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
 
 
-def old_groups(history: History, *groups: str) -> None:
-    """The table of groups as it was made and written before there were policies: all quotas 5."""
+def old_table(history: History, name: str, rows: pa.Table | None = None) -> None:
+    """A table as an earlier version made and described it; ``rows`` are for ``stamped``."""
+    table, uri = TABLES[name], table_uri(history, name)
+    shutil.rmtree(uri, ignore_errors=True)
+    before = [f for f in table.schema if f.name not in table.since_later]
+    schema = pa.schema([f.with_metadata({"comment": "as it was put then"}) for f in before])
+    DeltaTable.create(
+        uri,
+        Schema.from_arrow(schema),
+        partition_by=list(table.partition_by),
+        configuration=table.properties,
+    )
+    if rows is not None:
+        data = stamped(table, rows, Round(1, 0, NOON_MS)).select(schema.names)
+        write_deltalake(uri, data, mode="append")
+
+
+def old_groups(
+    history: History, *groups: str, lacking: Collection[str] = RESOURCE_GROUPS.since_later
+) -> None:
+    """The table of groups as an earlier version made and wrote it: all quotas 5, no policies."""
     uri = table_uri(history, RESOURCE_GROUPS.name)
     shutil.rmtree(uri, ignore_errors=True)
-    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in POLICY_COLUMNS])
+    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in lacking])
     DeltaTable.create(uri, Schema.from_arrow(schema), configuration=RESOURCE_GROUPS.properties)
     n = len(groups)
     at = pa.array([NOON_MS * 1000] * n, pa.timestamp("us", tz="UTC"))
-    rows = pa.table([list(groups), *[[5.0] * n] * 4, at, ["ann"] * n], schema=schema)
+    given = {
+        **{name: pa.nulls(n) for name in schema.names},
+        **{name: [5.0] * n for name in RATE_COLUMNS},
+        "group": list(groups),
+        "updated_at": at,
+        "updated_by": ["ann"] * n,
+    }
+    rows = pa.table([given[name] for name in schema.names], schema=schema)
     write_deltalake(
         uri,
         rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,8 @@ import pyarrow as pa
 from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.model import (
+    DIMENSIONS,
     IN_FORCE_COLUMNS,
-    LIMIT_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
     Round,
@@ -36,13 +37,23 @@ T0 = 1_000_000
 NOTHING = Events()
 
 
-def quotas(*changes: tuple[str, float | None] | str, version: int = 0) -> Events:
+Rates = float | None | Mapping[str, float]
+"""Of published messages, or by dimension."""
+
+
+def by_column(rates: Rates) -> dict[str, float | None]:
+    """Columns of rates; those of the dimensions that are not given are None."""
+    given = rates if isinstance(rates, Mapping) else {DIMENSIONS[0]: rates}
+    named = {f"{dimension}_per_s": rate for dimension, rate in given.items()}
+    return dict.fromkeys(RATE_COLUMNS) | named
+
+
+def quotas(*changes: tuple[str, Rates] | str, version: int = 0) -> Events:
     """``("g", 100)`` sets a quota on published messages, ``"g"`` deletes the group."""
     rows = []
     for number, change in enumerate(changes):
         name, quota = (change, None) if isinstance(change, str) else change
-        row: dict[str, Any] = dict.fromkeys(RATE_COLUMNS)
-        row[RATE_COLUMNS[0]] = None if quota is None else float(quota)
+        row: dict[str, Any] = {**by_column(quota)}
         row |= {"group": name, "group_id": group_id(name), "deleted": isinstance(change, str)}
         rows.append(row | {"version": version + number})
     return Events(groups=pa.table({k: pa.array([r[k] for r in rows], KINDS[k]) for k in rows[0]}))
@@ -60,11 +71,11 @@ KINDS = {
 def report(
     broker: str,
     at_ms: int,
-    uses: dict[str, float],
+    uses: Mapping[str, Rates],
     *,
-    throttled: float = np.nan,
+    throttled: Rates = np.nan,
     applied_seqs: int | None = None,
-    limit: float = np.nan,
+    limit: Rates = np.nan,
     **header: Any,
 ) -> dict[str, Any]:
     """One report; ``throttled``, ``applied_seqs`` and ``limit`` are those of all its groups."""
@@ -81,8 +92,8 @@ def report(
         **header,
         "uses": uses,
         "more": {
-            THROTTLED_COLUMNS[0]: throttled,
-            LIMIT_COLUMNS[0]: limit,
+            **{f"throttled_{name}": rate for name, rate in by_column(throttled).items()},
+            **{f"limit_{name}": rate for name, rate in by_column(limit).items()},
             "applied_seq": np.nan if applied_seqs is None else float(applied_seqs),
         },
     }
@@ -91,8 +102,7 @@ def report(
 def reports(*made: dict[str, Any]) -> Events:
     entries = [(i, g, u) for i, one in enumerate(made) for g, u in one["uses"].items()]
     names = [g for _, g, _ in entries]
-    usage = np.array([u for _, _, u in entries], np.float64)
-    unchanged = np.full(len(entries), np.nan)
+    usage = [by_column(u) for _, _, u in entries]
     more = {
         name: np.array([made[i]["more"].get(name, np.nan) for i, _, _ in entries], np.float64)
         for name in (*THROTTLED_COLUMNS, *IN_FORCE_COLUMNS)
@@ -106,8 +116,7 @@ def reports(*made: dict[str, Any]) -> Events:
                 "report": pa.array([i for i, _, _ in entries], pa.int32()),
                 "group_id": pa.array(map(group_id, names), pa.int64()),
                 "group": pa.array(names, pa.string()),
-                RATE_COLUMNS[0]: usage,
-                **dict.fromkeys(RATE_COLUMNS[1:], unchanged),
+                **{c: np.array([u[c] for u in usage], np.float64) for c in RATE_COLUMNS},
                 **more,
             }
         ),

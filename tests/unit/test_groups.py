@@ -31,13 +31,13 @@ from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import DEFAULTS
 from quotaplane.settings import History
 from quotaplane.wire.ids import NO_ID, ids_of
-from tests.unit.groups_cases import NAN, Command, quota, rates
+from tests.unit.groups_cases import Command, quota, rates
 
 
 def test_put_creates_and_get_finds(groups: Command) -> None:
     made = groups("put", "a/b", "--publish-messages-per-s", "100", "--by", "ann")
     assert made["group"] == "a/b"
-    assert rates(made) == [100.0, None, None, None]
+    assert rates(made) == [100.0, *[None] * 6]
     assert made["updated_by"] == "ann"
     assert made["updated_at"].endswith("Z")
     assert groups("get", "a/b") == made
@@ -46,9 +46,23 @@ def test_put_creates_and_get_finds(groups: Command) -> None:
 def test_put_changes_only_what_is_given(groups: Command) -> None:
     groups("put", "g", "--publish-messages-per-s", "100", "--dispatch-bytes-per-s", "1e6")
     changed = groups("put", "g", "--publish-bytes-per-s", "0", "--publish-messages-per-s", "50")
-    assert rates(changed) == [50.0, 0.0, None, 1e6]
+    assert rates(changed) == [50.0, 0.0, None, 1e6, None, None, None]
     freed = groups("put", "g", "--publish-messages-per-s", "unlimited")
-    assert rates(freed) == [None, 0.0, None, 1e6]
+    assert rates(freed) == [None, 0.0, None, 1e6, None, None, None]
+
+
+def test_every_dimension_can_be_put(groups: Command) -> None:
+    options = [f"--{name.replace('_', '-')}" for name in RATE_COLUMNS]
+    words = [word for n, option in enumerate(options) for word in (option, str(n))]
+    assert rates(groups("put", "g", *words)) == [float(n) for n in range(len(RATE_COLUMNS))]
+    made = groups(
+        "put", "g", "--floor-total-bytes-per-s", "7", "--total-messages-per-s", "unlimited"
+    )
+    assert (made["floor_total_bytes_per_s"], made["total_messages_per_s"]) == (7.0, None)
+    terms = '{"b1": {"ceiling": {"controller_mutations_per_s": 3}}}'
+    made = groups("put", "g", "--brokers", terms)
+    assert made["brokers"] == {"b1": {"ceiling": {"controller_mutations_per_s": 3.0}}}
+    assert groups("get", "g") == made
 
 
 def test_put_without_a_change_writes_nothing(groups: Command, history: History) -> None:
@@ -73,7 +87,7 @@ def test_list_is_sorted_and_one_row_a_line(
 
 @pytest.mark.parametrize("name", ["it's", "a''b", '"', "`", "x; --", "%_\\", " ", "名", "a" * 1024])
 def test_any_printable_name_will_do(history: History, name: str) -> None:
-    put_groups(history, [name, "other"], np.array([[1.0, NAN, NAN, NAN]] * 2), "ann")
+    put_groups(history, [name, "other"], quota(1.0).repeat(2, axis=0), "ann")
     put_groups(history, [name], quota(2.0), "ann")
     assert get_group(history, name)["publish_messages_per_s"] == 2.0
     delete_groups(history, [name], "ann")
@@ -148,13 +162,13 @@ def test_a_colliding_id_is_refused(history: History, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(storage, "group_id", len)
     put_groups(history, ["ab"], quota(1.0), "ann")
     with pytest.raises(InputError, match=r"^group 'xy': has the same id as 'ab'"):
-        put_groups(history, ["abc", "xy"], np.full((2, 4), NAN), "ann")
+        put_groups(history, ["abc", "xy"], quota().repeat(2, axis=0), "ann")
     put_groups(history, ["ab"], quota(2.0), "ann")
     assert list_groups(history)["group"].to_pylist() == ["ab"]
 
 
 def test_quotas_of_another_shape_or_sign_are_refused(history: History) -> None:
-    with pytest.raises(InputError, match=r"shape \(1, 4\), not \(1, 3\)"):
+    with pytest.raises(InputError, match=r"shape \(1, 7\), not \(1, 3\)"):
         put_groups(history, ["g"], np.zeros((1, 3)), "ann")
     with pytest.raises(InputError, match=r"group 'g': publish_bytes_per_s: must be 0 or more"):
         put_groups(history, ["g"], quota(1.0, -1.0), "ann")
@@ -164,14 +178,14 @@ def test_concurrent_changes_of_one_group_all_arrive(history: History) -> None:
     put_groups(history, ["g"], quota(), "ann")
 
     def put(dimension: int) -> None:
-        given = np.full((1, 4), NAN)
+        given = quota()
         for value in range(1, 6):
             given[0, dimension] = value
             put_groups(history, ["g"], given, f"writer-{dimension}")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put, range(4)))
-    assert rates(get_group(history, "g")) == [5.0] * 4
+    assert rates(get_group(history, "g")) == [*[5.0] * 4, None, None, None]
     changes = group_changes(history, "g")
     assert len(changes) == 21
     for before, after in pairwise(changes):
@@ -180,7 +194,9 @@ def test_concurrent_changes_of_one_group_all_arrive(history: History) -> None:
 
 def test_concurrent_new_groups_are_each_made_once(history: History) -> None:
     def put(writer: int) -> None:
-        put_groups(history, [f"g{i}" for i in range(10)], np.full((10, 4), 1.0), str(writer))
+        put_groups(
+            history, [f"g{i}" for i in range(10)], quota(1.0).repeat(10, axis=0), str(writer)
+        )
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(put, range(3)))
@@ -214,7 +230,7 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     groups("delete", "g", "--by", "zed")
     changes = groups("history", "g")
     assert [(c["by"], c["group"]) for c in changes] == [("ann", "g"), ("bob", "g"), ("zed", "g")]
-    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}}
+    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}, "throttle": {}}
     ten, twenty = ({**unlimited, "publish_messages_per_s": rate} for rate in (10.0, 20.0))
     steps = [(None, ten), (ten, twenty), (twenty, None)]
     assert [(c["from"], c["to"]) for c in changes] == steps

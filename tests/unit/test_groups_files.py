@@ -33,8 +33,8 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
     (tmp_path / name).write_text(text, "utf-8")
     assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
     new, old = groups("list")
-    assert rates(old) == [100.0, None, None, 5.0]
-    assert rates(new) == [7.5, None, None, None]
+    assert rates(old) == [100.0, None, None, 5.0, None, None, None]
+    assert rates(new) == [7.5, *[None] * 6]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,9 @@ def test_many_groups_are_one_commit(history: History, tmp_path: Path) -> None:
     n = 20_000
     lines = "".join(f"tenant-{i % 97}/g{i},{i}\n" for i in range(n))
     (tmp_path / "f.csv").write_text("group,publish_bytes_per_s\n" + lines, "utf-8")
-    names, quotas, policy = read_groups(str(tmp_path / "f.csv"))
+    names, quotas, policy, timeframe_s = read_groups(str(tmp_path / "f.csv"))
     assert policy is None
+    assert timeframe_s is None
     put_groups(history, names, quotas, "ann")
     assert list_groups(history).num_rows == n
     rows = put_groups(history, names, np.where(np.arange(n)[:, None] == 7, 1.0, quotas), "bob")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -15,10 +15,10 @@ from quotaplane.admin.cli import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.history import tables
 from quotaplane.history.groups import get_group, group_changes, list_groups, put_groups
-from quotaplane.history.tables import ensure_tables, open_table, open_to_write
+from quotaplane.history.tables import RESOURCE_GROUPS, ensure_tables, open_table, open_to_write
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
-from tests.unit.groups_cases import NAN, Command, quota
+from tests.unit.groups_cases import Command, quota
 from tests.unit.history_cases import old_groups
 
 ALL = {
@@ -28,8 +28,9 @@ ALL = {
     "priority": -3,
     **{name: float(i + 1) for i, name in enumerate(FLOOR_COLUMNS)},
     "brokers": {"*": {"ceiling": {"publish_bytes_per_s": 1e6}}, "b1": {"weight": 2.0}},
+    "throttle": {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard"}},
 }
-NOTHING = {**DEFAULTS, "brokers": {}}
+NOTHING = {**DEFAULTS, "brokers": {}, "throttle": {}}
 
 
 def options(policy: dict[str, Any]) -> list[str]:
@@ -38,7 +39,7 @@ def options(policy: dict[str, Any]) -> list[str]:
         for name, value in policy.items()
         for word in (
             "--" + name.replace("_", "-"),
-            json.dumps(value) if name == "brokers" else str(value),
+            json.dumps(value) if isinstance(value, dict) else str(value),
         )
     ]
 
@@ -82,11 +83,11 @@ def test_terms_of_brokers_may_come_from_a_file(groups: Command, tmp_path: Path) 
 
 
 def test_files_of_groups_carry_the_policy(groups: Command, tmp_path: Path) -> None:
-    text = json.dumps(ALL["brokers"]).replace('"', '""')
-    cells = ",".join(str(ALL[name]) for name in POLICY_COLUMNS if name != "brokers")
-    header = ",".join(name for name in POLICY_COLUMNS if name != "brokers")
-    csv = f'group,{header},brokers\ncsv,{cells},"{text}"\nplain{"," * len(POLICY_COLUMNS)}\n'
-    (tmp_path / "f.csv").write_text(csv, "utf-8")
+    cells = {c: json.dumps(v) if isinstance(v, dict) else v for c, v in ALL.items()}
+    with (tmp_path / "f.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["group", *POLICY_COLUMNS])
+        writer.writeheader()
+        writer.writerows([{"group": "csv", **cells}, {"group": "plain"}])
     (tmp_path / "f.json").write_text(json.dumps([{"group": "json", **ALL}]), "utf-8")
     assert groups("put", "--file", str(tmp_path / "f.csv")) == {"groups": 2}
     assert groups("put", "--file", str(tmp_path / "f.json")) == {"groups": 1}
@@ -196,7 +197,7 @@ def test_what_a_parent_cannot_give_is_a_warning(
 def test_many_warnings_are_cut_short(history: History) -> None:
     said: list[str] = []
     names = ["a", *(f"a::{i}" for i in range(20))]
-    quotas = np.full((21, 4), NAN)
+    quotas = quota().repeat(21, axis=0)
     quotas[:, 0] = [1.0] + [2.0] * 20
     put_groups(history, names, quotas, "ann", warn=said.append)
     assert (len(said), said[-1]) == (11, "and 10 more")
@@ -209,15 +210,18 @@ def test_a_policy_of_another_shape_is_refused(history: History) -> None:
         put_groups(history, ["g"], quota(), "ann", policy=pa.table({"height": [1.0]}))
 
 
-@pytest.fixture
-def old(history: History) -> History:
-    """A history whose groups were put before there were policies."""
+@pytest.fixture(params=["before policies", "before totals"])
+def old(history: History, request: pytest.FixtureRequest) -> History:
+    """A history whose groups an earlier version put."""
     ensure_tables(history)
-    old_groups(history, "old", "other")
+    lacking = {name for name in RESOURCE_GROUPS.since_later if "total" in name or "contr" in name}
+    if request.param == "before policies":
+        lacking = set(RESOURCE_GROUPS.since_later)
+    old_groups(history, "old", "other", lacking=lacking)
     return history
 
 
-def test_a_table_without_policies_can_be_read_as_it_is(old: History, groups: Command) -> None:
+def test_a_table_of_an_earlier_version_can_be_read_as_it_is(old: History, groups: Command) -> None:
     assert policy_of(groups("get", "old")) == NOTHING
     assert [row["group"] for row in groups("list")] == ["old", "other"]
     assert policy_of(groups("history", "old")[0]["to"]) == NOTHING
@@ -227,6 +231,7 @@ def test_a_table_without_policies_can_be_read_as_it_is(old: History, groups: Com
 def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Command) -> None:
     made = groups("put", "old", "--mode", "shadow", "--by", "bob")
     assert (made["publish_bytes_per_s"], made["mode"]) == (5.0, "shadow")
+    assert made["total_bytes_per_s"] is None
     assert policy_of(groups("get", "other")) == NOTHING
     first, second = groups("history", "old")
     assert (first["by"], first["to"]) == ("ann", second["from"])
@@ -235,7 +240,9 @@ def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Comm
     assert opened.version() == 3
     comments = {f.name: (f.metadata or {}).get("comment") for f in opened.schema().fields}
     assert comments["mode"]
-    groups("put", "new::child", "--weight", "2")
+    assert comments["total_bytes_per_s"]
+    groups("put", "new::child", "--weight", "2", "--total-bytes-per-s", "9")
+    assert groups("get", "new::child")["total_bytes_per_s"] == 9.0
     groups("delete", "other")
     assert [row["group"] for row in groups("list")] == ["new::child", "old"]
 
@@ -261,7 +268,8 @@ def test_who_comes_second_finds_the_columns_there(
         return opened
 
     monkeypatch.setattr(tables, "open_table", slow)
-    assert "mode" in {f.name for f in open_to_write(old, "resource_groups").schema().fields}
+    there = {f.name for f in open_to_write(old, "resource_groups").schema().fields}
+    assert {"mode", "total_bytes_per_s"} <= there
     assert real(old, "resource_groups").version() == 2
 
 

@@ -19,7 +19,7 @@ from quotaplane.history.groups import group_changes, list_groups, put_groups
 from quotaplane.history.maintenance import CLAIM_MS, Kept, main, maintain
 from quotaplane.history.tables import TABLES, ensure_tables
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import Round
+from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.unit.history_cases import (
@@ -104,8 +104,8 @@ def test_twice_is_as_good_as_once(history: History) -> None:
 
 def test_quotas_and_their_change_feed_stay(history: History) -> None:
     for quota in (10.0, 20.0, 30.0):
-        put_groups(history, ["a"], np.array([[quota, np.inf, np.inf, np.inf]]), "ann")
-    put_groups(history, ["b"], np.full((1, 4), 5.0), "bob")
+        put_groups(history, ["a"], np.full((1, len(RATE_COLUMNS)), quota), "ann")
+    put_groups(history, ["b"], np.full((1, len(RATE_COLUMNS)), 5.0), "bob")
     changes, groups = group_changes(history), list_groups(history)
     folder = Path(history.path, "resource_groups", "_change_data")
     feed = sorted(file.name for file in folder.iterdir())

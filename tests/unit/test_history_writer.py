@@ -21,6 +21,7 @@ from quotaplane.history.tables import (
     CHECKPOINT_INTERVAL,
     LIMITS,
     REJECTED_REPORTS,
+    TABLES,
     USAGE,
     ensure_tables,
     open_table,
@@ -35,6 +36,7 @@ from tests.unit.history_cases import (
     NOON_MS,
     brokers,
     limits,
+    old_table,
     read,
     rejected,
     rounds,
@@ -88,11 +90,40 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             "publish_bytes_per_s": None,
             "dispatch_messages_per_s": None,
             "dispatch_bytes_per_s": None,
+            "total_messages_per_s": None,
+            "total_bytes_per_s": None,
+            "controller_mutations_per_s": None,
         }
     ]
     (limit,) = read(history, "limits").to_pylist()
     assert (limit["publish_messages_per_s"], limit["publish_bytes_per_s"]) == (5.0, None)
     assert (limit["publish_messages_reason"], limit["lease_ms"]) == ("fair share", 120_000)
+
+
+@pytest.mark.parametrize("absent", ["total_bytes_per_s", "controller_mutations_per_s"])
+def test_what_came_later_may_be_absent(
+    history: History, writer: HistoryWriter, absent: str
+) -> None:
+    """Nobody limits it, or speaks of it, in any shard."""
+    writer.append("usage", usage([("b1", "g1", 10.0)]).drop_columns([absent]), at(0))
+    assert read(history, "usage")[absent].to_pylist() == [None]
+    with pytest.raises(HistoryError, match="missing column publish_bytes_per_s"):
+        writer.append(
+            "usage", usage([("b", "g", 1.0)]).drop_columns(["publish_bytes_per_s"]), at(1)
+        )
+
+
+@pytest.mark.parametrize("name", ["usage", "limits"])
+def test_a_table_of_an_earlier_version_gets_what_it_lacks(history: History, name: str) -> None:
+    old_table(history, name)
+    lacks = TABLES[name].since_later
+    assert lacks.isdisjoint(read(history, name).column_names)
+    ensure_tables(history)
+    with HistoryWriter(history, "checkpoint-1") as writer:
+        writer.append_round(at(0), full_round())
+    written = read(history, name)
+    assert set(written.column_names) == set(TABLES[name].schema.names)
+    assert written["total_bytes_per_s"].null_count == len(written)
 
 
 def test_a_replayed_round_adds_nothing(history: History, writer: HistoryWriter) -> None:

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.definitions import Groups
+from quotaplane.definitions import Groups, group_columns
 from quotaplane.hierarchy import ancestors
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
 from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.redefine import change_groups
 from quotaplane.state import ShardState, fresh_rows
+from quotaplane.throttle.coded import changed as changed_terms
 from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
 
 TEXTS = (
@@ -26,6 +27,8 @@ TEXTS = (
     "broken",
     '{"b1": {"weight": -1}}',
 )
+
+THROTTLES = (None, '{"*": {"mode": "hard"}}', '{"*": {"samples": 5}}', "broken", "{}")
 
 
 def change(name: str, version: int, *, deleted: bool = False, **given: Any) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
         found[name] = {
             "id": int(groups.ids[i]),
             "quota": groups.quota[:, i].tolist(),
+            "throttle": groups.throttle.column()[i].as_py(),
             "parent": names[groups.parent[i]] if groups.parent[i] >= 0 else None,
             "policy": (
                 int(groups.mode[i]),
@@ -83,6 +87,7 @@ CHANGES = st.lists(
             st.sampled_from(["hard", "soft", "shadow", None]),
             st.sampled_from([None, 2.0]),
             st.sampled_from(TEXTS),
+            st.sampled_from(THROTTLES),
         ),
         max_size=5,
     ),
@@ -93,14 +98,15 @@ CHANGES = st.lists(
 @given(CHANGES)
 @settings(max_examples=200)
 def test_changes_one_by_one_end_where_all_at_once_does(
-    batches: list[list[tuple[str, bool, str | None, float | None, str | None]]],
+    batches: list[list[tuple[str, bool, str | None, float | None, str | None, str | None]]],
 ) -> None:
     state, version, latest = ShardState(), 0, dict[str, dict[str, Any]]()
     for batch in batches:
         rows = []
-        for name, deleted, mode, weight, brokers in batch:
+        for name, deleted, mode, weight, brokers, throttle in batch:
             version += 1
-            given_ = {} if deleted else {"mode": mode, "weight": weight, "brokers": brokers}
+            texts = {"brokers": brokers, "throttle": throttle}
+            given_ = {} if deleted else {"mode": mode, "weight": weight, **texts}
             rows.append(change(name, version, deleted=deleted, **given_))
             latest[name] = rows[-1]
         before = as_rows(state.groups)
@@ -110,6 +116,12 @@ def test_changes_one_by_one_end_where_all_at_once_does(
         assert after == as_rows(fresh)
         assert (np.diff(groups.ids) > 0).all()
         assert (np.diff(groups.overrides.group) >= 0).all()
+        texts_there = {row["throttle"] for row in after.values()}
+        assert sorted(groups.throttle.texts.to_pylist()) == sorted({"", *texts_there})
+        other = changed_terms(state.groups.ids, state.groups.throttle, groups.ids, groups.throttle)
+        assert {n for n, c in zip(after, other.tolist(), strict=True) if c} == {
+            n for n in after if n in before and before[n]["throttle"] != after[n]["throttle"]
+        }
         for name, row in after.items():
             above = [a for a in ancestors(name) if a in after]
             assert row["parent"] == (above[0] if above else None)
@@ -128,15 +140,27 @@ def test_changes_one_by_one_end_where_all_at_once_does(
 
 
 def test_what_is_given_and_what_is_not() -> None:
-    floors = dict(zip(FLOOR_COLUMNS, (1.0, 2.0, 3.0, None), strict=True))
+    floors = dict(zip(FLOOR_COLUMNS, (1.0, 2.0, 3.0), strict=False))
     groups = groups_after(
         change("a", 1, mode="shadow", enforcement_percent=12.5, weight=3.0, priority=-7, **floors),
         change("b", 1),
     )
     found = as_rows(groups)
-    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, 0.0])
-    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 4)
+    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, *[0.0] * 4])
+    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 7)
     assert groups.mode.dtype == np.uint8
+
+
+def test_terms_are_kept_in_their_one_form_and_cost_nothing_where_nobody_has_any() -> None:
+    said = '{"publish_bytes": {"samples": 2,"law":"token_bucket"}, "*": {"mode": "soft"}}'
+    groups = groups_after(change("a", 1, throttle=said), change("b", 1), change("c", 1))
+    assert as_rows(groups)["a"]["throttle"] == '{"publish_bytes": {"samples": 2}}'
+    assert {as_rows(groups)[name]["throttle"] for name in "bc"} == {""}
+    assert "throttle" in group_columns(groups)
+    plain = groups_after(change("a", 1, throttle="{}"), change("b", 1))
+    assert "throttle" not in group_columns(plain)
+    again = ShardState.from_bytes(ShardState(groups=plain).to_bytes())
+    assert not again.groups.throttle.any_given
 
 
 def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> None:
@@ -151,11 +175,12 @@ def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> No
         RATE_COLUMNS[0]: -5.0,
         RATE_COLUMNS[1]: float("nan"),
         "brokers": "[1]",
+        "throttle": '{"*": {"law": "leaky"}}',
     }
     found = as_rows(groups_after(change("a", 1, **wrong)))["a"]
-    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, 0.0, 0.0])
-    assert found["quota"] == [0.0, np.inf, np.inf, np.inf]
-    assert found["brokers"] == {}
+    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, *[0.0] * 5])
+    assert found["quota"] == [0.0, *[np.inf] * 6]
+    assert (found["brokers"], found["throttle"]) == ({}, "")
 
 
 @pytest.mark.parametrize("turn", [1, -1])

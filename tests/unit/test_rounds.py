@@ -12,12 +12,12 @@ import pytest
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
-from quotaplane.model import RATE_COLUMNS, Round, group_id
+from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.packing import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
-from quotaplane.streams.quota import known_failure
 from quotaplane.streams.rounds import Output, round_config, run_round
+from quotaplane.streams.running import known_failure
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report
@@ -114,7 +114,7 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
             "group_id": list(map(group_id, groups)),
             "deleted": [False] * len(groups),
             "version": [0] * len(groups),
-            **dict.fromkeys(RATE_COLUMNS, pa.array([10.0] * len(groups))),
+            **dict.fromkeys(RATE_COLUMNS[:BASIC], pa.array([10.0] * len(groups))),
         }
     )
     ((_, quotas),) = pack_groups(table, 1)
@@ -133,14 +133,15 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
 
 def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     rows = {
-        "group": ["a", "b", "c"],
-        "group_id": [group_id(name) for name in "abc"],
-        "deleted": [False, False, True],
-        "version": [7, 8, 9],
-        **{name: [5.0, -1.0, -1.0] for name in RATE_COLUMNS},
-        "mode": ["harsh", "soft", "harsh"],
-        "weight": [None, -2.0, None],
-        "brokers": ["no json", None, None],
+        "group": ["a", "b", "c", "user=a b"],
+        "group_id": [group_id(name) for name in ("a", "b", "c", "user=a b")],
+        "deleted": [False, False, True, False],
+        "version": [7, 8, 9, 10],
+        **{name: [5.0, -1.0, -1.0, 5.0] for name in RATE_COLUMNS},
+        "mode": ["harsh", "soft", "harsh", None],
+        "weight": [None, -2.0, None, None],
+        "brokers": ["no json", None, None, None],
+        "throttle": [None, '{"*": {"law": "leaky"}}', None, None],
     }
     ((_, payload),) = pack_groups(pa.table(rows), 1)
     _, outputs = run_round(
@@ -148,22 +149,32 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     )
     (packed,) = (output.payload for output in outputs if output.kind == "rejected_reports")
     kept = stamped(TABLES["rejected_reports"], unpack(packed)[0], Round(1, 1, 9))
-    assert kept["published_at"].null_count == len(kept) == 7
+    assert kept["published_at"].null_count == len(kept) == 5 + len(RATE_COLUMNS)
     letters = tables(outputs)["rejected_reports"]
     assert {letter["reason"] for letter in letters} == {"bad_definition"}
     assert not any(letter["counts_as_bad"] for letter in letters)
-    assert sorted((str(x["position"]), str(x["detail"])) for x in letters) == [
+    told = [
+        (
+            "resource_groups@10",
+            "group 'user=a b': fits nobody: user: 'a b' must be written a%20b",
+        ),
         (
             "resource_groups@7",
             "group 'a': brokers: must be terms by broker, as JSON, not 'no json'",
         ),
         ("resource_groups@7", "group 'a': mode: must be one of hard, soft, shadow, not 'harsh'"),
-        ("resource_groups@8", "group 'b': dispatch_bytes_per_s: below 0, taken for 0"),
-        ("resource_groups@8", "group 'b': dispatch_messages_per_s: below 0, taken for 0"),
-        ("resource_groups@8", "group 'b': publish_bytes_per_s: below 0, taken for 0"),
-        ("resource_groups@8", "group 'b': publish_messages_per_s: below 0, taken for 0"),
+        *(
+            ("resource_groups@8", f"group 'b': {name}: below 0, taken for 0")
+            for name in sorted(RATE_COLUMNS)
+        ),
+        (
+            "resource_groups@8",
+            "group 'b': throttle: must be throttle terms by dimension, as JSON, not "
+            '\'{"*": {"law": "leaky"}}\'',
+        ),
         ("resource_groups@8", "group 'b': weight: must be a number from 1e-09 to 1e+09, not -2"),
     ]
+    assert sorted((str(x["position"]), str(x["detail"])) for x in letters) == sorted(told)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -208,10 +219,10 @@ def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | N
     _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
     found = tables(outputs)
     messages = [decode_limits(row["value"]) for row in found.get("messages", [])]
-    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 4]])
+    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 7]])
     for message in messages:
         assert message.safe_limits is not None
-        assert message.safe_limits.tolist() == [[sent] * 4]
+        assert message.safe_limits.tolist() == [[sent] * 7]
     (row,) = found["limits"]
     assert (row[RATE_COLUMNS[0]], row["enforced"]) == (5.0, mode == "hard")
     assert (

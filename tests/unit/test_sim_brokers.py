@@ -8,15 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.model import (
+    BASIC,
+    DIMENSIONS,
+    PARTS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    group_id,
+)
 from quotaplane.settings import Reports
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
-from quotaplane.sim.enforcer import Throttling
+from quotaplane.sim.demand import added_up
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.reports import Decoded, decode
 
 NOW = 1_000_000
+D = len(DIMENSIONS)
+PLAIN = [d for d in range(D) if d not in PARTS]
+"""Those that are no total."""
 GROUPS = ("g", "h")
 
 
@@ -27,7 +38,7 @@ def cluster(*specs: BrokerSpec, **options) -> Brokers:
 def update(
     limit: float, *, epoch: int = 1, seq: int = 1, broker: str = "b1", group: str = "g", **rest
 ) -> bytes:
-    given = {"groups": [group], "limits": np.full((1, 4), limit), "issued_at_ms": NOW, **rest}
+    given = {"groups": [group], "limits": np.full((1, D), limit), "issued_at_ms": NOW, **rest}
     return encode_limits(broker=broker, shard=0, epoch=epoch, seq=seq, lease_ms=10_000, **given)
 
 
@@ -53,42 +64,58 @@ def rates(found: Decoded, row: int, columns=RATE_COLUMNS) -> list[float]:
 
 def test_demand_gets_through_up_to_the_limit_and_freely_without_one() -> None:
     brokers = cluster()
-    demand = np.full((2, 2, 4), 50.0)
-    assert (brokers.use(demand, NOW) == 50.0).all()
-    assert brokers.receive([update(25.0)]) == 1
+    demand = np.full((2, 2, D), 50.0)
+    assert (brokers.use(demand, NOW) == added_up(demand)).all()
+    assert brokers.receive([update(np.array([25.0] * 4 + [np.inf] * 2 + [25.0]))]) == 1
     used = [brokers.use(demand, NOW) for _ in range(3)]
     assert [one[0, 0, 0] for one in used] == [50.0, 25.0, 25.0]  # first with a burst of 25
     for one in used:
-        assert (one[0, 0] == one[0, 0, 0]).all()
-        assert (one[0, 1] == 50.0).all()
-        assert (one[1] == 50.0).all()
+        assert (one[0, 0, PLAIN] == one[0, 0, 0]).all()
+        assert (one[0, 1, PLAIN] == 50.0).all()
+        assert (one[1][:, PLAIN] == 50.0).all()
 
 
 def test_how_limits_are_held_to_is_chosen() -> None:
-    refuses = Throttling(ThrottleLaw.SLIDING_WINDOW, ThrottleMode.HARD)
-    brokers = cluster(throttling=refuses)
+    refuses = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD)
+    brokers = cluster(throttle=refuses)
     brokers.receive([update(25.0)])
-    assert brokers.use(np.full((2, 2, 4), 50.0), NOW)[0, 0, 0] == 25.0
+    assert brokers.use(np.full((2, 2, D), 50.0), NOW)[0, 0, -1] == 25.0
 
 
 def test_an_interval_may_be_one_brokers_alone() -> None:
     brokers = cluster()
     brokers.receive([update(25.0), update(25.0, broker="b2")])
-    demand = np.full((2, 2, 4), 50.0)
+    demand = np.full((2, 2, D), 50.0)
     first = brokers.use(demand, NOW, 0)
-    assert first[0, 0, 0] == 50.0
+    assert first[0, 0, -1] == 50.0
     assert (first[1] == 0.0).all()
-    assert brokers.use(demand, NOW)[:, 0, 0].tolist() == [25.0, 50.0]
+    assert brokers.use(demand, NOW)[:, 0, -1].tolist() == [25.0, 50.0]
 
 
 def test_a_broker_that_starts_anew_has_its_burst_again_and_is_muted_no_more() -> None:
     brokers = cluster()
-    demand = np.full((2, 2, 4), 50.0)
+    demand = np.full((2, 2, D), 50.0)
     brokers.receive([update(25.0)])
-    assert [brokers.use(demand, NOW)[0, 0, 0] for _ in range(3)][-1] == 25.0
+    assert [brokers.use(demand, NOW)[0, 0, -1] for _ in range(3)][-1] == 25.0
     brokers.join("b1", NOW)
     brokers.receive([update(25.0, seq=2)])
-    assert brokers.use(demand, NOW)[0, 0, 0] == 50.0
+    assert brokers.use(demand, NOW)[0, 0, -1] == 50.0
+
+
+def test_a_total_is_kept_by_cutting_both_of_its_parts_alike() -> None:
+    brokers = cluster()
+    limits = np.full((1, D), np.inf)
+    limits[0, DIMENSIONS.index("total_messages")] = 50.0
+    limits[0, DIMENSIONS.index("publish_messages")] = 40.0
+    brokers.receive([update(0.0, limits=limits)])
+    demand = np.zeros((2, 2, D))
+    demand[..., :4] = [60.0, 7.0, 60.0, 8.0]
+    mean = np.mean([brokers.use(demand, NOW)[0, 0] for _ in range(24)][4:], axis=0)
+    used = dict(zip(DIMENSIONS, mean.tolist(), strict=True))
+    assert used["publish_messages"] == pytest.approx(20, rel=0.02)  # of 40, beside 60
+    assert used["dispatch_messages"] == pytest.approx(30, rel=0.02)
+    assert used["total_messages"] == pytest.approx(50, rel=0.02)
+    assert used["total_bytes"] == 15.0
 
 
 @given(st.permutations([(1, 1), (1, 2), (2, 1), (1, 9)]))
@@ -129,7 +156,7 @@ def test_a_removed_group_is_free_until_a_newer_limit_comes() -> None:
         issued_at_ms=NOW,
         lease_ms=10_000,
         groups=[],
-        limits=np.empty((0, 4)),
+        limits=np.empty((0, D)),
         removed_groups=["g"],
     )
     brokers.receive([update(20.0), gone, update(20.0)])
@@ -151,7 +178,7 @@ def test_a_dead_broker_neither_serves_nor_reports_nor_listens() -> None:
     brokers = cluster()
     brokers.die("b1")
     assert brokers.receive([update(20.0)]) == 0
-    demand = np.full((2, 2, 4), 50.0)
+    demand = added_up(np.full((2, 2, D), 50.0))
     used = brokers.use(demand, NOW)
     assert used[0].sum() == 0.0
     assert [report.broker for report in brokers.reports(used, demand, NOW)] == ["b2"]
@@ -159,7 +186,7 @@ def test_a_dead_broker_neither_serves_nor_reports_nor_listens() -> None:
 
 def test_a_broker_that_joins_again_has_forgotten_limits_and_sequence() -> None:
     brokers = cluster()
-    demand = np.ones((2, 2, 4))
+    demand = np.ones((2, 2, D))
     brokers.receive([update(20.0, seq=9)])
     brokers.reports(demand, demand, NOW)
     brokers.die("b1")
@@ -175,14 +202,15 @@ def test_a_broker_that_joins_again_has_forgotten_limits_and_sequence() -> None:
 def test_a_report_says_what_was_used_refused_and_applied() -> None:
     brokers = cluster(BrokerSpec("b1", throttled=True), BrokerSpec("b2", uses_ids=True))
     brokers.receive([update(20.0, epoch=3, seq=4)])
-    demand = np.full((2, 2, 4), 50.0)
-    usage = np.minimum(demand, brokers.limits(NOW))
+    demand = added_up(np.full((2, 2, D), 50.0))
+    usage = added_up(np.full((2, 2, D), 10.0))
     found = decoded(brokers.reports(usage, demand, NOW))
     first, second = found.headers.to_pylist()
     assert (first["applied_epoch"], first["applied_seq"]) == (3, 4)
     assert (second["applied_epoch"], second["uses_ids"]) == (-1, True)
-    assert rates(found, 0) == [20.0] * 4
-    assert rates(found, 0, THROTTLED_COLUMNS) == [30.0] * 4
+    assert [rates(found, 0)[d] for d in PLAIN] == [10.0] * 5
+    assert [rates(found, 0, THROTTLED_COLUMNS)[d] for d in PLAIN] == [40.0] * 5
+    assert np.isnan([rates(found, 0)[d] for d in PARTS]).all()  # they follow from their parts
     assert found.entries["group_id"].to_pylist() == [group_id(name) for name in GROUPS] * 2
     assert np.isnan(rates(found, 2, THROTTLED_COLUMNS)).all()
 
@@ -191,18 +219,19 @@ def test_a_detached_group_is_not_reported_and_a_broker_without_groups_is_silent(
     brokers = cluster()
     brokers.attached[0, 1] = False
     brokers.attached[1] = False
-    demand = np.full((2, 2, 4), 50.0)
+    demand = added_up(np.full((2, 2, D), 50.0))
     used = brokers.use(demand, NOW)
-    assert used.sum() == 200.0
+    assert used[..., PLAIN].sum() == 250.0
     found = decoded(brokers.reports(used, demand, NOW))
     assert found.entries["group"].to_pylist() == ["g"]
 
 
 def test_a_stock_broker_reports_whole_counts_of_its_period() -> None:
     brokers = cluster(BrokerSpec("b1", format="stock"), interval_s=5.0)
-    demand = np.full((1, 2, 4), 10.25)
+    demand = np.full((1, 2, D), 10.25)
     found = decoded(brokers.reports(demand, demand, NOW), interval_s=5.0)
-    assert rates(found, 0) == [51 / 5] * 4
+    assert rates(found, 0, RATE_COLUMNS[:BASIC]) == [51 / 5] * 4
+    assert RATE_COLUMNS[BASIC] not in found.entries.column_names
 
 
 def test_a_stock_broker_suppresses_a_class_until_it_moved_or_was_quiet_for_five_rounds() -> None:
@@ -210,9 +239,9 @@ def test_a_stock_broker_suppresses_a_class_until_it_moved_or_was_quiet_for_five_
     brokers = cluster(BrokerSpec("b1", format="stock"))
 
     def publish_of(rate: float) -> float:
-        demand = np.full((1, 2, 4), 1000.0)
+        demand = np.full((1, 2, D), 1000.0)
         demand[..., :2] = rate
-        return rates(decoded(brokers.reports(demand, demand, NOW)), 0)[0]
+        return rates(decoded(brokers.reports(demand, demand, NOW)), 0, RATE_COLUMNS[:1])[0]
 
     assert publish_of(1000) == 1000
     assert np.isnan(publish_of(1040))
@@ -232,13 +261,16 @@ def test_two_brokers_of_one_name_and_unknown_names_are_refused() -> None:
 
 def test_the_columns_are_the_models_dimensions() -> None:
     brokers = cluster()
-    limits = np.array([[1.0, 2.0, 3.0, 4.0]])
+    limits = np.array([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]])
     brokers.receive([update(0.0, limits=limits)])
-    demand = np.full((2, 2, 4), 9.0)
+    demand = np.full((2, 2, D), 9.0)
     used = np.mean([brokers.use(demand, NOW) for _ in range(20)][4:], axis=0)
     assert dict(zip(DIMENSIONS, used[0, 0].round(1).tolist(), strict=True)) == {
         "publish_messages": 1.0,
         "publish_bytes": 2.0,
         "dispatch_messages": 3.0,
         "dispatch_bytes": 4.0,
+        "total_messages": 4.0,
+        "total_bytes": 6.0,
+        "controller_mutations": 7.0,
     }

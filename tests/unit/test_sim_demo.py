@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from quotaplane.errors import ConfigError
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change
 from quotaplane.sim.demo import demo_settings, fresh_folder
@@ -259,7 +259,7 @@ def test_the_demo_shows_what_it_promises() -> None:
     actions += [event.action for event in DEMO.events]
     assert {"put", "delete", "die", "join", "demand"} <= set(actions)
     assert {spec.format for spec in DEMO.brokers} == {"own", "stock"}
-    assert any(set(story.quota) == set(DIMENSIONS) for story in DEMO.stories)
+    assert any(set(story.quota) == set(DIMENSIONS[:BASIC]) for story in DEMO.stories)
     last = max(event.at_s for story in DEMO.stories for event in (*story.events, *DEMO.events))
     assert last <= DURATION_S - 8  # time for the last one to end well
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change, Schedule, build_schedule, noisy
 from quotaplane.sim.world import World
@@ -32,7 +32,7 @@ def test_a_change_holds_until_the_next_and_leaves_the_rest_alone() -> None:
     )
     assert [plan.at(t)[0, 0, 0] for t in (-3, 0, 4.99, 5, 100)] == [10, 10, 10, 20, 20]
     assert plan.at(100)[0, 0, 1] == 7.0
-    assert plan.at(7.9).sum() == 27.0
+    assert plan.at(7.9)[..., :BASIC].sum() == 27.0
     assert plan.at(8)[1, 1, 0] == 30.0
 
 
@@ -42,6 +42,16 @@ def test_a_change_holds_until_the_next_and_leaves_the_rest_alone() -> None:
 def test_a_change_of_what_is_not_there_is_refused(change: Change) -> None:
     with pytest.raises(InputError, match="there is no"):
         schedule(change)
+
+
+def test_a_total_is_what_its_parts_add_up_to() -> None:
+    wants = {PUBLISH: 1000.0, "dispatch_messages": 500.0}
+    now = world(Change(0, "b1", "g", wants), poisson=["g"]).interval(0.0, 1000)
+    total = DIMENSIONS.index("total_messages")
+    assert now.wanted[0, 0, total] == 1500.0
+    assert now.demand[0, 0, total] == now.demand[0, 0, [0, 2]].sum() != 1500.0
+    with pytest.raises(InputError, match="total_bytes follows from publish and dispatch"):
+        schedule(Change(0, "b1", "g", {"total_bytes": 1.0}))
 
 
 def test_noise_is_a_count_of_the_window() -> None:
@@ -79,9 +89,9 @@ def test_nobody_wants_anything_of_a_dead_broker_or_a_detached_group() -> None:
     cluster.brokers.die("b1")
     cluster.detach("h")
     now = cluster.interval(0.0, 0)
-    assert now.wanted.sum() == now.demand.sum() == now.usage.sum() == 10.0
+    assert now.wanted[..., 0].sum() == now.demand[..., 0].sum() == now.usage[..., 0].sum() == 10.0
     cluster.attach("h", np.array([False, True]))
-    assert cluster.interval(1.0, 1000).usage.sum() == 20.0
+    assert cluster.interval(1.0, 1000).usage[..., 0].sum() == 20.0
     assert now.alive.tolist() == [False, True]
 
 

@@ -25,7 +25,7 @@ def traffic(draw: st.DrawFn, most: int = 60) -> tuple[Quotas, Requests]:
     rate = draw(
         of(st.sampled_from([0.0, 0.3, 5.0, 100.0, np.inf]), min_size=entities, max_size=entities)
     )
-    samples = draw(of(st.integers(1, 6), min_size=entities, max_size=entities))
+    samples = draw(of(st.sampled_from([1, 2, 3, 6, 12]), min_size=entities, max_size=entities))
     window_ms = draw(of(st.sampled_from([1, 70, 100, 1000]), min_size=entities, max_size=entities))
     hard = draw(of(st.booleans(), min_size=entities, max_size=entities))
     n = draw(st.integers(0, most))

@@ -64,7 +64,7 @@ def test_a_tree_is_touched_as_a_whole(names: list[str], data: st.DataObject) -> 
     parent = parents_of(pa.array(names, pa.string()))
     n = len(names)
     touched = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
-    groups = plain_groups(np.arange(n), pa.array(names, pa.string()), np.ones((4, n)))
+    groups = plain_groups(np.arange(n), pa.array(names, pa.string()), np.ones((7, n)))
     groups.parent[:] = parent
 
     def root(index: int) -> int:
@@ -77,6 +77,6 @@ def test_a_tree_is_touched_as_a_whole(names: list[str], data: st.DataObject) -> 
 
 
 def test_where_nobody_is_nested_touched_is_handed_back() -> None:
-    groups = plain_groups(np.arange(2), pa.array(["a", "b"]), np.ones((4, 2)))
+    groups = plain_groups(np.arange(2), pa.array(["a", "b"]), np.ones((7, 2)))
     touched = np.array([True, False])
     assert whole_trees(groups, touched) is touched

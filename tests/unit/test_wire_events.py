@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
+from quotaplane.model import BASIC, RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
 from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.wire.events import (
     ENTRIES,
@@ -27,14 +27,14 @@ NAMES = [f"group-{i}" for i in range(40)]
 
 
 def _stock(broker: str, count: int) -> bytes:
-    return encode_stock_report(broker, NAMES[:count], np.full((count, 4), 5.0 * count))
+    return encode_stock_report(broker, NAMES[:count], np.full((count, BASIC), 5.0 * count))
 
 
 def _rows(headers: pa.Table, entries: pa.Table) -> list[tuple[Any, ...]]:
     """(broker, group, rates) of each entry, sorted; rates as text, so that NaN equals NaN."""
     brokers = headers["broker"].to_pylist()
     return sorted(
-        (brokers[row["report"]], row["group"], *(str(row[name]) for name in RATE_COLUMNS))
+        (brokers[row["report"]], row["group"], *(str(row[name]) for name in RATE_COLUMNS[:BASIC]))
         for row in entries.to_pylist()
     )
 
@@ -78,7 +78,7 @@ def test_throttled_columns_beside_payloads_without() -> None:
         for value in (_stock("b1", 1), own_report(usage=usage, throttled=throttled))
     ]
     _, entries = unpack_reports(payloads)
-    assert entries.schema == entries_schema(THROTTLED_COLUMNS)
+    assert entries.schema == entries_schema(THROTTLED_COLUMNS[:BASIC])
     column = entries["throttled_dispatch_bytes_per_s"].to_numpy()
     np.testing.assert_array_equal(column, [np.nan, 3.0, 3.0])
 

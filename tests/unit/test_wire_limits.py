@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from quotaplane.errors import InputError
-from quotaplane.model import group_id
+from quotaplane.model import DIMENSIONS, group_id
 from quotaplane.wire.limits import LimitsMessage, decode_limits, encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.wire_cases import damaged, names, own_report
@@ -53,9 +53,74 @@ def test_safe_limits_and_the_incarnation_they_are_for() -> None:
     found = decode_limits(_encode(safe_limits=safe, broker_started_at_ms=77))
     assert found.broker_started_at_ms == 77
     assert found.safe_limits is not None
-    np.testing.assert_array_equal(found.safe_limits, safe)
+    np.testing.assert_array_equal(found.safe_limits[:, :4], safe)
+    assert (found.safe_limits[:, 4:] == INF).all()
     plain = decode_limits(_encode())
     assert (plain.safe_limits, plain.broker_started_at_ms) == (None, 0)
+
+
+def test_only_the_dimensions_that_are_given_are_written() -> None:
+    some = np.array([[5.0, 7.0], [INF, 8.0]])
+    value = _encode(limits=some, safe_limits=some, dimensions=("publish_bytes", "total_bytes"))
+    message: Any = LimitsUpdate.FromString(value)
+    assert list(message.total_bytes_per_s) == list(message.safe_total_bytes_per_s) == [7.0, 8.0]
+    assert {field.name for field, _ in message.ListFields() if field.name.endswith("_s")} == {
+        f"{safe}{name}_per_s" for safe in ("", "safe_") for name in ("publish_bytes", "total_bytes")
+    }
+    found = decode_limits(value)
+    assert found.limits[0].tolist() == [INF, 5.0, INF, INF, INF, 7.0, INF]
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        _encode(dimensions=("publish_bytes",))
+
+
+def test_a_message_of_before_there_were_totals_reads_as_ever() -> None:
+    old = bytes.fromhex(
+        "0d51504c31120262312807388827420167520800000000000034408a01080000000000002440"
+    )
+    found = decode_limits(old)
+    assert (found.groups, found.limits.tolist()) == (("g",), [[20.0, *[INF] * 6]])
+    assert found.safe_limits is not None
+    assert found.safe_limits.tolist() == [[10.0, *[INF] * 6]]
+    assert found.throttles == ("",)
+
+
+HARD, SLIDING = '{"*": {"mode": "hard"}}', '{"*": {"law": "sliding_window"}}'
+
+
+def test_terms_are_told_with_safe_limits_or_by_themselves() -> None:
+    safe = np.ones((2, 4))
+    for told in ((HARD, ""), ("", SLIDING), ("", "")):
+        for with_safe in ({"safe_limits": safe}, {}):
+            assert decode_limits(_encode(throttles=told, **with_safe)).throttles == told
+    assert decode_limits(_encode(safe_limits=safe)).throttles == ("", "")
+    assert decode_limits(_encode()).throttles is None
+    with pytest.raises(ValueError, match="1 throttles for 2 groups"):
+        _encode(throttles=[HARD])
+
+
+def test_defaults_take_no_bytes_beside_safe_limits() -> None:
+    safe = np.ones((2, 4))
+    assert _encode(safe_limits=safe, throttles=["", ""]) == _encode(safe_limits=safe)
+
+
+def test_a_limits_message_byte_for_byte() -> None:
+    """The one in docs/wire.md."""
+    value = encode_limits(
+        broker="b1",
+        shard=0,
+        epoch=1,
+        seq=7,
+        issued_at_ms=0,
+        lease_ms=5000,
+        groups=["g"],
+        limits=np.array([[20.0]]),
+        safe_limits=np.array([[10.0]]),
+        throttles=[HARD],
+    )
+    head = bytes.fromhex("0d51504c31 12026231 2001 2807 388827 420167")
+    limit = bytes.fromhex("5208 0000000000003440")
+    safe = bytes.fromhex("8a0108 0000000000002440")
+    assert value == head + limit + safe + bytes.fromhex("da0117") + HARD.encode()
 
 
 def _same(one: LimitsMessage, **expected: Any) -> None:
@@ -65,8 +130,10 @@ def _same(one: LimitsMessage, **expected: Any) -> None:
 
 @given(st.data(), st.lists(names, max_size=5), st.lists(names, max_size=3), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_id: bool) -> None:
+    texts = st.lists(names, min_size=len(groups), max_size=len(groups))
+    throttles = data.draw(st.none() | texts.map(tuple))
     elements = st.one_of(st.floats(0, 1e18), st.just(INF))
-    limits = data.draw(hnp.arrays(float, (len(groups), 4), elements=elements))
+    limits = data.draw(hnp.arrays(float, (len(groups), len(DIMENSIONS)), elements=elements))
     ids, gone_ids = [group_id(name) for name in groups], [group_id(name) for name in gone]
     keys: dict[str, Any] = (
         {"groups": None, "group_ids": ids, "removed_group_ids": gone_ids}
@@ -74,7 +141,7 @@ def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_
         else {"groups": groups, "removed_groups": gone}
     )
     _same(
-        decode_limits(_encode(limits=limits, **keys)),
+        decode_limits(_encode(limits=limits, throttles=throttles, **keys)),
         broker="b1",
         shard=2,
         epoch=3,
@@ -82,6 +149,7 @@ def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_
         issued_at_ms=1_700_000_000_000,
         lease_ms=120_000,
         limits=limits,
+        throttles=throttles or None,  # of no groups there is nothing to be told
         groups=() if by_id else tuple(groups),
         group_ids=ids if by_id else [],
         removed_groups=() if by_id else tuple(gone),
@@ -109,6 +177,7 @@ def _raw(**fields: Any) -> bytes:
         (_raw(groups=["a"], publish_bytes_per_s=[1, 2]), "2 values for 1 groups"),
         (_raw(groups=["a"], publish_bytes_per_s=[float("nan")]), "NaN or negative"),
         (_raw(groups=["a"], publish_bytes_per_s=[-1]), "NaN or negative"),
+        (_raw(groups=["a"], throttles=["", ""]), "2 throttles for 1 groups"),
     ],
 )
 def test_decode_refuses_what_is_none(value: bytes, message: str) -> None:
@@ -116,11 +185,12 @@ def test_decode_refuses_what_is_none(value: bytes, message: str) -> None:
         decode_limits(value)
 
 
-@given(damaged(st.just(_encode(removed_group_ids=[5]))))
+@given(damaged(st.just(_encode(removed_group_ids=[5], throttles=[HARD, ""]))))
 def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
     try:
         found = decode_limits(value)
     except InputError:
         return
-    assert found.limits.shape == (len(found.groups) or len(found.group_ids), 4)
+    assert found.limits.shape == (len(found.groups) or len(found.group_ids), len(DIMENSIONS))
     assert (found.limits >= 0).all()
+    assert found.throttles is None or len(found.throttles) == len(found.limits)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.model import BASIC, LIMIT_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.wire.events import ENTRIES, OPTIONAL_ENTRIES, entries_schema
 from quotaplane.wire.own import _REPORT
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reports import encode_report
@@ -98,6 +99,45 @@ def test_throttled_beside_reports_that_have_none() -> None:
     np.testing.assert_array_equal(found.entries["report"].to_numpy(), [0, 0, 1, 1])
 
 
+def test_further_dimensions_beside_reports_that_have_none() -> None:
+    usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0], [NAN] * 7])
+    throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5], [NAN] * 7])
+    limits = np.full((2, 7), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0])
+    told = own_report(broker="b2", usage=usage, throttled=throttled, limits=limits)
+    found = decode_now(own_report(), told)
+    assert found.rejected.num_rows == 0
+    assert found.entries.schema == entries_schema(*OPTIONAL_ENTRIES)
+    for columns, expected in ((RATE_COLUMNS, usage), (THROTTLED_COLUMNS, throttled)):
+        for name, column in zip(columns[BASIC:], expected.T[BASIC:], strict=True):
+            wanted = [NAN, NAN, *column]
+            np.testing.assert_array_equal(found.entries[name].to_numpy(), wanted)
+    assert found.entries[LIMIT_COLUMNS[4]].to_numpy()[2:].tolist() == [9.0, 9.0]
+    assert decode_now(own_report()).entries.schema == ENTRIES
+
+
+def test_a_report_of_before_there_were_totals_reads_as_ever() -> None:
+    old = "0d5150523112026231180120072888274201675208000000000000084072080000000000000000"
+    found = decode_now(bytes.fromhex(old))
+    assert found.entries.schema == entries_schema(THROTTLED_COLUMNS[:BASIC])
+    assert found.entries["publish_messages_per_s"].to_pylist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("further", "problem"),
+    [
+        ({"total_bytes_per_s": [-1.0]}, "total_bytes_per_s is -1"),
+        ({"controller_mutations_per_s": [1e300]}, "controller_mutations_per_s is 1e+300"),
+        ({"throttled_total_bytes_per_s": [-1.0]}, "throttled_total_bytes_per_s is -1"),
+        ({"total_bytes_per_s": [1.0, 2.0]}, "total_bytes_per_s has 2 values for 1 groups"),
+        ({"limit_total_bytes_per_s": [-1.0]}, "a limit in force is below zero"),
+    ],
+)
+def test_nonsense_in_further_dimensions_is_refused(further: dict[str, Any], problem: str) -> None:
+    report = UsageReport(magic=0x31525051, broker="b", groups=["a"], **further)
+    (letter,) = decode_now(report.SerializeToString()).rejected.to_pylist()
+    assert problem in letter["detail"]
+
+
 def test_a_report_without_groups_is_a_heartbeat() -> None:
     found = decode_now(own_report(groups=[], usage=np.empty((0, 4))))
     assert found.headers.num_rows == 1
@@ -107,7 +147,8 @@ def test_a_report_without_groups_is_a_heartbeat() -> None:
 
 @given(st.data(), st.lists(names, min_size=1, max_size=6, unique=True), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None:
-    usage = data.draw(hnp.arrays(float, (len(groups), 4), elements=rates))
+    d = data.draw(st.sampled_from([BASIC, len(RATE_COLUMNS)]))
+    usage = data.draw(hnp.arrays(float, (len(groups), d), elements=rates))
     throttled = np.where(np.isnan(usage), np.nan, 1.0)
     value = own_report(
         usage=usage,
@@ -118,8 +159,10 @@ def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None
     found = decode_now(value)
     assert found.rejected.num_rows == 0
     assert found.entries["group_id"].to_pylist() == [group_id(name) for name in groups]
-    back = np.stack([found.entries[name].to_numpy() for name in RATE_COLUMNS], axis=1)
-    np.testing.assert_array_equal(back, usage)
+    said = [name for name in RATE_COLUMNS if name in found.entries.column_names]
+    back = np.stack([found.entries[name].to_numpy() for name in said], axis=1)
+    np.testing.assert_array_equal(back, usage[:, : len(said)])
+    assert np.isnan(usage[:, len(said) :]).all()
 
 
 @given(damaged(st.sampled_from([own_report(), own_report(groups=None, group_ids=[1, 2])])))
@@ -165,7 +208,7 @@ def test_a_column_in_two_pieces_is_one() -> None:
     [
         ({"group_ids": [1, 2]}, "either groups or group_ids"),
         ({"groups": None}, "either groups or group_ids"),
-        ({"groups": ["a"]}, "shape"),
+        ({"groups": ["a"]}, "2 rows of rates for 1 groups"),
         ({"throttled": np.zeros((1, 4))}, "shape"),
     ],
 )

@@ -111,8 +111,9 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
     except ValidationError as error:
         first, more = error.errors(include_url=False)[0], error.error_count() - 1
         field = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        where = f"{source}: {field}" if field else source  # what no single field can tell
         also = f" (and {more} more)" if more else ""
-        raise InputError(f"{source}: {field}: {_explain(first, raw)}{also}") from None
+        raise InputError(f"{where}: {_explain(first, raw)}{also}") from None
 
 
 _WANTED: Final = {
@@ -135,6 +136,7 @@ _TEXTS: Final = {
     "less_than": "must be less than {lt:g}",
     "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
 }
 
 

@@ -25,6 +25,7 @@ from quotaplane.errors import ConfigError, QuotaplaneError
 COMMANDS: Final = {
     "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
     "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
+    "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
     "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
 }
 """Subcommand: (module, help line)."""

@@ -4,23 +4,50 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.admin.cases import json_type, parse_case, parse_json, read_json
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS
+from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
 from quotaplane.policy import MODES, POLICY_COLUMNS, TermsByBroker
+from quotaplane.throttle.terms import ALL_DIMENSIONS, TermsByDimension
+from quotaplane.throttle.units import parse_quota
+
+_MODELS: Final[Mapping[str, type[TermsByBroker] | type[TermsByDimension]]] = {
+    "brokers": TermsByBroker,
+    "throttle": TermsByDimension,
+}
+
+JSON_COLUMNS: Final = ("brokers", "throttle", "quotas")
+"""What is JSON in a cell or an option; ``quotas`` is a list of texts, no column of the table."""
 
 
-def read_groups(
-    path: str,
-) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]], pa.Table | None]:
-    """Names, (n, 4) quotas and policy (n rows, or None) of a file, for ``put_groups``.
+class GivenGroups(NamedTuple):
+    """What is said of n groups, as ``put_groups`` takes it."""
+
+    names: list[str]
+    quotas: FloatArray
+    """(n, dimensions)"""
+    policy: pa.Table | None
+    timeframe_s: FloatArray | None
+    """(n, dimensions)"""
+
+
+class GivenGroup(NamedTuple):
+    """What is said of one group; NaN is nothing."""
+
+    quotas: list[float]
+    timeframe_s: list[float]
+    policy: dict[str, Any]
+
+
+def read_groups(path: str) -> GivenGroups:
+    """What a file says of groups.
 
     Raises:
         InputError: names the file, the line or item, the field, and what is wrong with it.
@@ -32,24 +59,90 @@ def read_groups(
     else:
         raise InputError(f"{path}: must end in .csv or .json")
     names: list[str] = []
-    quotas: list[list[float]] = []
-    policies: list[dict[str, Any]] = []
+    groups: list[GivenGroup] = []
     for where, record in records:
-        unknown = record.keys() - {"group", *RATE_COLUMNS, *POLICY_COLUMNS}
+        unknown = record.keys() - {"group", *RATE_COLUMNS, *POLICY_COLUMNS, "quotas"}
         if unknown:
             raise InputError(f"{where}: {min(unknown)}: unknown key")
         group = record.get("group")
         if not isinstance(group, str) or not group:
             raise InputError(f"{where}: group: must be a name")
         names.append(group)
-        quotas.append([read_rate(record.get(c), f"{where}: {c}") for c in RATE_COLUMNS])
-        policy = POLICY_COLUMNS.keys() & record.keys()
-        policies.append({c: read_term(c, record[c], f"{where}: {c}") for c in policy})
+        groups.append(read_group(record, f"{where}: {{}}".format))
+    return given_groups(names, groups)
+
+
+def given_groups(names: list[str], groups: Sequence[GivenGroup]) -> GivenGroups:
+    """What is said of each of n groups, together."""
     shape = (len(names), len(DIMENSIONS))
-    return names, np.array(quotas, dtype=np.float64).reshape(shape), policy_table(policies)
+    quotas = np.array([group.quotas for group in groups], dtype=np.float64).reshape(shape)
+    timeframe_s = np.array([group.timeframe_s for group in groups], dtype=np.float64).reshape(shape)
+    return GivenGroups(
+        names,
+        quotas,
+        _policy_table([group.policy for group in groups]),
+        None if np.isnan(timeframe_s).all() else timeframe_s,
+    )
 
 
-def policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
+def read_group(record: Mapping[str, object], field: Callable[[str], str]) -> GivenGroup:
+    """What is said of one group, by column and ``quotas``; ``field`` names them in errors.
+
+    >>> read_group({"quotas": ["write 1KB/min"], "weight": "2"}, str).policy
+    {'weight': 2.0}
+
+    Raises:
+        InputError: a value is not of its kind, or there are two for one dimension.
+    """
+    quotas = [read_rate(record.get(c), field(c)) for c in RATE_COLUMNS]
+    timeframe_s = [math.nan] * len(DIMENSIONS)
+    policy = {c: record[c] for c in POLICY_COLUMNS.keys() & record.keys()}
+    if record.get("quotas") is not None:
+        timeframe_s = _read_quotas(record["quotas"], quotas, field)
+        if "throttle" in policy:
+            policy["throttle"], timeframe_s = _with_windows(policy["throttle"], timeframe_s)
+    read = {c: read_term(c, value, field(c)) for c, value in policy.items()}
+    return GivenGroup(quotas, timeframe_s, read)
+
+
+def _read_quotas(texts: object, quotas: list[float], field: Callable[[str], str]) -> list[float]:
+    """The timeframe of each dimension; what the texts say goes into ``quotas``."""
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f'{field("quotas")}: must be a list such as ["write 10MB/min"]')
+    timeframe_s = [math.nan] * len(DIMENSIONS)
+    for text in texts:
+        try:
+            given = parse_quota(text)
+        except InputError as error:
+            raise InputError(f"{field('quotas')}: {error}") from None
+        place = DIMENSIONS.index(given.dimension)
+        if not math.isnan(timeframe_s[place]):
+            raise InputError(f"{field('quotas')}: {text!r}: {given.dimension} is given twice")
+        if not math.isnan(quotas[place]):
+            column = field(RATE_COLUMNS[place])
+            raise InputError(f"{field('quotas')}: {text!r} is given by {column}, too")
+        quotas[place], timeframe_s[place] = given.rate_per_s, given.timeframe_s
+    return timeframe_s
+
+
+def _with_windows(throttle: object, timeframe_s: list[float]) -> tuple[object, list[float]]:
+    """Windows that are given themselves go before a quota's timeframe; samples alone split it."""
+    if not isinstance(throttle, dict):
+        return throttle, timeframe_s
+    throttle, timeframe_s = dict(throttle), list(timeframe_s)
+    for place, dimension in enumerate(DIMENSIONS):
+        own = throttle.get(dimension, throttle.get(ALL_DIMENSIONS))
+        if math.isnan(timeframe_s[place]) or not isinstance(own, dict):
+            continue
+        samples = own.get("samples")
+        if "window_s" not in own and isinstance(samples, int) and samples > 0:
+            throttle[dimension] = own = {**own, "window_s": timeframe_s[place] / samples}
+        if "window_s" in own:
+            timeframe_s[place] = math.nan
+    return throttle, timeframe_s
+
+
+def _policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
     """Rows of policy; a column that nobody gives is left out, None if that is all of them."""
     given = {name for policy in policies for name, value in policy.items() if value is not None}
     if not given:
@@ -59,14 +152,14 @@ def policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
     )
 
 
-def read_brokers(given: str) -> object:
-    """What ``--brokers`` gives: JSON itself, or a file of it.
+def read_object(given: str, option: str) -> object:
+    """What an option gives that takes JSON itself, or a file of it.
 
     Raises:
         InputError: it is no JSON, or there is no such file.
     """
     if given.lstrip().startswith("{"):
-        return parse_json(given, "--brokers")
+        return parse_json(given, option)
     return read_json(given)
 
 
@@ -81,8 +174,8 @@ def read_term(column: str, given: object, field: str) -> object:
     """
     if given is None:
         return None
-    if column == "brokers":
-        return parse_case(given, TermsByBroker, field).text()
+    if column in _MODELS:
+        return parse_case(given, _MODELS[column], field).text()
     if column == "mode":
         if not isinstance(given, str):
             raise InputError(f"{field}: must be one of {', '.join(MODES)}, not {given!r}")
@@ -108,8 +201,9 @@ def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
                 if "" in record or None in record.values():
                     raise InputError(f"{where}: has not as many cells as the header")
                 cells: dict[str, object] = {key: cell or None for key, cell in record.items()}
-                if cells.get("brokers"):
-                    cells["brokers"] = parse_json(str(cells["brokers"]), f"{where}: brokers")
+                for column in JSON_COLUMNS:
+                    if cells.get(column):
+                        cells[column] = parse_json(str(cells[column]), f"{where}: {column}")
                 yield where, cells
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from None

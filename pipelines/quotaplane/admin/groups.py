@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-import numpy as np
-
 from quotaplane.admin.cli import one_line
 from quotaplane.admin.group_input import (
-    policy_table,
-    read_brokers,
+    JSON_COLUMNS,
+    given_groups,
+    read_group,
     read_groups,
-    read_rate,
-    read_term,
+    read_object,
 )
+from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.history.groups import (
     delete_groups,
@@ -40,11 +39,15 @@ examples:
   quotaplane groups put tenant-a/orders --mode soft --enforcement-percent 10 --conf conf/local.yaml
   quotaplane groups put acme::orders --weight 2 --brokers '{"b1": {"priority": 1}}' --conf ...
   quotaplane groups put --file groups.csv --conf conf/local.yaml
+  quotaplane groups put acme --quota "write 10MB/min" --quota "read 1000 reqs/s" --conf ...
+  quotaplane groups put --user alice --quota "5 mutations/s" --throttle terms.json --conf ...
+  quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --conf conf/local.yaml
 
 put changes only what is given; a dimension never given is unlimited, anything else never given has
 its default. FILE is CSV (header: group and any of the columns that get prints, such as weight; an
 empty cell keeps what is there) or JSON (a list of {"group": ..., "publish_messages_per_s": 100});
+"quotas" may be among the columns: a list of what --quota takes, in a CSV cell as JSON;
 "unlimited" takes a quota away. A file is put as a whole or not at all. A rate of null in the
 answers means unlimited.
 
@@ -52,6 +55,20 @@ acme::orders is a child of acme: it shares what acme has. --weight, --priority a
 the group's among its siblings; --brokers gives single brokers of the group terms of their own:
   {"b1": {"weight": 2, "priority": 1, "floor": {"publish_messages_per_s": 10}},
    "*": {"ceiling": {"publish_bytes_per_s": 1e6}}}        "*" is every broker; {} takes all away
+
+--quota is [read|write|both] NUMBER[K|M|G|T|P] [bytes|requests|mutations]/(s|min|hour|day): a quota
+and the time over which it is measured. --throttle says how requests are held to the quotas:
+  {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard", "window_s": 60}}
+"*" is every dimension without terms of its own; {} takes all away. law: token_bucket (default),
+windowed_rate, amended_rate, sliding_window; window_s, samples: over what time it measures; mode: a
+request above the limit is delayed (soft, default) or refused (hard). That is another thing than
+--mode, which says whether brokers are limited at all.
+
+--user, --client or both, in place of GROUP, name a scope (user=alice,client=app-1): a quota for
+requests of that user and client id; <default> stands for all who have none. Of the scopes that fit
+a request the most specific one with a quota holds, alone: user and client, user and default client,
+user; then the same with the default user; then client, default client. resolve tells which.
+docs/throttle.md has all of this.
 """
 
 
@@ -63,7 +80,7 @@ _HELP: Final = {
 
 
 def _option(column: str) -> str:
-    return "--" + column.replace("_", "-")
+    return "--quota" if column == "quotas" else "--" + column.replace("_", "-")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -82,20 +99,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     put = actions.add_parser("put", parents=[place, author], help="create or change groups")
     put.add_argument("group", nargs="?", metavar="GROUP")
+    add_scope_options(put)
     put.add_argument("--file", metavar="FILE", help="many groups: .csv or .json")
+    put.add_argument(
+        "--quota",
+        dest="quotas",
+        action="append",
+        metavar="TEXT",
+        help='such as "write 10MB/min"; repeat it for more',
+    )
     for column in RATE_COLUMNS:
         put.add_argument(_option(column), dest=column, metavar="N|unlimited")
-    put.add_argument("--mode", choices=MODES, help="what becomes of the limits (hard)")
+    put.add_argument("--mode", choices=MODES, help="whether brokers are limited (hard)")
     for column, text in _HELP.items():
         put.add_argument(_option(column), dest=column, metavar="N", help=text)
     for column in FLOOR_COLUMNS:
         put.add_argument(_option(column), dest=column, metavar="N")
     put.add_argument("--brokers", metavar="FILE|JSON", help="terms of single brokers")
+    put.add_argument("--throttle", metavar="FILE|JSON", help="how requests are held to the quotas")
     get = actions.add_parser("get", parents=[place], help="print one group")
-    get.add_argument("group", metavar="GROUP")
+    get.add_argument("group", nargs="?", metavar="GROUP")
+    add_scope_options(get)
     actions.add_parser("list", parents=[place], help="print all groups")
     delete = actions.add_parser("delete", parents=[place, author], help="delete groups")
-    delete.add_argument("group", nargs="+", metavar="GROUP")
+    delete.add_argument("group", nargs="*", metavar="GROUP")
+    add_scope_options(delete)
+    resolve = actions.add_parser(
+        "resolve", parents=[place], help="print the quotas of a user's or client's requests"
+    )
+    resolve.add_argument("--user", metavar="NAME", help="none: requests without a user")
+    resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
 
@@ -109,15 +142,20 @@ def run(args: argparse.Namespace) -> int:
         HistoryError: the tables can't be read or written.
     """
     history = History(path=args.history) if args.history else load_settings(args.conf).history
+    groups = _groups_named(args) if args.action in ("put", "get", "delete") else []
     if args.action == "put":
-        _put(history, args)
+        _put(history, args, groups)
+    elif args.action in ("get", "delete") and not groups:
+        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
     elif args.action == "get":
-        print(_json(_shown(get_group(history, args.group))))
+        print(_json(_shown(get_group(history, groups[0]))))
     elif args.action == "list":
         _print_list([_shown(row) for row in list_groups(history).to_pylist()])
     elif args.action == "delete":
-        delete_groups(history, args.group, _author(args))
-        print(_json({"deleted": list(dict.fromkeys(args.group))}))
+        delete_groups(history, groups, _author(args))
+        print(_json({"deleted": list(dict.fromkeys(groups))}))
+    elif args.action == "resolve":
+        _print_list(list(resolved(list_groups(history), args.user, args.client)))
     else:
         changes = group_changes(history, args.group)
         sides = ("from", "to")
@@ -127,24 +165,42 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _put(history: History, args: argparse.Namespace) -> None:
-    given = {column: getattr(args, column) for column in (*RATE_COLUMNS, *POLICY_COLUMNS)}
-    given = {column: text for column, text in given.items() if text is not None}
-    if (args.group is None) == (args.file is None):
+def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
+    columns = (*RATE_COLUMNS, *POLICY_COLUMNS, "quotas")
+    record = {c: getattr(args, c) for c in columns if getattr(args, c) is not None}
+    if bool(groups) == (args.file is not None):
         raise ConfigError("put takes either GROUP or --file FILE")
     if args.file is not None:
-        if given:
-            raise ConfigError(f"{_option(next(iter(given)))} does not go with --file")
-        names, quotas, policy = read_groups(args.file)
+        if record:
+            raise ConfigError(f"{_option(next(iter(record)))} does not go with --file")
+        given = read_groups(args.file)
     else:
-        if "brokers" in given:
-            given["brokers"] = read_brokers(given["brokers"])
-        names = [args.group]
-        quotas = np.array([[read_rate(given.get(c), _option(c)) for c in RATE_COLUMNS]])
-        policy = policy_table([{c: read_term(c, given.get(c), _option(c)) for c in POLICY_COLUMNS}])
-    rows = put_groups(history, names, quotas, _author(args), policy=policy, warn=_warn)
+        for column in JSON_COLUMNS:
+            if isinstance(record.get(column), str):
+                record[column] = read_object(record[column], _option(column))
+        given = given_groups(groups, [read_group(record, _option)])
+    rows = put_groups(
+        history,
+        given.names,
+        given.quotas,
+        _author(args),
+        policy=given.policy,
+        timeframe_s=given.timeframe_s,
+        warn=_warn,
+    )
     single = args.file is None
     print(_json(_shown(rows.to_pylist()[0]) if single else {"groups": rows.num_rows}))
+
+
+def _groups_named(args: argparse.Namespace) -> list[str]:
+    """The groups that GROUP names, or ``--user`` and ``--client`` do; none if nothing does."""
+    named = [args.group] if isinstance(args.group, str) else args.group or []
+    scope = scope_named(args.user, args.client)
+    if scope is None:
+        return named
+    if named:
+        raise ConfigError("GROUP does not go with --user or --client")
+    return [scope]
 
 
 def _warn(line: str) -> None:
@@ -152,11 +208,12 @@ def _warn(line: str) -> None:
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with defaults in place of null, except for quotas, and the brokers as an object."""
+    """A row with defaults in place of null, except for quotas, and what is JSON as objects."""
     shown: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
     # Not checked: whoever wrote something else into the table should see it.
-    with contextlib.suppress(ValueError):
-        shown["brokers"] = json.loads(shown["brokers"])
+    for column in ("brokers", "throttle"):
+        with contextlib.suppress(ValueError):
+            shown[column] = json.loads(shown[column])
     if "parent" in shown:
         shown = {"group": shown.pop("group"), "parent": shown.pop("parent"), **shown}
     return shown

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import InputError
+from quotaplane.history.ddl import TYPES
 from quotaplane.history.tables import (
     RESOURCE_GROUPS,
     TABLES,
+    Table,
     open_table,
     table_uri,
 )
@@ -123,7 +125,7 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
     for name in filter(wanted, TABLES):
         open_table(history, name)
         rows = spark.read.format("delta").load(table_uri(history, name))
-        rows.createOrReplaceTempView(name)
+        _completed(rows, TABLES[name]).createOrReplaceTempView(name)
     if wanted("resource_group_changes"):
         _changes(spark, history).createOrReplaceTempView("resource_group_changes")
     if wanted("limit_values"):
@@ -141,18 +143,21 @@ def _changes(spark: SparkSession, history: History) -> DataFrame:
         .option("startingVersion", min(version for version, _ in users))
         .load(table_uri(history, RESOURCE_GROUPS.name))
     )
+    feed = _completed(feed, RESOURCE_GROUPS)
     return feed.join(by_version, "_commit_version").selectExpr(
         "_commit_version AS version",
         "_commit_timestamp AS at",
         "coalesce(user, updated_by) AS by",
         "_change_type AS change",
-        *(
-            # A table that this version's job has not opened yet may lack some.
-            f"`{name}`"
-            for name in RESOURCE_GROUPS.schema.names
-            if name in feed.columns and not name.startswith("updated")
-        ),
+        *(f"`{n}`" for n in RESOURCE_GROUPS.schema.names if not n.startswith("updated")),
     )
+
+
+def _completed(rows: DataFrame, table: Table) -> DataFrame:
+    """With nulls for what a table lacks that this version's job has not opened yet."""
+    lacking = [field for field in table.schema if field.name not in rows.columns]
+    nulls = (f"CAST(NULL AS {TYPES[field.type]}) AS `{field.name}`" for field in lacking)
+    return rows.selectExpr("*", *nulls)
 
 
 def ask(

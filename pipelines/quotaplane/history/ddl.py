@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quotaplane.history.tables import TABLES, TIMESTAMP, Table
 
-_TYPES: Final = {
+TYPES: Final = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
     pa.string(): "STRING",
@@ -19,6 +19,7 @@ _TYPES: Final = {
     pa.date32(): "DATE",
     TIMESTAMP: "TIMESTAMP",
 }
+"""Spark SQL's names of the types that the tables have."""
 
 
 def render(table: Table) -> str:
@@ -50,7 +51,7 @@ def _column(field: pa.Field) -> str:
     name = f"`{field.name}`" if field.name in ("group", "date") else field.name
     comment = (field.metadata or {}).get(b"comment", b"").decode()
     return (
-        f"{name} {_TYPES[field.type]}"
+        f"{name} {TYPES[field.type]}"
         + ("" if field.nullable else " NOT NULL")
         + (f" COMMENT {_quoted(comment)}" if comment else "")
     )

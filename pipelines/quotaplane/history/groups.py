@@ -33,6 +33,7 @@ from quotaplane.history.tables import (
 from quotaplane.history.tables import storage_options as options_of
 from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
 from quotaplane.settings import History
+from quotaplane.throttle.scope import is_scope, parse_scope
 
 _ATTEMPTS: Final = 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
@@ -49,6 +50,7 @@ def put_groups(
     by: str,
     *,
     policy: pa.Table | None = None,
+    timeframe_s: FloatArray | None = None,
     warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
@@ -57,11 +59,13 @@ def put_groups(
     Args:
         history: where the tables are; they are created if absent.
         groups: n different names.
-        quotas: (n, 4) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
+        quotas: (n, 7) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
             it unlimited.
         by: who does it; kept in the row and in the table's log.
         policy: n rows of any of ``policy.POLICY_COLUMNS``; null keeps what a group has. What equals
             its default is written as null.
+        timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
+            sets the windows in ``throttle``; NaN keeps them.
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
 
@@ -86,7 +90,7 @@ def put_groups(
 
     def once(table: DeltaTable) -> pa.Table:
         current = _read(table)
-        rows, changed = _rows_after(current, names, quotas, by, policy)
+        rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
         if changed.any():
             merge = table.merge(
                 rows.filter(pa.array(changed)),
@@ -201,7 +205,8 @@ def check_name(group: str) -> str:
 
     Raises:
         InputError: it is empty, longer than 1024 characters, or not printable: no report
-            could use it. Or a part of it, as a path, is empty.
+            could use it. Or a part of it, as a path, is empty. Or it looks like a scope
+            (``user=...``, ``client=...``) and is none.
     """
     if not group:
         raise InputError("a group's name must not be empty")
@@ -211,12 +216,18 @@ def check_name(group: str) -> str:
         raise InputError(f"group {group!r}: has a character that can't be printed")
     if not all(group.split(SEPARATOR)):
         raise InputError(f"group {group!r}: has an empty part beside {SEPARATOR!r}")
+    if is_scope(group):
+        try:
+            parse_scope(group)
+        except InputError as error:
+            raise InputError(f"group {group!r}: {error}") from None
     return group
 
 
 def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
     if quotas.shape != (len(names), len(RATE_COLUMNS)):
-        raise InputError(f"quotas must have shape ({len(names)}, 4), not {quotas.shape}")
+        wanted = len(names), len(RATE_COLUMNS)
+        raise InputError(f"quotas must have shape {wanted}, not {quotas.shape}")
     bad = np.argwhere(quotas < 0)
     if len(bad):
         row, column = bad[0]
@@ -232,6 +243,7 @@ def _rows_after(
     quotas: FloatArray,
     by: str,
     policy: pa.Table | None,
+    timeframe_s: FloatArray | None,
 ) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.bool_]]]:
     """The rows of the named groups after the change, and which of them differ from before."""
     group = pa.array(names, pa.string())
@@ -243,7 +255,7 @@ def _rows_after(
     old = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
     old[~known] = np.inf
     new = np.where(np.isnan(quotas), old, quotas)
-    policies, otherwise = policy_after(before, policy)
+    policies, otherwise = policy_after(before, policy, timeframe_s)
     changed: np.ndarray[Any, np.dtype[np.bool_]] = ~known | (new != old).any(axis=1) | otherwise
     now = pa.scalar(datetime.now(timezone.utc), RESOURCE_GROUPS.schema.field("updated_at").type)
     mask = pa.array(changed)

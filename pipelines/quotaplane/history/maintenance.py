@@ -28,11 +28,13 @@ from quotaplane.history.tables import (
     APPENDED,
     RESOURCE_GROUPS,
     ROUNDS,
+    THROTTLED,
     Table,
     one_line,
     open_table,
 )
 from quotaplane.settings import DeltaTransport, History, load_settings
+from quotaplane.transport import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 
 KEEP_DAYS: Final = 30
@@ -69,7 +71,7 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     """
     before = now - timedelta(days=keep_days)
     # Quotas last: theirs is the table that others may be changing.
-    return [_maintain(history, table, before) for table in (*APPENDED, RESOURCE_GROUPS)]
+    return [_maintain(history, table, before) for table in (*APPENDED, *THROTTLED, RESOURCE_GROUPS)]
 
 
 def _maintain(history: History, table: Table, before: datetime) -> Kept:
@@ -185,7 +187,9 @@ def main(argv: Sequence[str]) -> int:
     for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
         print(json.dumps(asdict(kept)), flush=True)
     if settings is not None and isinstance(settings.transport, DeltaTransport):
-        maintain_topics(settings.transport)
+        throttle = settings.throttle
+        topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
+        maintain_topics(settings.transport, topics=topics)
     return 0
 
 

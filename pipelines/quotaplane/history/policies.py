@@ -11,8 +11,16 @@ import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
 from quotaplane.hierarchy import parents_of
-from quotaplane.model import RATE_COLUMNS, SEPARATOR, BoolArray, FloatArray, IntArray
+from quotaplane.model import (
+    DIMENSIONS,
+    RATE_COLUMNS,
+    SEPARATOR,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
+from quotaplane.throttle.terms import measured_over
 
 _MOST_WARNINGS: Final = 10
 
@@ -36,23 +44,40 @@ def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
     return policy
 
 
-def policy_after(before: pa.Table, policy: pa.Table | None) -> tuple[list[pa.Array], BoolArray]:
+def policy_after(
+    before: pa.Table, policy: pa.Table | None, timeframe_s: FloatArray | None = None
+) -> tuple[list[pa.Array], BoolArray]:
     """The columns of ``POLICY_COLUMNS`` of n groups after a put, and which groups it changed.
 
     ``before`` has what they had; a null in ``policy`` keeps that, a default becomes null.
+    ``timeframe_s``, as ``put_groups`` takes it, goes into the terms that ``throttle`` has then.
     """
     changed = np.zeros(len(before), bool)
     columns = []
     for name, kind in POLICY_COLUMNS.items():
         old = before[name].combine_chunks()
-        if policy is None or name not in policy.column_names:
+        default = pa.scalar(DEFAULTS[name], kind)
+        timeframes = timeframe_s if name == "throttle" else None
+        if policy is not None and name in policy.column_names:
+            value = pc.coalesce(policy[name].combine_chunks(), old, default)
+        elif timeframes is not None:
+            value = pc.coalesce(old, default)
+        else:
             columns.append(old)
             continue
-        default = pa.scalar(DEFAULTS[name], kind)
-        value = pc.coalesce(policy[name].combine_chunks(), old, default)
+        if timeframes is not None:
+            value = _measured_over(value, timeframes)
         columns.append(pc.if_else(pc.equal(value, default), pa.scalar(None, kind), value))
         changed |= pc.not_equal(value, pc.coalesce(old, default)).to_numpy(False)
     return columns, changed
+
+
+def _measured_over(throttle: pa.Array, timeframe_s: FloatArray) -> pa.Array:
+    texts = throttle.to_pylist()
+    for row in np.flatnonzero(~np.isnan(timeframe_s).all(axis=1)).tolist():
+        given = zip(DIMENSIONS, timeframe_s[row].tolist(), strict=True)
+        texts[row] = measured_over(texts[row], {d: int(s) for d, s in given if not np.isnan(s)})
+    return pa.array(texts, throttle.type)
 
 
 def with_parents(rows: pa.Table, parent: IntArray | None = None) -> pa.Table:

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import HistoryError
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
 from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
 
@@ -47,6 +47,9 @@ def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -
 def _rates(meaning: str) -> list[pa.Field]:
     return [_column(name, pa.float64(), meaning, null=True) for name in RATE_COLUMNS]
 
+
+_LATER_RATES: Final = RATE_COLUMNS[BASIC:]
+_LATER_REASONS: Final = tuple(f"{name}_reason" for name in DIMENSIONS[BASIC:])
 
 _STAMP: Final = [
     _column("epoch", pa.int64(), "bumped for each new checkpoint or owner"),
@@ -99,9 +102,10 @@ USAGE: Final = _appended(
         _GROUP,
         _PUBLISHED,
         _POSITION,
-        *_rates("used rate per second; null = unchanged since the last report"),
+        *_rates("used rate per second; null = unchanged since the last report, or not told"),
     ],
     by_date=True,
+    since_later=_LATER_RATES,
 )
 
 LIMITS: Final = _appended(
@@ -125,7 +129,7 @@ LIMITS: Final = _appended(
         ),
     ],
     by_date=True,
-    since_later=("enforced",),
+    since_later=("enforced", *_LATER_RATES, *_LATER_REASONS),
 )
 
 BROKERS: Final = _appended(
@@ -186,6 +190,84 @@ REJECTED_REPORTS: Final = _appended(
     ],
 )
 
+_ENTITY: Final = _column("entity", pa.string(), "who asked: called as its resource group")
+_DIMENSION: Final = _column("dimension", pa.string(), "what was asked for")
+_EVENT: Final = [
+    _column("id", pa.string(), "what the service calls the request", null=True),
+    _column("position", pa.string(), "where the event stood in its topic"),
+]
+
+DECISIONS: Final = _appended(
+    "decisions",
+    "What became of requests: one row per event that was answered.",
+    [
+        _ENTITY,
+        _DIMENSION,
+        _column("requested_at", TIMESTAMP, "the event's own time"),
+        _column("units", pa.float64(), "how much was asked for"),
+        *_EVENT,
+        _column("admitted", pa.bool_(), "false: refused, and counted for nothing"),
+        _column(
+            "throttle_ms",
+            pa.int64(),
+            "for how long the client is to be delayed, or when to come back; null = for ever",
+            null=True,
+        ),
+        _column("balance", pa.float64(), "what is left, in units; null = no quota", null=True),
+        _column("error", pa.string(), "what a refused client is told", null=True),
+        _column("late_ms", pa.int64(), "how much older than the newest event answered before"),
+        _column(
+            "enforced", pa.bool_(), "false: the group is soft or a shadow, and this what would be"
+        ),
+    ],
+    by_date=True,
+)
+
+THROTTLE_METRICS: Final = _appended(
+    "throttle_metrics",
+    "What each entity asked for in a micro-batch, and KIP-599's metrics as of its last event.",
+    [
+        _ENTITY,
+        _DIMENSION,
+        _column("since", TIMESTAMP, "its first event's time in the micro-batch"),
+        _column("until", TIMESTAMP, "its last event's"),
+        _column("events", pa.int64(), "events answered"),
+        _column("refused", pa.int64(), "of these, refused"),
+        _column("delayed", pa.int64(), "of these, admitted and to be delayed"),
+        _column("late", pa.int64(), "of these, late"),
+        _column("units_asked", pa.float64(), "units of all of them"),
+        _column("units_admitted", pa.float64(), "units of those admitted"),
+        _column(
+            "rate_per_s",
+            pa.float64(),
+            "units admitted over the last 11 windows of a second; null = no quota",
+            null=True,
+        ),
+        _column("tokens", pa.float64(), "what is left, in units; null = no quota", null=True),
+        _column(
+            "throttle_ms",
+            pa.float64(),
+            "mean over what was throttled in these windows; null = nothing, or for ever",
+            null=True,
+        ),
+    ],
+    by_date=True,
+)
+
+REJECTED_EVENTS: Final = _appended(
+    "rejected_events",
+    "Dead letters: events that could not be used, with the reason.",
+    [
+        *_EVENT,
+        _column("reason", pa.string(), "short code, for example bad_units or too_late"),
+        _column("entity", pa.string(), "what of the event could be read", null=True),
+        _column("dimension", pa.string(), "what of the event could be read", null=True),
+        _column("requested_at", TIMESTAMP, "what of the event could be read", null=True),
+        _column("units", pa.float64(), "what of the event could be read", null=True),
+        _column("raw", pa.binary(), "the event, cut off, where that is not all", null=True),
+    ],
+)
+
 _POLICY: Final = [
     _column(name, POLICY_COLUMNS[name], meaning, null=True)
     for name, meaning in {
@@ -198,6 +280,8 @@ _POLICY: Final = [
             FLOOR_COLUMNS, "guaranteed to the group within its parent, per second; null = 0"
         ),
         "brokers": "JSON: weight, priority, floor and ceiling of single brokers; null = none",
+        "throttle": "JSON: by dimension, how requests are held to the limit (law, mode: refused or "
+        "delayed, window_s, samples); null = token_bucket, soft",
     }.items()
 ]
 
@@ -221,13 +305,16 @@ RESOURCE_GROUPS: Final = Table(
         "delta.logRetentionDuration": "interval 365 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     },
-    since_later=frozenset(POLICY_COLUMNS),
+    since_later=frozenset((*POLICY_COLUMNS, *_LATER_RATES)),
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
 """What a round appends to, rounds last."""
 
-TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED)}
+THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
+"""What a micro-batch of the throttle job appends to."""
+
+TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *THROTTLED)}
 
 
 def table_uri(history: History, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from types import TracebackType
@@ -44,7 +44,8 @@ _LATEST_MS: Final = 253_402_300_799_000
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
     """Rows as the table has them.
 
-    ``rows`` has the table's columns without the stamp (epoch, seq, at, date). A timestamp column
+    ``rows`` has the table's columns without the stamp (epoch, seq, at, date); those that are there
+    ``since_later`` may be absent, which stands for null. A timestamp column
     ``x`` is given as ``x_ms``: epoch milliseconds, int64; a negative one becomes null (Kafka's "no
     time") and one past the year 9999 is cut to that. NaN and infinite rates become null. Strings
     may be dictionary arrays.
@@ -59,7 +60,8 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         for field in table.schema
         if field.name not in STAMP_COLUMNS
     }
-    unknown = sorted(set(rows.column_names) ^ set(sources.values()))
+    absent = table.since_later.difference(rows.column_names)
+    unknown = sorted(set(rows.column_names) ^ (set(sources.values()) - absent))
     if unknown:
         problem = "unknown column" if unknown[0] in rows.column_names else "missing column"
         raise HistoryError(f"rows for history table {table.name}: {problem} {unknown[0]}")
@@ -69,12 +71,17 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
             value = pa.scalar(constants[field.name], field.type)
             columns.append(pa.repeat(value, rows.num_rows))
             continue
+        if field.name in absent:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
         column = _converted(rows.column(sources[field.name]), field, table)
         if not field.nullable and column.null_count:
             raise HistoryError(f"rows for history table {table.name}: {field.name} has a null")
         columns.append(column)
+    # Without their comments: a table of an earlier version keeps its own, and takes no others.
     fields = [
-        field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(table.schema, columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
@@ -98,7 +105,7 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
 
 
 class HistoryWriter:
-    """Appends rounds. One per job; not to be shared by threads.
+    """Appends rounds to ``tables``. One per job; not to be shared by threads.
 
     Each append carries (``app_id``, seq) as the Delta transaction, so a replayed round adds
     nothing. ``app_id`` must change with the checkpoint: batch ids start again at 0 there.
@@ -108,15 +115,15 @@ class HistoryWriter:
         HistoryError: a table is missing or is not what this version writes (``ensure_tables``).
     """
 
-    def __init__(self, history: History, app_id: str) -> None:
+    def __init__(self, history: History, app_id: str, tables: Sequence[Table] = APPENDED) -> None:
         self._history = history
         self._app_id = app_id
         self._tables: dict[str, DeltaTable] = {}
         self._opened_at: dict[str, int] = {}
         self._newest: dict[str, int | None] = {}
-        for table in APPENDED:
+        for table in tables:
             self._open(table.name)
-        self._pool = ThreadPoolExecutor(len(APPENDED), thread_name_prefix="history")
+        self._pool = ThreadPoolExecutor(len(tables), thread_name_prefix="history")
 
     def __enter__(self) -> HistoryWriter:
         return self

@@ -1,6 +1,6 @@
 """Simulated brokers: they obey the newest limits they were sent, and report what they used.
 
-All brokers are kept in arrays of shape (brokers, groups, 4), so that a thousand of them cost a
+All brokers are kept in arrays of shape (brokers, groups, 7), so that a thousand of them cost a
 few array operations an interval; only a report is made broker by broker, as in a real cluster.
 """
 
@@ -13,8 +13,10 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray, group_id
-from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer, Throttling
+from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
+from quotaplane.sim.demand import added_up
+from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
 
@@ -23,6 +25,9 @@ STOCK_MOVE: Final = 0.05
 
 STOCK_SUPPRESSED: Final = 5
 """... or after this many intervals in which it did not."""
+
+_TOTALS: Final = list(PARTS)
+_PLAIN: Final = [d for d in range(len(DIMENSIONS)) if d not in PARTS]
 
 LIMITS_EVERY: Final = 10
 """In the first of so many reports a broker says which limits it has in force."""
@@ -37,13 +42,15 @@ _CLASSES: Final = (
 class BrokerSpec:
     """A broker: its name, and which of the report formats it speaks.
 
-    ``throttled``: it reports what it refused, too; ``uses_ids``: ids in place of group names.
+    ``throttled``: it reports what it refused, too; ``uses_ids``: ids in place of group names;
+    ``totals``: also totals, which otherwise follow from their parts.
     """
 
     name: str
     format: Literal["own", "stock"] = "own"
     throttled: bool = False
     uses_ids: bool = False
+    totals: bool = False
 
 
 class Report(NamedTuple):
@@ -59,8 +66,8 @@ class Brokers:
 
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
     limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
-    broadcasts to (brokers, groups, 4)). Where strict limits are promised it must use nothing before
-    it is told to: ``strict`` sees to it. ``throttling`` is how it holds to limits.
+    broadcasts to (brokers, groups, 7)). Where strict limits are promised it must use nothing before
+    it is told to: ``strict`` sees to it. ``throttle`` is how it holds to limits.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class Brokers:
         started_at_ms: int = 1,
         safe_limit: FloatArray | float = np.inf,
         strict: bool = False,
-        throttling: Throttling = BY_DEFAULT,
+        throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
         if len({spec.name for spec in specs}) != len(specs):
             raise InputError("brokers: two of them have the same name")
@@ -90,33 +97,49 @@ class Brokers:
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         # By entity: (broker, group, dimension), the last counting fastest.
         self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
-        self._enforcer = Enforcer(self._limit.size, throttling, interval_s=interval_s)
+        self._enforcer = Enforcer(self._limit.size, throttle, interval_s=interval_s)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
-        self._told = np.full((*shape, len(DIMENSIONS)), np.nan)  # counts a stock broker sent last
+        self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
         self._broker_index = {name: i for i, name in enumerate(self.names)}
         self._group_index = {name: i for i, name in enumerate(groups)}
         self._id_index = {group_id(name): i for i, name in enumerate(groups)}
 
     def limits(self, now_ms: int) -> FloatArray:
-        """The limits in force, shape (brokers, groups, 4); inf is unlimited."""
+        """The limits in force, shape (brokers, groups, 7); inf is unlimited."""
         return np.where((self._until_ms < now_ms)[..., None], self._safe, self._limit)
 
     def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
         """What gets through of the demand in the interval that ends now, under the limits of now.
 
-        A dead broker and a detached group use nothing. ``broker``: whose interval it is, by index;
+        A dead broker and a detached group use nothing. What both parts of a total are let through
+        is asked of the total's limit then, and both are cut by as much. The totals of ``demand`` do
+        not matter: they are what their parts add up to. ``broker``: whose interval it is, by index;
         the others use nothing. None: everybody's.
         """
         whose: slice | int = slice(None) if broker is None else broker
         there = (self.alive[:, None] & self.attached)[..., None]
         wants, limits = np.where(there, demand, 0.0)[whose], self.limits(now_ms)[whose]
-        entity = self._entity[whose].ravel()
-        used = self._enforcer.use(wants.ravel(), limits.ravel(), of=entity)
+        used, entity = np.zeros(wants.shape), self._entity[whose]
+        used[..., _PLAIN] = self._let(wants, limits, entity, _PLAIN)
+        if np.isfinite(limits[..., _TOTALS]).any():
+            let = self._let(added_up(used), limits, entity, _TOTALS)
+            for place, total in enumerate(_TOTALS):
+                part, both = let[..., place], used[..., total]
+                fits = np.divide(part, both, out=np.ones_like(both), where=both > 0.0)
+                used[..., PARTS[total]] *= fits[..., None]
         usage = np.zeros(self._limit.shape)
-        usage[whose] = used.reshape(wants.shape)
+        usage[whose] = added_up(used)
         return usage
+
+    def _let(
+        self, wants: FloatArray, limits: FloatArray, entity: IntArray, dimensions: list[int]
+    ) -> FloatArray:
+        """What gets through in some dimensions, (..., dimensions), each by itself."""
+        wants, limits = wants[..., dimensions], limits[..., dimensions]
+        of = entity[..., dimensions].ravel()
+        return self._enforcer.use(wants.ravel(), limits.ravel(), of).reshape(wants.shape)
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
@@ -170,8 +193,12 @@ class Brokers:
         spec, here = self.specs[broker], np.flatnonzero(self.attached[broker])
         names = [self.groups[g] for g in here]
         if spec.format == "stock":
-            counts = self._stock_counts(broker, here, usage[here] * self._interval_s)
+            counts = self._stock_counts(broker, here, usage[here, :BASIC] * self._interval_s)
             return encode_stock_report(spec.name, names, counts)
+        refused = np.maximum(demand[here] - usage[here], 0.0)
+        used = usage[here].copy()
+        if not spec.totals:
+            used[:, list(PARTS)] = refused[:, list(PARTS)] = np.nan
         version = self._version[broker]
         in_force = self.limits(now_ms)[broker, here]
         newest = max(map(tuple, version.tolist()), default=(-1, -1))
@@ -184,8 +211,8 @@ class Brokers:
             applied=None if newest[0] < 0 else (int(newest[0]), int(newest[1])),
             groups=None if spec.uses_ids else names,
             group_ids=[group_id(name) for name in names] if spec.uses_ids else None,
-            usage=usage[here],
-            throttled=np.maximum(demand[here] - usage[here], 0.0) if spec.throttled else None,
+            usage=used,
+            throttled=refused if spec.throttled else None,
             applied_seqs=np.where(version[here, 0] == newest[0], version[here, 1], -1),
             limits=in_force if sequence % LIMITS_EVERY == 1 else None,
         )

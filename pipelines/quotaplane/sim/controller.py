@@ -11,6 +11,7 @@ import pyarrow as pa
 from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import Law
 from quotaplane.model import (
+    BASIC,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
     FloatArray,
@@ -31,7 +32,7 @@ SILENT_ROUNDS: Final = 4, 6
 LEASE_ROUNDS: Final = 30
 
 _GROUP: Final = "g"
-_ENTRIES: Final = entries_schema(THROTTLED_COLUMNS, ("applied_seq",))
+_ENTRIES: Final = entries_schema(THROTTLED_COLUMNS[:BASIC], ("applied_seq",))
 
 
 def step_config(
@@ -100,7 +101,7 @@ class StepController:
             "report": np.arange(count, dtype=np.int32),
             "group_id": np.full(count, group_id(_GROUP)),
             "group": [_GROUP] * count,
-            **dict.fromkeys((*RATE_COLUMNS, *THROTTLED_COLUMNS), unused),
+            **dict.fromkeys((*RATE_COLUMNS[:BASIC], *THROTTLED_COLUMNS[:BASIC]), unused),
             RATE_COLUMNS[0]: heard.usage,
             THROTTLED_COLUMNS[0]: heard.throttled,
             "applied_seq": applied_seq.astype(np.float64),

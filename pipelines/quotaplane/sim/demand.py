@@ -9,14 +9,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS, FloatArray
+from quotaplane.model import DIMENSIONS, PARTS, FloatArray
 
 NOISES: Final = ("none", "poisson")
 """``none``: exactly the schedule; ``poisson``: a Poisson count with the schedule's mean."""
 
 
 class Change(NamedTuple):
-    """From ``at_s`` on, what one broker wants of one group; absent dimensions stay as they are."""
+    """From ``at_s`` on, what one broker wants of one group; absent dimensions stay as they are.
+
+    Totals are what their parts add up to, and not to be given.
+    """
 
     at_s: float
     broker: str
@@ -29,18 +32,18 @@ class Schedule:
     """Piecewise constant demand.
 
     ``starts_s`` has shape (pieces,), ascending from 0; ``rates`` has shape
-    (pieces, brokers, groups, 4) in units per second.
+    (pieces, brokers, groups, 7) in units per second.
     """
 
     starts_s: FloatArray
     rates: FloatArray
 
     def at(self, t_s: float) -> FloatArray:
-        """The demand at a time, shape (brokers, groups, 4); before 0 it is that of 0.
+        """The demand at a time, shape (brokers, groups, 7); before 0 it is that of 0.
 
-        >>> steps = Schedule(np.array([0.0, 5.0]), np.arange(8.0).reshape(2, 1, 1, 4))
+        >>> steps = Schedule(np.array([0.0, 5.0]), np.arange(14.0).reshape(2, 1, 1, 7))
         >>> float(steps.at(4.9)[0, 0, 0]), float(steps.at(5.0)[0, 0, 0])
-        (0.0, 4.0)
+        (0.0, 7.0)
         """
         piece = max(int(np.searchsorted(self.starts_s, t_s, side="right")) - 1, 0)
         now: FloatArray = self.rates[piece]
@@ -53,7 +56,7 @@ def build_schedule(
     """Put changes, in any order, into a schedule; nobody wants anything before its first one.
 
     Raises:
-        InputError: a change names a broker, a group or a dimension that there is not.
+        InputError: a change names a broker, a group or a dimension that there is not, or a total.
     """
     ordered = sorted(changes, key=lambda change: change.at_s)
     starts = sorted({0.0, *(change.at_s for change in ordered)})
@@ -62,8 +65,22 @@ def build_schedule(
         piece = starts.index(change.at_s)
         broker, group = _index(brokers, change.broker), _index(groups, change.group)
         for dimension, rate in change.rates.items():
-            rates[piece:, broker, group, _index(DIMENSIONS, dimension)] = rate
-    return Schedule(np.array(starts), rates)
+            index = _index(DIMENSIONS, dimension)
+            if index in PARTS:
+                raise InputError(f"schedule: {dimension} follows from publish and dispatch")
+            rates[piece:, broker, group, index] = rate
+    return Schedule(np.array(starts), added_up(rates))
+
+
+def added_up(rates: FloatArray) -> FloatArray:
+    """Rates of shape (..., 7), their totals made the sum of their parts; changed in place.
+
+    >>> added_up(np.array([1.0, 2.0, 10.0, 20.0, 0.0, 0.0, 5.0])).tolist()
+    [1.0, 2.0, 10.0, 20.0, 11.0, 22.0, 5.0]
+    """
+    for total, parts in PARTS.items():
+        rates[..., total] = rates[..., parts].sum(axis=-1)
+    return rates
 
 
 def noisy(

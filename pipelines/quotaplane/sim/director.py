@@ -13,7 +13,7 @@ from quotaplane.sim.scenarios import Event, Scenario, Story
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
-"""Sets the quotas of n groups, shape (n, 4); +inf is unlimited."""
+"""Sets the quotas of n groups, shape (n, 7); +inf is unlimited."""
 
 Delete = Callable[[Sequence[str]], None]
 """Deletes groups."""
@@ -23,7 +23,7 @@ GRACE_S = 2.0
 
 
 class Director:
-    """Plays a scenario; ``quota`` has shape (groups, 4): what is set at the moment."""
+    """Plays a scenario; ``quota`` has shape (groups, 7): what is set at the moment."""
 
     def __init__(
         self, scenario: Scenario, record: Record, put: Put, delete: Delete, *, seed: int = 0

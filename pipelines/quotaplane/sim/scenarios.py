@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change
 
 Action = Literal["demand", "put", "delete", "die", "join"]
 
-PUBLISH, PUBLISH_BYTES, DISPATCH, DISPATCH_BYTES = DIMENSIONS
+PUBLISH, PUBLISH_BYTES, DISPATCH, DISPATCH_BYTES = DIMENSIONS[:BASIC]
 
 DURATION_S: Final = 45
 
@@ -105,7 +105,7 @@ def _four_dimensions() -> Story:
         {PUBLISH: 300.0, PUBLISH_BYTES: 3e6, DISPATCH: 600.0, DISPATCH_BYTES: 6e6},
         tuple(demand),
         (Event(27.0, f"{B1} and {B3} send eight times larger messages to two readers each"),),
-        shows=DIMENSIONS,
+        shows=DIMENSIONS[:BASIC],
     )
 
 

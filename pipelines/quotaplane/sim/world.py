@@ -14,13 +14,14 @@ import numpy as np
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
-from quotaplane.sim.demand import Schedule, noisy
-from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
+from quotaplane.sim.demand import Schedule, added_up, noisy
+from quotaplane.sim.enforcer import BY_DEFAULT
+from quotaplane.throttle.terms import ThrottleTerms
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What the cluster did in one reporting interval; arrays are (brokers, groups, 4), per second.
+    """What the cluster did in one reporting interval; arrays are (brokers, groups, 7), per second.
 
     ``wanted`` is the schedule's demand, ``demand`` what noise made of it; both are 0 where a
     broker is dead or a group detached. ``limit`` is what was in force.
@@ -49,7 +50,7 @@ class World:
         interval_s: float = 1.0,
         seed: int = 0,
         started_at_ms: int = 1,
-        throttling: Throttling = BY_DEFAULT,
+        throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
         if schedule.rates.shape[1:3] != (len(specs), len(groups)):
             raise InputError(
@@ -61,7 +62,7 @@ class World:
             groups,
             interval_s=interval_s,
             started_at_ms=started_at_ms,
-            throttling=throttling,
+            throttle=throttle,
         )
         self.groups = groups
         self._schedule = schedule
@@ -77,6 +78,7 @@ class World:
         demand[:, self._noisy] = noisy(
             wanted[:, self._noisy], "poisson", self._rng, self._interval_s
         )
+        added_up(demand)
         limit = self.brokers.limits(now_ms)
         usage = self.brokers.use(demand, now_ms)
         reports = self.brokers.reports(usage, demand, now_ms)

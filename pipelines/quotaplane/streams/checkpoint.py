@@ -88,6 +88,11 @@ class CheckpointFolder:
         begin = self._offsets(seq - 1) if seq else None
         return {"from": begin or [], "to": self._offsets(seq) or []}
 
+    def now_ms(self, seq: int) -> int:
+        """The time that a micro-batch has, also when it is run again."""
+        text = self._read(f"offsets/{seq}") or ""
+        return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+
     def _offsets(self, seq: int) -> list[Any] | None:
         text = self._read(f"offsets/{seq}")
         if text is None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.errors import InputError
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import flaws
+from quotaplane.throttle.scope import is_scope, parse_scope
 from quotaplane.wire.reports import REJECTED, cut_down
 
 _MAX_DETAIL: Final = 2_000
@@ -25,6 +28,7 @@ def bad_definitions(groups: pa.Table) -> pa.Table:
     for name in RATE_COLUMNS:
         below = np.flatnonzero(put[name].fill_null(0.0).to_numpy() < 0.0)
         found += [(row, f"{name}: below 0, taken for 0") for row in below.tolist()]
+    found += list(_bad_scopes(put["group"].to_pylist()))
     letters = [
         {
             "position": f"resource_groups@{put['version'][row].as_py()}",
@@ -37,6 +41,15 @@ def bad_definitions(groups: pa.Table) -> pa.Table:
         for row, what in found
     ]
     return pa.Table.from_pylist(letters, schema=REJECTED)
+
+
+def _bad_scopes(groups: Sequence[str]) -> Iterator[tuple[int, str]]:
+    for row, group in enumerate(groups):
+        if is_scope(group):
+            try:
+                parse_scope(group)
+            except InputError as error:
+                yield row, f"fits nobody: {error}"
 
 
 def unknown_groups(entries: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, Round
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.outcome import Outcome
 from quotaplane.packing import pack, unpack
 from quotaplane.settings import Settings
@@ -36,7 +36,8 @@ _PORTION_BYTES = 450_000
 """Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
 _INDEX = pa.int16()
 """Of texts in a table: shards' tables are joined, whether they have words or codes' texts."""
-_BYTES_BESIDE_NAME = 8 * 8 + 4
+_BYTES_OF_LENGTHS = 4
+_THROTTLE = "throttle"
 
 
 class Output(NamedTuple):
@@ -152,15 +153,17 @@ def _messages(
     if outcome.astray is not None:
         astray = outcome.astray.select(ended.column_names)
         ended = pa.concat_tables([ended, astray]).unify_dictionaries()
-    # Safe limits hardly ever change, so only some of the limits carry theirs along.
+    # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
     safe, published = going["safe_told"], going["published"]
+    bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
     parts = (
         (going.filter(pc.and_(published, safe)), True),
-        (going.filter(pc.and_not(published, safe)), False),
+        (bare.filter(pc.and_not(published, safe)), False),
     )
     portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
+    dimensions = _dimensions(going)
     for slot, table, told in (*((0, part, told) for part, told in parts), (1, ended, False)):
-        for broker, number, part in _split(table):
+        for broker, number, part in _split(table, 16 * len(dimensions)):
             nothing = [going.slice(0, 0), ended.slice(0, 0)]
             portions.setdefault((broker, number, told), nothing)[slot] = part
     for (broker, _, told), (limits, removed) in portions.items():
@@ -176,25 +179,37 @@ def _messages(
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
                 broker_started_at_ms=first["for_start_ms"][0].as_py(),
-                groups=None if ids else _named(limits),
+                groups=None if ids else _texts(limits["group"]),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
-                limits=_rates(limits, RATE_COLUMNS),
-                safe_limits=_rates(limits, SAFE_COLUMNS) if told else None,
-                removed_groups=None if ids else _named(removed),
+                dimensions=dimensions,
+                limits=_rates(limits, [f"{name}_per_s" for name in dimensions]),
+                safe_limits=_rates(limits, [f"safe_{name}_per_s" for name in dimensions])
+                if told
+                else None,
+                throttles=_texts(limits[_THROTTLE]) if _THROTTLE in limits.column_names else None,
+                removed_groups=None if ids else _texts(removed["group"]),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
 
 
+def _dimensions(limits: pa.Table) -> list[str]:
+    """Those in which anybody may be limited."""
+    return [name for name in DIMENSIONS if f"{name}_per_s" in limits.column_names]
+
+
 def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
-    """Columns as (rows, 4), infinite where they are only what they would be."""
+    """Columns as (rows, names), infinite where they are only what they would be."""
     rates = np.stack([table[name].to_numpy() for name in names], axis=1)
     real = table["enforced"].to_numpy()
     return rates if real.all() else np.where(real[:, None], rates, np.inf)
 
 
-def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
-    """A table's rows by broker, and those of one broker in portions of so many bytes."""
+def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
+    """A table's rows by broker, and those of one broker in portions of so many bytes.
+
+    ``rate_bytes``: what a row takes beside its texts.
+    """
     if not len(table):
         return
     column, names = _dictionary(table["broker"]), _dictionary(table["group"])
@@ -202,8 +217,10 @@ def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
     order = np.argsort(code, kind="stable")
     code = code[order]
     sorted_table = table.take(pa.array(order))
-    name_bytes = pc.binary_length(names.dictionary).to_numpy()[names.indices.to_numpy()[order]]
-    ends = np.cumsum(name_bytes + _BYTES_BESIDE_NAME)
+    row_bytes = _text_bytes(names) + _BYTES_OF_LENGTHS + rate_bytes
+    if _THROTTLE in table.column_names:
+        row_bytes = row_bytes + _text_bytes(_dictionary(table[_THROTTLE])) + _BYTES_OF_LENGTHS
+    ends = np.cumsum(row_bytes[order])
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     before = np.r_[0, ends][first]  # bytes of the brokers before each
     number = (ends - np.repeat(before, np.diff(np.r_[first, len(code)]))) // _PORTION_BYTES
@@ -213,8 +230,14 @@ def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
         yield broker, int(number[begin]), sorted_table.slice(begin, end - begin)
 
 
-def _named(table: pa.Table) -> pa.StringArray:
-    coded = _dictionary(table["group"])
+def _text_bytes(coded: pa.DictionaryArray) -> IntArray:
+    by_text = pc.binary_length(coded.dictionary).to_numpy()
+    by_row: IntArray = by_text[coded.indices.to_numpy()]
+    return by_row
+
+
+def _texts(column: pa.ChunkedArray) -> pa.StringArray:
+    coded = _dictionary(column)
     return coded.dictionary.take(coded.indices)
 
 
@@ -226,24 +249,26 @@ def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
 def _limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
     """What changed, and what ended, as rows of the history table ``limits``."""
     changed = outcome.limits.filter(outcome.limits["changed"])
+    dimensions = _dimensions(changed)
+    rates = [f"{name}_per_s" for name in dimensions]
     in_words = f"{DIMENSIONS[0]}_words" in changed.column_names
     reasons = {
         f"{name}_reason": _each_once(changed[f"{name}_words"])
         if in_words
         else _words(changed[f"{name}_reason"])
-        for name in DIMENSIONS
+        for name in dimensions
     }
-    kept = changed.select(["broker", "group", *RATE_COLUMNS, "enforced"])
+    kept = changed.select(["broker", "group", *rates, "enforced"])
     table = _with_constants(kept, reasons, lease_ms, ended=False)
     if not len(outcome.ended):
         return table
     over = outcome.ended.select(["broker", "group"])
-    for name in RATE_COLUMNS:
+    for name in rates:
         over = over.append_column(name, pa.nulls(len(over), pa.float64()))
     over = over.append_column("enforced", pa.nulls(len(over), pa.bool_()))
     why = _each_once(outcome.ended["why"])
     ended = _with_constants(
-        over, dict.fromkeys((f"{name}_reason" for name in DIMENSIONS), why), lease_ms, ended=True
+        over, dict.fromkeys((f"{name}_reason" for name in dimensions), why), lease_ms, ended=True
     )
     return pa.concat_tables([table, ended]).unify_dictionaries()
 

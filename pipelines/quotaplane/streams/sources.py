@@ -28,7 +28,9 @@ Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 _GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
 
-def _events(kind: str, payloads: Iterable[tuple[int, bytes]], keys: IntArray) -> pa.RecordBatch:
+def packed_events(
+    kind: str, payloads: Iterable[tuple[int, bytes]], keys: IntArray
+) -> pa.RecordBatch:
     """Rows for the operator; a payload belongs to a shard, whose key it gets."""
     rows = list(payloads)
     return pa.record_batch(
@@ -54,11 +56,11 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 now_ms=batch["now_ms"][0].as_py(),
                 reports=reports,
             )
-            yield _events("reports", pack_reports(decoded, shards), keys)
+            yield packed_events("reports", pack_reports(decoded, shards), keys)
             if decoded.rejected.num_rows:
                 # Any shard will do; each task of this stage takes another.
                 shard = _partition_id() % shards
-                yield _events("rejected", [(shard, pack(decoded.rejected))], keys)
+                yield packed_events("rejected", [(shard, pack(decoded.rejected))], keys)
 
     return to_events
 
@@ -81,7 +83,7 @@ def _to_group_events(shards: int) -> Mapper:
             columns["group_id"] = pa.array(map(group_id, names), pa.int64())
             columns["deleted"] = pa.array(change == "delete", pa.bool_())
             columns["version"] = batch["_commit_version"]
-            yield _events("groups", pack_groups(pa.table(columns), shards), keys)
+            yield packed_events("groups", pack_groups(pa.table(columns), shards), keys)
 
     return to_events
 

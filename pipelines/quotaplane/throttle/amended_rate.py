@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quotaplane.model import FloatArray
-from quotaplane.throttle.slots import Slots, Terms, begin, held_at, move, terms
+from quotaplane.throttle.slots import Slots, Terms, added, begin, held_at, move, summed, terms
 from quotaplane.throttle.waves import Outcome, Outcomes
 
 __all__ = ["balance", "begin", "plain", "terms", "wave"]
@@ -23,7 +23,7 @@ __all__ = ["balance", "begin", "plain", "terms", "wave"]
 
 def balance(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
     """What the quota leaves until the rate exceeds it, in units, (e,)."""
-    left: FloatArray = terms.whole - held_at(state, terms, at_ms).sum(axis=0)
+    left: FloatArray = terms.whole - added(held_at(state, terms, at_ms))
     return left
 
 
@@ -39,7 +39,7 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     [65.0, 5.0, 5.0]
     """
     held = held_at(state, terms, at_ms)
-    refused = terms.hard & (held.sum(axis=0) > terms.whole)
+    refused = terms.hard & (added(held) > terms.whole)
     if refused.any():
         units = np.where(refused, 0.0, units)
     row = np.arange(len(held))[:, None]
@@ -50,7 +50,7 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     with np.errstate(invalid="ignore"):
         state.held[:0:-1] = held[:0:-1] + np.clip(units - before[:-1], 0.0, room)
     state.held[0] = held[0] + np.maximum(units - before[-1], 0.0)
-    left = terms.whole - state.held.sum(axis=0)
+    left = terms.whole - added(state.held)
     with np.errstate(divide="ignore", invalid="ignore"):
         over_ms = left / terms.rate_per_s * -1000.0
     return Outcome(refused, over_ms, left)
@@ -67,7 +67,7 @@ def plain(
     for now, asked in zip(at_ms, units, strict=True):
         move(held, now // window_ms - last_ms // window_ms, samples)
         last_ms = now
-        refused = hard and sum(held) > whole
+        refused = hard and summed(held) > whole
         if not refused:
             taken = 0.0
             for row in range(int(samples) - 1, 0, -1):
@@ -75,7 +75,7 @@ def plain(
                 held[row] += min(max(asked - taken, 0.0), room)
                 taken += room
             held[0] += max(asked - taken, 0.0)
-        left = whole - sum(held)
+        left = whole - summed(held)
         exceeded = left < 0
         answers.refused.append(refused)
         answers.over_ms.append(left / quota * -1000.0 if exceeded and quota else np.inf * exceeded)

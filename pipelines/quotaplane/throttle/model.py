@@ -65,8 +65,8 @@ class Quotas:
     """What each of e entities is held to.
 
     ``rate_per_s`` 0 or more, inf is no quota at all; ``samples`` windows of ``window_ms`` make up
-    the time over which the rate is measured, ``rate_per_s * samples * window_ms / 1000`` is the
-    burst.
+    the time over which the rate is measured. They make up the burst, too, unless a token bucket's
+    is told in units.
     """
 
     rate_per_s: FloatArray
@@ -77,21 +77,34 @@ class Quotas:
     """(e,)"""
     hard: BoolArray
     """(e,) the mode."""
+    burst_units: FloatArray | None = None
+    """(e,) the burst of a token bucket, finite; None: by the windows. Other laws have none."""
 
     @property
     def burst(self) -> FloatArray:
-        """(e,) in units: the quota over all windows (KIP-599: B = Q * S * W).
+        """(e,) in units: the quota over all windows (KIP-599: B = Q * S * W), or as told; inf
+        without a quota.
 
         >>> Quotas.of([5.0], samples=100, window_ms=1000).burst.tolist()
         [500.0]
+        >>> Quotas.of([0.0, 5.0, np.inf], burst_units=[100.0, 100.0, 100.0]).burst.tolist()
+        [100.0, 100.0, inf]
         """
+        if self.burst_units is not None:
+            return np.where(np.isinf(self.rate_per_s), np.inf, self.burst_units)
         with np.errstate(invalid="ignore"):
             burst: FloatArray = self.samples * (self.window_ms / 1000.0) * self.rate_per_s
         return burst
 
     def take(self, entities: BoolArray | IntArray) -> Quotas:
         """Those of some entities."""
-        return Quotas(*(field[entities] for field in vars(self).values()))
+        return Quotas(
+            self.rate_per_s[entities],
+            self.samples[entities],
+            self.window_ms[entities],
+            self.hard[entities],
+            None if self.burst_units is None else self.burst_units[entities],
+        )
 
     @classmethod
     def of(
@@ -101,12 +114,14 @@ class Quotas:
         samples: int = 1,
         window_ms: int = 1000,
         hard: bool = False,
+        burst_units: FloatArray | list[float] | None = None,
     ) -> Quotas:
-        """The same terms for all entities, at rates (e,) of their own."""
+        """The same terms for all entities, at rates (e,) and bursts (e,) of their own."""
         rates = np.asarray(rate_per_s, dtype=np.float64)
         return cls(
             rates,
             np.full(rates.shape, samples, np.int64),
             np.full(rates.shape, window_ms, np.int64),
             np.full(rates.shape, hard, np.bool_),
+            None if burst_units is None else np.asarray(burst_units, dtype=np.float64),
         )

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from quotaplane.model import FloatArray
-from quotaplane.throttle.slots import Slots, Terms, begin, held_at, move, slot_of, terms
+from quotaplane.throttle.slots import (
+    Slots,
+    Terms,
+    added,
+    begin,
+    held_at,
+    move,
+    slot_of,
+    summed,
+    terms,
+)
 from quotaplane.throttle.waves import Outcome, Outcomes
 
 __all__ = ["balance", "begin", "plain", "terms", "wave"]
@@ -23,7 +33,7 @@ __all__ = ["balance", "begin", "plain", "terms", "wave"]
 
 def balance(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
     """What may still be used in the window of now, in units, (e,)."""
-    left: FloatArray = terms.whole - held_at(state, terms, at_ms).sum(axis=0)
+    left: FloatArray = terms.whole - added(held_at(state, terms, at_ms))
     return left
 
 
@@ -55,7 +65,7 @@ def plain(
     for now, asked in zip(at_ms, units, strict=True):
         move(held, now // window_ms - last_ms // window_ms, samples)
         last_ms = now
-        refused = hard and sum(held) + asked > whole
+        refused = hard and summed(held) + asked > whole
         if not refused:
             held[0] += asked
         beside = asked if refused else 0.0

@@ -76,6 +76,30 @@ def held_at(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
     return held
 
 
+def added(held: FloatArray) -> FloatArray:
+    """The sum of the rows, (e,), one after the other as a loop adds.
+
+    ``held.sum(axis=0)`` would add in pairs where a column lies together in memory, as that of a
+    single entity does, and the last bits would be others.
+
+    >>> column = np.array([[1.0]] + [[1e-16]] * 15)
+    >>> (added(column) - 1).tolist(), (column.sum(axis=0) - 1 > 0).tolist()
+    ([0.0], [True])
+    """
+    total: FloatArray = held[0].copy()
+    for row in held[1:]:
+        total += row
+    return total
+
+
+def summed(held: list[float]) -> float:
+    """The same for one entity's rows; ``sum`` is more exact from Python 3.12 on."""
+    total = 0.0
+    for units in held:
+        total += units
+    return total
+
+
 def move(held: list[float], by: float, samples: float) -> None:
     """The same for one entity's rows, in place."""
     if by:

@@ -16,6 +16,7 @@ import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.slots import added, summed
 from quotaplane.throttle.waves import Outcome, Outcomes
 
 
@@ -118,8 +119,7 @@ def _rate(
         np.copyto(state.held, 0.0, where=old)
         np.copyto(state.begun_ms, at_ms, where=old)
         np.copyto(state.used_ms, at_ms, where=old)
-    # Along the first axis numpy adds one after the other, as Kafka does.
-    total = state.held.sum(axis=0)
+    total = added(state.held)
     measured_ms = at_ms - np.minimum(state.begun_ms.min(axis=0), at_ms)
     lacking = np.maximum(terms.samples - 1.0 - np.floor(measured_ms / terms.window_ms), 0.0)
     measured_ms += lacking * terms.window_ms
@@ -149,7 +149,7 @@ def plain(
         if lacking > 0:
             measured_ms += lacking * window_ms
         measured_ms = max(measured_ms, 1.0)
-        return sum(held) / (measured_ms / 1000.0), measured_ms
+        return summed(held) / (measured_ms / 1000.0), measured_ms
 
     answers = Outcomes([], [], [])
     for now, asked in zip(at_ms, units, strict=True):

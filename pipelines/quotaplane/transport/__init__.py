@@ -14,7 +14,7 @@ DataFrame, limits out from the driver. A broker (or its agent, or the simulator)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from quotaplane.settings import DeltaTransport, KafkaTransport
 
@@ -24,11 +24,22 @@ if TYPE_CHECKING:
 Starting = Literal["earliest", "latest"]
 
 
+class Topics(NamedTuple):
+    """Which topics to read and to write in place of those for reports and for limits."""
+
+    incoming: str
+    outgoing: str
+
+
 class Message(NamedTuple):
     """One message of the limits topic: ``key`` is the broker it is for."""
 
     key: str
     value: bytes
+
+
+REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
+"""The embedded transport's; with Kafka the settings have them."""
 
 
 class OutgoingReport(NamedTuple):
@@ -55,6 +66,9 @@ class Transport(Protocol):
         Returns a streaming DataFrame with exactly the columns ``value binary``,
         ``published_at_ms long`` (since 1970 in UTC) and ``position string``.
         """
+
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """What the topic of reports holds now, with the same columns, not streaming."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send limits from the driver; durable when it returns.
@@ -85,7 +99,9 @@ class BrokerLink(Protocol):
         """Let go of connections; a second call does nothing."""
 
 
-def open_transport(settings: DeltaTransport | KafkaTransport) -> Transport:
+def open_transport(
+    settings: DeltaTransport | KafkaTransport, topics: Topics | None = None
+) -> Transport:
     """Open the control plane's end; nothing is connected to before its first use.
 
     Raises:
@@ -94,14 +110,17 @@ def open_transport(settings: DeltaTransport | KafkaTransport) -> Transport:
     if isinstance(settings, DeltaTransport):
         from quotaplane.transport.delta import DeltaTopics
 
-        return DeltaTopics(settings)
+        return DeltaTopics(settings, topics or REPORTS_AND_LIMITS)
     from quotaplane.transport.kafka import KafkaTopics
 
-    return KafkaTopics(settings)
+    return KafkaTopics(_of_topics(settings, topics))
 
 
 def open_broker_link(
-    settings: DeltaTransport | KafkaTransport, *, limits_from: Starting = "latest"
+    settings: DeltaTransport | KafkaTransport,
+    *,
+    limits_from: Starting = "latest",
+    topics: Topics | None = None,
 ) -> BrokerLink:
     """Open a broker's end.
 
@@ -116,7 +135,14 @@ def open_broker_link(
     if isinstance(settings, DeltaTransport):
         from quotaplane.transport.delta import DeltaLink
 
-        return DeltaLink(settings, limits_from)
+        return DeltaLink(settings, limits_from, topics or REPORTS_AND_LIMITS)
     from quotaplane.transport.kafka import KafkaLink
 
-    return KafkaLink(settings, limits_from)
+    return KafkaLink(_of_topics(settings, topics), limits_from)
+
+
+def _of_topics(settings: KafkaTransport, topics: Topics | None) -> KafkaTransport:
+    if topics is None:
+        return settings
+    update = {"report_topics": (topics.incoming,), "limits_topic": topics.outgoing}
+    return settings.model_copy(update=update)

@@ -1,4 +1,4 @@
-"""The embedded transport: two Delta tables stand in for the topics, and no server is needed.
+"""The embedded transport: Delta tables stand in for the topics, and no server is needed.
 
 ``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both ends append with the
 deltalake package (no JVM: 5 to 20 ms); Spark streams ``reports``, brokers read ``limits_topic`` by
@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport import Message, Starting
+from quotaplane.transport import REPORTS_AND_LIMITS, Message, Starting, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +38,8 @@ TOPIC_SCHEMA: Final = pa.schema(
 )
 """``key`` is the broker, ``append_id`` and ``row`` (which send, which message of it) name a message
 for good: a streaming read of Delta has no row numbers, and compaction moves rows to other files."""
+
+_CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
@@ -59,10 +61,10 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 class DeltaTopics:
     """The control plane's end of the embedded transport."""
 
-    def __init__(self, settings: DeltaTransport) -> None:
+    def __init__(self, settings: DeltaTransport, topics: Topics) -> None:
         self._settings = settings
-        self._limits = _Topic(settings, "limits_topic")
-        self._reports = _Topic(settings, "reports")
+        self._limits = _Topic(settings, topics.outgoing)
+        self._reports = _Topic(settings, topics.incoming)
 
     def check(self) -> None:
         """Create what is missing.
@@ -87,8 +89,12 @@ class DeltaTopics:
         elif table.version() == 0:
             # Nothing was sent yet: a second or more less to the first batch than by a snapshot.
             reader = reader.option("startingVersion", "0")
-        position = "concat(append_id, '#', row) AS position"
-        return reader.load(self._reports.uri).selectExpr("value", "published_at_ms", position)
+        return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
+
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """All reports that are still there: ``value``, ``published_at_ms`` and ``position``."""
+        self._reports.open()
+        return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
@@ -110,9 +116,9 @@ class DeltaTopics:
 class DeltaLink:
     """A broker's end of the embedded transport; not for use by several threads at once."""
 
-    def __init__(self, settings: DeltaTransport, limits_from: Starting = "latest") -> None:
-        self._limits = _Topic(settings, "limits_topic")
-        self._reports = _Topic(settings, "reports")
+    def __init__(self, settings: DeltaTransport, limits_from: Starting, topics: Topics) -> None:
+        self._limits = _Topic(settings, topics.outgoing)
+        self._reports = _Topic(settings, topics.incoming)
         with _as_transport_error(self._limits.uri):
             self._version = self._limits.open().version() if limits_from == "latest" else 0
 
@@ -155,8 +161,13 @@ class DeltaLink:
         """Nothing is kept open."""
 
 
-def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
-    """Compact both topics, and delete messages published more than ``keep_s`` seconds ago.
+def maintain(
+    settings: DeltaTransport,
+    *,
+    keep_s: float = 172_800.0,
+    topics: Sequence[str] = REPORTS_AND_LIMITS,
+) -> None:
+    """Compact topics, and delete messages published more than ``keep_s`` seconds ago.
 
     Safe beside a running job, as long as ``keep_s`` exceeds the longest time that the job or a
     broker stays away: who comes back later finds the messages it missed gone.
@@ -166,8 +177,10 @@ def maintain(settings: DeltaTransport, *, keep_s: float = 172_800.0) -> None:
     """
     oldest_ms = int((time.time() - keep_s) * 1000)
     hours = math.ceil(keep_s / 3600)
-    for name in ("reports", "limits_topic"):
+    for name in topics:
         topic = _Topic(settings, name)
+        if not DeltaTable.is_deltatable(topic.uri):
+            continue
         table = topic.open()
         with _as_transport_error(topic.uri):
             with topic.lock():

@@ -33,7 +33,8 @@ from kafka.errors import (  # isort: skip
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
 
 METADATA_MAX_AGE_MS = 60_000
 """How soon a link hears of new partitions."""
@@ -87,18 +88,35 @@ class KafkaTopics:
 
         ``position`` is ``topic/partition@offset``. A record without a value comes as an empty one.
         """
-        options = source_options(self._settings)
+        return self._rows(spark, spark.readStream, source_options(self._settings))
+
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """All reports that the topics still hold, as ``read_reports`` has them."""
+        options = source_options(self._settings) | {"startingOffsets": "earliest"}
+        options.pop("maxOffsetsPerTrigger", None)
+        return self._rows(spark, spark.read, options)
+
+    def _rows(
+        self,
+        spark: SparkSession,
+        reader: DataStreamReader | DataFrameReader,
+        options: dict[str, str],
+    ) -> DataFrame:
         if self._settings.security.protocol != "PLAINTEXT":
             # Plans and analysis errors print a source's options; these hold keys and passwords.
             before = spark.conf.get(_REDACTION, "") or ""
             if REDACTED_OPTIONS not in before:
                 both = f"{before}|{REDACTED_OPTIONS}" if before else REDACTED_OPTIONS
                 spark.conf.set(_REDACTION, both)
-        rows = spark.readStream.format("kafka").options(**options).load()
-        return rows.selectExpr(
-            "coalesce(value, X'') AS value",
-            "unix_millis(timestamp) AS published_at_ms",
-            "concat(topic, '/', partition, '@', offset) AS position",
+        return (
+            reader.format("kafka")
+            .options(**options)
+            .load()
+            .selectExpr(
+                "coalesce(value, X'') AS value",
+                "unix_millis(timestamp) AS published_at_ms",
+                "concat(topic, '/', partition, '@', offset) AS position",
+            )
         )
 
     def publish(self, messages: Sequence[Message]) -> None:

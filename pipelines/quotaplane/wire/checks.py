@@ -54,9 +54,10 @@ def describe(
 
     The reason is that of the worst; the detail names the first few groups.
     """
-    names, columns = RATE_COLUMNS, block.rates
+    names, columns = RATE_COLUMNS[: len(block.rates)], block.rates
     if block.throttled is not None:
-        names, columns = names + THROTTLED_COLUMNS, np.concatenate([columns, block.throttled])
+        names += THROTTLED_COLUMNS[: len(block.throttled)]
+        columns = np.concatenate([columns, block.throttled])
     texts = []
     for entry in entries[:_MOST_SHOWN].tolist():
         name = None if block.names is None else block.names[entry].as_py()

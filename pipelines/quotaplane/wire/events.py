@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
+from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
 from quotaplane.packing import pack, unpack
 from quotaplane.policy import POLICY_COLUMNS
 
@@ -47,7 +47,7 @@ ENTRIES: Final = pa.schema(
         _required("report", pa.int32()),
         _required("group_id", pa.int64()),
         pa.field("group", pa.string()),
-        *(_required(name, pa.float64()) for name in RATE_COLUMNS),
+        *(_required(name, pa.float64()) for name in RATE_COLUMNS[:BASIC]),
     ]
 )
 """A row per resource group in a report: ``report`` is the row of its header; NaN = unchanged.
@@ -56,8 +56,17 @@ ENTRIES: Final = pa.schema(
 of the batch has any.
 """
 
-OPTIONAL_ENTRIES: Final = (THROTTLED_COLUMNS, IN_FORCE_COLUMNS)
-"""Columns that come together or not at all, in this order; NaN = not said."""
+OPTIONAL_ENTRIES: Final = (
+    RATE_COLUMNS[BASIC:],
+    THROTTLED_COLUMNS[:BASIC],
+    THROTTLED_COLUMNS[BASIC:],
+    IN_FORCE_COLUMNS[: BASIC + 1],
+    IN_FORCE_COLUMNS[BASIC + 1 :],
+)
+"""Columns that come together or not at all, in this order; NaN = not said.
+
+Those of the first four dimensions apart from those of the others, which few report.
+"""
 
 
 def entries_schema(*optional: tuple[str, ...]) -> pa.Schema:
@@ -139,12 +148,12 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
 def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
     """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned.
 
-    Columns of the policy may be absent: nobody set them.
+    Columns of quotas and of the policy may be absent: nobody set them.
     """
     table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
-    for name, kind in POLICY_COLUMNS.items():
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(len(table), kind))
+    for field in GROUPS:
+        if field.nullable and field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(len(table), field.type))
     table = table.select(GROUPS.names).cast(GROUPS)
     return [
         (shard, pack(part)) for shard, part in enumerate(_by_shard(table, shards)) if part.num_rows

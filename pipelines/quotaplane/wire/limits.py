@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
-from quotaplane.model import RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
 from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.views import ColumnView
@@ -25,8 +26,10 @@ class LimitsMessage:
     """A decoded ``LimitsUpdate``.
 
     The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
-    ``limits`` (n, 4) are per second, inf = unlimited; ``safe_limits`` (n, 4), or None: as told
-    before. Removed groups may come both ways at once.
+    ``limits`` (n, 7) are per second, inf = unlimited; ``safe_limits`` (n, 7), or None: as told
+    before. ``throttles`` (n): on what terms requests are held to the limits, as texts of
+    ``throttle.terms``, "" = the defaults; None: as told before. Removed groups may come both ways
+    at once.
     """
 
     broker: str
@@ -40,6 +43,7 @@ class LimitsMessage:
     group_ids: IntArray
     limits: FloatArray
     safe_limits: FloatArray | None
+    throttles: tuple[str, ...] | None
     removed_groups: tuple[str, ...]
     removed_group_ids: IntArray
 
@@ -53,24 +57,29 @@ def encode_limits(
     issued_at_ms: int,
     lease_ms: int,
     limits: FloatArray,
+    dimensions: Sequence[str] | None = None,
     groups: Names | None = None,
     group_ids: Sequence[int] | IntArray | None = None,
     removed_groups: Names | None = None,
     removed_group_ids: Sequence[int] | IntArray | None = None,
     broker_started_at_ms: int = 0,
     safe_limits: FloatArray | None = None,
+    throttles: Names | None = None,
 ) -> bytes:
-    """One broker's limits (n, 4) per second, inf = unlimited, for n groups by name or by id.
+    """One broker's limits (n, d) per second, inf = unlimited, for n groups by name or by id.
 
-    ``safe_limits`` (n, 4): what holds after the lease, None = as told before.
+    ``dimensions``: the d they are in, None = the first d of all; in others there is no limit.
+    ``safe_limits`` (n, d): what holds after the lease, None = as told before.
+    ``throttles`` (n): texts of terms, "" = the defaults; None = as told before or, with
+    ``safe_limits``, the defaults for all.
     ``broker_started_at_ms``: of the broker's incarnation that it is for, 0 = any.
 
     A dimension that is unlimited for all of them is left out.
 
     >>> update = encode_limits(broker="b1", shard=0, epoch=1, seq=7, issued_at_ms=0, lease_ms=5000,
-    ...     groups=["g"], limits=np.array([[20.0, np.inf, np.inf, np.inf]]))
+    ...     groups=["g"], limits=np.array([[20.0]]))
     >>> decode_limits(update).limits
-    array([[20., inf, inf, inf]])
+    array([[20., inf, inf, inf, inf, inf, inf]])
 
     Raises:
         ValueError: names and ids are both given or both not, shapes don't fit, or a limit is NaN
@@ -79,6 +88,7 @@ def encode_limits(
     limits = np.asarray(limits, np.float64)
     if not (limits >= 0).all():
         raise ValueError("a limit is NaN or negative")
+    names = DIMENSIONS[: limits.shape[1]] if dimensions is None else dimensions
     message: Any = LimitsUpdate(
         magic=_MAGIC,
         broker=broker,
@@ -89,12 +99,20 @@ def encode_limits(
         lease_ms=lease_ms,
         broker_started_at_ms=broker_started_at_ms,
     )
-    columns = group_columns(groups, group_ids, limits)
-    for name, column in zip(RATE_COLUMNS, limits.T, strict=True):
+    columns = group_columns(groups, group_ids, len(limits))
+    for name, column in zip(names, limits.T, strict=True):
         if not np.isposinf(column).all():
-            columns[name] = column
+            columns[f"{name}_per_s"] = column
     if safe_limits is not None:
-        columns.update(zip(SAFE_COLUMNS, np.asarray(safe_limits, np.float64).T, strict=True))
+        safe = np.asarray(safe_limits, np.float64).T
+        columns.update((f"safe_{n}_per_s", one) for n, one in zip(names, safe, strict=True))
+    if throttles is not None:
+        texts = as_strings(throttles)
+        if len(texts) != len(limits):
+            raise ValueError(f"{len(texts)} throttles for {len(limits)} groups")
+        # With safe limits nothing but the defaults need not be said.
+        if safe_limits is None or pc.any(pc.not_equal(texts, "")).as_py():
+            columns["throttles"] = texts
     if removed_groups is not None:
         columns["removed_groups"] = as_strings(removed_groups)
     if removed_group_ids is not None:
@@ -120,6 +138,13 @@ def decode_limits(value: bytes) -> LimitsMessage:
         raise InputError(f"LimitsUpdate for {message.broker!r}: groups by name and by id at once")
     count = len(groups) or len(ids)
     safe_told = any(len(columns[name]) for name in SAFE_COLUMNS)
+    throttles: tuple[str, ...] | None = tuple(message.throttles) or None
+    if throttles is None and safe_told:
+        throttles = ("",) * count
+    if throttles is not None and len(throttles) != count:
+        raise InputError(
+            f"LimitsUpdate for {message.broker!r}: {len(throttles)} throttles for {count} groups"
+        )
     return LimitsMessage(
         broker=message.broker,
         shard=message.shard,
@@ -132,6 +157,7 @@ def decode_limits(value: bytes) -> LimitsMessage:
         group_ids=ids.astype(np.int64),
         limits=_rates(message.broker, columns, RATE_COLUMNS, count),
         safe_limits=_rates(message.broker, columns, SAFE_COLUMNS, count) if safe_told else None,
+        throttles=throttles,
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
     )
@@ -140,7 +166,7 @@ def decode_limits(value: bytes) -> LimitsMessage:
 def _rates(
     broker: str, columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """Columns as (count, 4); an empty one is unlimited throughout."""
+    """Columns as (count, 7); an empty one is unlimited throughout."""
     rates = np.full((count, len(names)), np.inf)
     for at, name in enumerate(names):
         column = columns[name]

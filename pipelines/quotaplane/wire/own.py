@@ -10,6 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from quotaplane.model import (
+    BASIC,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -60,16 +61,17 @@ def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
         )
     count = len(names) or len(given)
     ids = ids_of(names) if names else np.maximum(given, NO_ID).astype(np.int64)
-    rates = _stack(columns, RATE_COLUMNS, count)
+    d = _spoken_of(columns)
+    rates = _stack(columns, RATE_COLUMNS[:d], count)
     throttled = flawed = None
     given_throttled = [row for row, name in enumerate(THROTTLED_COLUMNS) if len(columns[name])]
     if given_throttled:
-        throttled = _stack(columns, THROTTLED_COLUMNS, count)
+        throttled = _stack(columns, THROTTLED_COLUMNS[:d], count)
         holes = np.isnan(throttled[given_throttled]) & ~np.isnan(rates[given_throttled])
         flawed = holes.any(axis=0)
     in_force = None
     if len(columns["applied_seqs"]) or any(len(columns[name]) for name in LIMIT_COLUMNS):
-        in_force = _stack(columns, ("applied_seqs", *LIMIT_COLUMNS), count)
+        in_force = _stack(columns, ("applied_seqs", *LIMIT_COLUMNS[:d]), count)
         if (in_force[1:] < 0).any():
             raise UnusableReportError(NEGATIVE, "a limit in force is below zero")
     block = Block(
@@ -111,10 +113,18 @@ def _parse(value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
     return message, columns
 
 
+def _spoken_of(columns: dict[str, FloatArray | IntArray]) -> int:
+    """How many of the dimensions a report is about: the first four, or all."""
+    further = (
+        name for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS) for name in names[BASIC:]
+    )
+    return len(RATE_COLUMNS) if any(len(columns[name]) for name in further) else BASIC
+
+
 def _stack(
     columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """The columns as (4, count); an empty one is all NaN."""
+    """The columns as (names, count); an empty one is all NaN."""
     stacked = np.full((len(names), count), np.nan)
     for row, name in enumerate(names):
         column = columns[name]
@@ -160,14 +170,15 @@ def encode_report(
     applied_seqs: IntArray | None = None,
     limits: FloatArray | None = None,
 ) -> bytes:
-    """A report in our own format: ``usage`` and ``throttled`` (n, 4) per second, NaN = unchanged.
+    """A report in our own format: ``usage`` and ``throttled`` (n, d) per second, NaN = unchanged.
 
     Either ``groups`` or ``group_ids`` (n). ``applied`` is the newest (epoch, seq) of the limits in
-    force, ``applied_seqs`` (n) each group's seq in that epoch (-1 = none), ``limits`` (n, 4) what
-    is in force. A dimension that is NaN throughout is left out.
+    force, ``applied_seqs`` (n) each group's seq in that epoch (-1 = none), ``limits`` (n, d) what
+    is in force. d: the first so many of ``DIMENSIONS``; nothing is said of the others, nor of one
+    that is NaN throughout.
 
     >>> value = encode_report(broker="b1", started_at_ms=1, sequence=7, window_ms=5000,
-    ...     groups=["g"], usage=np.array([[3.0, np.nan, np.nan, np.nan]]))
+    ...     groups=["g"], usage=np.array([[3.0]]))
     >>> value.hex(" ")
     '0d 51 50 52 31 12 02 62 31 18 01 20 07 28 88 27 42 01 67 52 08 00 00 00 00 00 00 08 40'
 
@@ -183,7 +194,7 @@ def encode_report(
     )
     if applied is not None:
         message.applied_epoch, message.applied_seq = applied
-    columns: dict[str, Column] = {**group_columns(groups, group_ids, usage)}
+    columns = group_columns(groups, group_ids, len(usage))
     columns.update(_given(usage, RATE_COLUMNS))
     if throttled is not None:
         if np.shape(throttled) != np.shape(usage):
@@ -197,14 +208,14 @@ def encode_report(
 
 
 def group_columns(
-    groups: Names | None, group_ids: Sequence[int] | IntArray | None, rates: FloatArray
+    groups: Names | None, group_ids: Sequence[int] | IntArray | None, count: int
 ) -> dict[str, Column]:
-    """The column of names, or that of ids; one for each row of ``rates``."""
+    """The column of names, or that of ids; so many of them."""
     if (groups is None) == (group_ids is None):
         raise ValueError("give either groups or group_ids")
     given: Any = groups if groups is not None else group_ids
-    if np.shape(rates) != (len(given), len(RATE_COLUMNS)):
-        raise ValueError(f"rates of shape {np.shape(rates)} for {len(given)} groups")
+    if count != len(given):
+        raise ValueError(f"{count} rows of rates for {len(given)} groups")
     if groups is not None:
         return {"groups": as_strings(groups)}
     return {"group_ids": np.asarray(group_ids, np.int64)}
@@ -216,8 +227,9 @@ def as_strings(names: Names) -> pa.StringArray:
 
 
 def _given(rates: FloatArray, names: Sequence[str]) -> dict[str, FloatArray | IntArray]:
+    columns = np.asarray(rates, float).T
     return {
         name: column
-        for name, column in zip(names, np.asarray(rates, float).T, strict=True)
+        for name, column in zip(names[: len(columns)], columns, strict=True)
         if not np.isnan(column).all()
     }

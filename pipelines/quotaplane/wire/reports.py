@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.model import (
+    IN_FORCE_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.settings import Reports
 from quotaplane.wire import own, stock
 from quotaplane.wire.blocks import Block, Header
@@ -210,12 +216,19 @@ def _tables(
     }
     row: npt.NDArray[np.int32] = np.full(len(times), -1, np.int32)
     row[[i for i, _ in used]] = np.arange(len(used), dtype=np.int32)
-    arrays = [pa.array(row[block.report]), pa.array(block.ids), block.names]
-    arrays += [pa.array(column) for column in block.rates]
-    optional = (block.throttled, block.in_force)
-    arrays += [pa.array(column) for part in optional if part is not None for column in part]
-    given = zip(OPTIONAL_ENTRIES, optional, strict=True)
-    schema = entries_schema(*(names for names, part in given if part is not None))
+    given: dict[str, Any] = {
+        "report": row[block.report],
+        "group_id": block.ids,
+        "group": block.names,
+    }
+    for names, rows in (
+        (RATE_COLUMNS, block.rates),
+        (THROTTLED_COLUMNS, block.throttled),
+        (IN_FORCE_COLUMNS, block.in_force),
+    ):
+        given.update(zip(names, () if rows is None else rows, strict=False))
+    schema = entries_schema(*(names for names in OPTIONAL_ENTRIES if names[0] in given))
+    arrays = [pa.array(given[name]) for name in schema.names]
     return Decoded(
         headers=pa.table(columns, schema=HEADERS),
         entries=pa.Table.from_arrays(arrays, schema=schema),
@@ -231,7 +244,7 @@ def cut_down(entries: pa.Table) -> bytes:
     """
     names = entries["group"].to_pylist()
     by_name = all(name is not None for name in names)
-    columns = {name: entries[name].to_numpy() for name in entries.column_names if name in _RATES}
+    rates, throttled = (_stacked(entries, names) for names in (RATE_COLUMNS, THROTTLED_COLUMNS))
     return encode_report(
         broker=str(entries["broker"][0].as_py()) if len(names) else "",
         started_at_ms=0,
@@ -239,11 +252,15 @@ def cut_down(entries: pa.Table) -> bytes:
         window_ms=0,
         groups=names if by_name else None,
         group_ids=None if by_name else entries["group_id"].to_numpy(),
-        usage=np.stack([columns[name] for name in RATE_COLUMNS], axis=1).astype(float),
-        throttled=np.stack([columns[name] for name in THROTTLED_COLUMNS], axis=1).astype(float)
-        if THROTTLED_COLUMNS[0] in columns
-        else None,
+        usage=rates,
+        throttled=throttled,
     )
 
 
-_RATES: Final = {*RATE_COLUMNS, *THROTTLED_COLUMNS}
+def _stacked(entries: pa.Table, names: Sequence[str]) -> FloatArray:
+    """(n, names); NaN where there is no such column."""
+    columns = np.full((len(entries), len(names)), np.nan)
+    for place, name in enumerate(names):
+        if name in entries.column_names:
+            columns[:, place] = entries[name].to_numpy()
+    return columns

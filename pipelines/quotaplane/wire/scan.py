@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
 _ENTRY, _OWNER, _PUBLISH, _DISPATCH, _STORAGE = 0x12, 0x0A, 0x12, 0x1A, 0x22
 _FIRST_NUMBER, _SECOND_NUMBER = 0x08, 0x10
@@ -131,7 +131,7 @@ def _fields(
     owner_start = np.minimum(owner_start, stop)
     at = owner_end = np.minimum(owner_end, stop)
 
-    counts = np.full((4, len(start)), np.nan)
+    counts = np.full((BASIC, len(start)), np.nan)
     for tag, messages in ((_PUBLISH, 0), (_DISPATCH, 2)):
         has = np.flatnonzero((raw[at] == tag) & (at < stop))
         begin = at[has]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.model import BASIC, FloatArray, IntArray
 from quotaplane.wire.blocks import Block
 from quotaplane.wire.ids import ids_of_column
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
@@ -128,7 +128,7 @@ def _decode_one(value: bytes, index: int) -> tuple[str, Block]:
         # What protobuf makes of a proto2 string that is not UTF-8.
         raise UnusableReportError(NOT_PROTOBUF, "a name in it is not UTF-8")
     broker = check_broker(message.broker)
-    counts = np.full((len(DIMENSIONS), len(owners)), np.nan)
+    counts = np.full((BASIC, len(owners)), np.nan)
     for part, rows in (("publish", slice(0, 2)), ("dispatch", slice(2, 4))):
         has = [i for i, entry in enumerate(message.usageMap) if entry.HasField(part)]
         usage = [getattr(message.usageMap[i], part) for i in has]
@@ -149,7 +149,7 @@ def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
 def encode_stock_report(broker: str, groups: Sequence[str], counts: FloatArray | IntArray) -> bytes:
     """A report as a stock Pulsar broker writes it.
 
-    ``counts`` (n, 4) are per period, in the order of ``model.DIMENSIONS``; NaN in both columns of
+    ``counts`` (n, 4) are per period, the first of ``model.DIMENSIONS``; NaN in both columns of
     publish or of dispatch leaves that class out, as the broker does with what hardly changed.
 
     >>> encode_stock_report("b1", ["g"], np.array([[3, 300, np.nan, np.nan]])).hex(" ")

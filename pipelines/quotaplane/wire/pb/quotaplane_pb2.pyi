@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class UsageReport(_message.Message):
-    __slots__ = ("magic", "broker", "started_at_ms", "sequence", "window_ms", "applied_epoch", "applied_seq", "groups", "group_ids", "publish_messages_per_s", "publish_bytes_per_s", "dispatch_messages_per_s", "dispatch_bytes_per_s", "throttled_publish_messages_per_s", "throttled_publish_bytes_per_s", "throttled_dispatch_messages_per_s", "throttled_dispatch_bytes_per_s", "applied_seqs", "limit_publish_messages_per_s", "limit_publish_bytes_per_s", "limit_dispatch_messages_per_s", "limit_dispatch_bytes_per_s")
+    __slots__ = ("magic", "broker", "started_at_ms", "sequence", "window_ms", "applied_epoch", "applied_seq", "groups", "group_ids", "publish_messages_per_s", "publish_bytes_per_s", "dispatch_messages_per_s", "dispatch_bytes_per_s", "throttled_publish_messages_per_s", "throttled_publish_bytes_per_s", "throttled_dispatch_messages_per_s", "throttled_dispatch_bytes_per_s", "applied_seqs", "limit_publish_messages_per_s", "limit_publish_bytes_per_s", "limit_dispatch_messages_per_s", "limit_dispatch_bytes_per_s", "total_messages_per_s", "total_bytes_per_s", "controller_mutations_per_s", "throttled_total_messages_per_s", "throttled_total_bytes_per_s", "throttled_controller_mutations_per_s", "limit_total_messages_per_s", "limit_total_bytes_per_s", "limit_controller_mutations_per_s")
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,15 @@ class UsageReport(_message.Message):
     LIMIT_PUBLISH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     LIMIT_DISPATCH_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
     LIMIT_DISPATCH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_MUTATIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_TOTAL_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_TOTAL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_CONTROLLER_MUTATIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_TOTAL_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_TOTAL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_CONTROLLER_MUTATIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
     magic: int
     broker: str
     started_at_ms: int
@@ -52,10 +61,19 @@ class UsageReport(_message.Message):
     limit_publish_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
     limit_dispatch_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
     limit_dispatch_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., sequence: _Optional[int] = ..., window_ms: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., applied_seq: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., group_ids: _Optional[_Iterable[int]] = ..., publish_messages_per_s: _Optional[_Iterable[float]] = ..., publish_bytes_per_s: _Optional[_Iterable[float]] = ..., dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., throttled_publish_messages_per_s: _Optional[_Iterable[float]] = ..., throttled_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., throttled_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., throttled_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., applied_seqs: _Optional[_Iterable[int]] = ..., limit_publish_messages_per_s: _Optional[_Iterable[float]] = ..., limit_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., limit_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., limit_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    total_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
+    total_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
+    controller_mutations_per_s: _containers.RepeatedScalarFieldContainer[float]
+    throttled_total_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
+    throttled_total_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
+    throttled_controller_mutations_per_s: _containers.RepeatedScalarFieldContainer[float]
+    limit_total_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
+    limit_total_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
+    limit_controller_mutations_per_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., sequence: _Optional[int] = ..., window_ms: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., applied_seq: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., group_ids: _Optional[_Iterable[int]] = ..., publish_messages_per_s: _Optional[_Iterable[float]] = ..., publish_bytes_per_s: _Optional[_Iterable[float]] = ..., dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., throttled_publish_messages_per_s: _Optional[_Iterable[float]] = ..., throttled_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., throttled_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., throttled_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., applied_seqs: _Optional[_Iterable[int]] = ..., limit_publish_messages_per_s: _Optional[_Iterable[float]] = ..., limit_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., limit_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., limit_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., total_messages_per_s: _Optional[_Iterable[float]] = ..., total_bytes_per_s: _Optional[_Iterable[float]] = ..., controller_mutations_per_s: _Optional[_Iterable[float]] = ..., throttled_total_messages_per_s: _Optional[_Iterable[float]] = ..., throttled_total_bytes_per_s: _Optional[_Iterable[float]] = ..., throttled_controller_mutations_per_s: _Optional[_Iterable[float]] = ..., limit_total_messages_per_s: _Optional[_Iterable[float]] = ..., limit_total_bytes_per_s: _Optional[_Iterable[float]] = ..., limit_controller_mutations_per_s: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class LimitsUpdate(_message.Message):
-    __slots__ = ("magic", "broker", "shard", "epoch", "seq", "issued_at_ms", "lease_ms", "groups", "group_ids", "publish_messages_per_s", "publish_bytes_per_s", "dispatch_messages_per_s", "dispatch_bytes_per_s", "removed_groups", "removed_group_ids", "broker_started_at_ms", "safe_publish_messages_per_s", "safe_publish_bytes_per_s", "safe_dispatch_messages_per_s", "safe_dispatch_bytes_per_s")
+    __slots__ = ("magic", "broker", "shard", "epoch", "seq", "issued_at_ms", "lease_ms", "groups", "group_ids", "publish_messages_per_s", "publish_bytes_per_s", "dispatch_messages_per_s", "dispatch_bytes_per_s", "removed_groups", "removed_group_ids", "broker_started_at_ms", "safe_publish_messages_per_s", "safe_publish_bytes_per_s", "safe_dispatch_messages_per_s", "safe_dispatch_bytes_per_s", "total_messages_per_s", "total_bytes_per_s", "controller_mutations_per_s", "safe_total_messages_per_s", "safe_total_bytes_per_s", "safe_controller_mutations_per_s", "throttles")
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +94,13 @@ class LimitsUpdate(_message.Message):
     SAFE_PUBLISH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     SAFE_DISPATCH_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
     SAFE_DISPATCH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_MUTATIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TOTAL_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TOTAL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SAFE_CONTROLLER_MUTATIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    THROTTLES_FIELD_NUMBER: _ClassVar[int]
     magic: int
     broker: str
     shard: int
@@ -96,4 +121,11 @@ class LimitsUpdate(_message.Message):
     safe_publish_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
     safe_dispatch_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
     safe_dispatch_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., issued_at_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., group_ids: _Optional[_Iterable[int]] = ..., publish_messages_per_s: _Optional[_Iterable[float]] = ..., publish_bytes_per_s: _Optional[_Iterable[float]] = ..., dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., removed_groups: _Optional[_Iterable[str]] = ..., removed_group_ids: _Optional[_Iterable[int]] = ..., broker_started_at_ms: _Optional[int] = ..., safe_publish_messages_per_s: _Optional[_Iterable[float]] = ..., safe_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    total_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
+    total_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
+    controller_mutations_per_s: _containers.RepeatedScalarFieldContainer[float]
+    safe_total_messages_per_s: _containers.RepeatedScalarFieldContainer[float]
+    safe_total_bytes_per_s: _containers.RepeatedScalarFieldContainer[float]
+    safe_controller_mutations_per_s: _containers.RepeatedScalarFieldContainer[float]
+    throttles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., issued_at_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., group_ids: _Optional[_Iterable[int]] = ..., publish_messages_per_s: _Optional[_Iterable[float]] = ..., publish_bytes_per_s: _Optional[_Iterable[float]] = ..., dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., removed_groups: _Optional[_Iterable[str]] = ..., removed_group_ids: _Optional[_Iterable[int]] = ..., broker_started_at_ms: _Optional[int] = ..., safe_publish_messages_per_s: _Optional[_Iterable[float]] = ..., safe_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., total_messages_per_s: _Optional[_Iterable[float]] = ..., total_bytes_per_s: _Optional[_Iterable[float]] = ..., controller_mutations_per_s: _Optional[_Iterable[float]] = ..., safe_total_messages_per_s: _Optional[_Iterable[float]] = ..., safe_total_bytes_per_s: _Optional[_Iterable[float]] = ..., safe_controller_mutations_per_s: _Optional[_Iterable[float]] = ..., throttles: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -1,0 +1,28 @@
+"""Decide on requests by their quotas: from a topic until stopped, or recorded ones (--events)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quotaplane.settings import load_settings
+from quotaplane.streams.dry_run import add_options, run_dry
+from quotaplane.streams.entry import conf_parser, run_job
+from quotaplane.streams.session import build_session
+from quotaplane.streams.throttle_job import SESSION, run_throttle
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = conf_parser("throttle")
+    add_options(parser)
+    args = parser.parse_args(argv)
+    if args.events is None and (args.quotas or args.out):
+        parser.error("--quotas and --out go with --events")
+    settings = load_settings(args.conf)
+    if args.events is None:
+        run_throttle(settings, lambda: build_session("quotaplane throttle", SESSION))
+    else:
+        run_dry(settings, args, lambda: build_session("quotaplane dry run", SESSION))
+
+
+if __name__ == "__main__":
+    run_job(main)

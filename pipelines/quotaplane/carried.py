@@ -1,0 +1,93 @@
+"""Which dimensions a shard's rows have, and totals made of their parts.
+
+A dimension beyond the first few costs nothing where nobody limits anybody in it: rows do not have
+it then. It comes with the first quota or ceiling, and goes when the last broker was told that it is
+no longer limited.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.definitions import Groups
+from quotaplane.model import BASIC, LIMIT_COLUMNS, PARTS, FloatArray, IntArray
+from quotaplane.state import Rows
+
+
+def in_use(groups: Groups, rows: Rows) -> tuple[int, ...]:
+    """The dimensions that rows must have: the first four, and where somebody is or was limited.
+
+    >>> from quotaplane.state import ShardState
+    >>> state = ShardState()
+    >>> in_use(state.groups, state.rows)
+    (0, 1, 2, 3)
+    """
+    by_group = np.isfinite(groups.quota).any(axis=1)
+    by_broker = np.isfinite(groups.overrides.ceiling).any(axis=1)
+    needed = {*range(BASIC), *np.flatnonzero(by_group | by_broker).tolist()}
+    for place, dimension in enumerate(rows.dimensions[BASIC:], start=BASIC):
+        if np.isfinite(rows.limit[place]).any():
+            needed.add(dimension)
+    return tuple(sorted(needed))
+
+
+def reported_limits(entries: pa.Table) -> set[int]:
+    """The dimensions beyond the first four in which brokers say that they are limited."""
+    return {
+        dimension
+        for dimension, name in enumerate(LIMIT_COLUMNS)
+        if dimension >= BASIC
+        and name in entries.column_names
+        and np.isfinite(entries[name].to_numpy()).any()
+    }
+
+
+def with_totals(
+    usage: FloatArray, throttled: FloatArray, rows: Rows, at: IntArray, wave: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Usage and throttled (d, m) of m entries, with totals where the reports gave none.
+
+    A total follows as soon as one of its parts was told; the other one may be unchanged. What was
+    throttled of it is known where it is of both, or of one while the other is unchanged. NaN:
+    unchanged, or not told.
+
+    Args:
+        usage: as reported.
+        throttled: as reported.
+        rows: before these reports; their ``dimensions`` are the d.
+        at: (m,) the entries' rows.
+        wave: (m,) which of several reports of one broker an entry is in, from 0.
+    """
+    totals = [
+        (place, list(PARTS[dimension]))
+        for place, dimension in enumerate(rows.dimensions)
+        if dimension in PARTS
+    ]
+    if not totals:
+        return usage, throttled
+    usage, throttled = usage.copy(), throttled.copy()
+    for place, parts in totals:
+        changed, told = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
+        known = _last_known(usage[parts], rows.usage[parts], at, wave)
+        follows = np.isnan(usage[place]) & changed.any(axis=0)
+        usage[place] = np.where(follows, known.sum(axis=0), usage[place])
+        follows = np.isnan(throttled[place]) & told.any(axis=0) & (told | ~changed).all(axis=0)
+        throttled[place] = np.where(follows, np.nansum(throttled[parts], axis=0), throttled[place])
+    return usage, throttled
+
+
+def _last_known(said: FloatArray, before: FloatArray, at: IntArray, wave: IntArray) -> FloatArray:
+    """(k, m): what was ``said`` of the rows ``at``, or where that is NaN, last before it.
+
+    ``before`` (k, n): what was known of the rows.
+    """
+    if not np.isnan(said).any():
+        return said
+    latest, known = before.copy(), said.copy()
+    for turn in range(int(wave.max(initial=-1)) + 1):
+        now = wave == turn
+        said_now = said[:, now]
+        latest[:, at[now]] = np.where(np.isnan(said_now), latest[:, at[now]], said_now)
+        known[:, now] = latest[:, at[now]]
+    return known

@@ -1,0 +1,186 @@
+"""The throttle job: request events from a topic, decisions to a topic and to the history."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
+
+from quotaplane.history.tables import THROTTLED, ensure_tables
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import DIMENSIONS, Round
+from quotaplane.packing import unpack
+from quotaplane.settings import KafkaTransport, Settings, Throttle
+from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.running import StreamingJob, run_until_stopped
+from quotaplane.streams.sources import group_events
+from quotaplane.streams.throttle import PIECE, throttle_stream
+from quotaplane.throttle.events import Bounds
+from quotaplane.transport import Message, Topics, Transport, open_transport
+from quotaplane.wire.json_rows import json_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_NAME = "quotaplane-throttle"
+
+SESSION: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(PIECE // 10)}
+"""Rows are small here, as they are not in the quota loop."""
+
+_EVENT: Final = "id string, entity string, at_ms long, units double, dimension string"
+_LAST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999; later times would overflow."""
+_RAW_BYTES: Final = 4096
+
+
+def bounds_of(throttle: Throttle) -> Bounds:
+    """The settings in milliseconds."""
+    return Bounds(round(throttle.max_lateness_s * 1000), round(throttle.max_clock_skew_s * 1000))
+
+
+def topics_of(throttle: Throttle) -> Topics:
+    """What the job reads and what it writes."""
+    return Topics(throttle.events_topic, throttle.decisions_topic)
+
+
+def open_topics(settings: Settings) -> Transport:
+    """The transport of the settings, with events in place of reports and decisions of limits."""
+    transport = settings.transport
+    if isinstance(transport, KafkaTransport):
+        most = {"max_reports_per_trigger": settings.throttle.max_events_per_trigger}
+        transport = transport.model_copy(update=most)
+    return open_transport(transport, topics_of(settings.throttle))
+
+
+def request_events(rows: DataFrame) -> DataFrame:
+    """Events out of messages (``value``, ``position``) of JSON: see docs/dry-run.md.
+
+    What is missing or of another type is null; then ``raw`` has the message, cut off.
+    """
+    said = F.from_json(F.col("value").cast("string"), _EVENT)
+    read = rows.select(said.alias("said"), "value", "position").select(
+        "said.*", "position", "value"
+    )
+    at_ms = F.col("at_ms")
+    at = F.when(at_ms.between(0, _LAST_MS), F.timestamp_millis(at_ms))
+    unclear = F.col("entity").isNull() | F.col("at").isNull() | F.col("units").isNull()
+    raw = F.when(unclear, F.substring("value", 1, _RAW_BYTES))
+    return read.withColumn("at", at).withColumn("raw", raw).drop("at_ms", "value")
+
+
+class DecisionSink:
+    """``foreachBatch``'s function: a micro-batch's outputs to the history, then to the topic.
+
+    Both may happen again after a crash: the history drops what it has, and on the topic a decision
+    is the same as before, and names its event's position.
+    """
+
+    def __init__(
+        self,
+        history: HistoryWriter,
+        transport: Transport,
+        now_ms: Callable[[int], int],
+        epoch: int,
+    ) -> None:
+        self._history = history
+        self._transport = transport
+        self._now_ms = now_ms
+        self._epoch = epoch
+
+    def __call__(self, outputs: DataFrame, seq: int) -> None:
+        packed: dict[str, list[bytes]] = defaultdict(list)
+        for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
+            packed[kind].append(payload)
+        if not packed:
+            return
+        tables = {
+            _TABLES[kind]: _ROWS[kind](pa.concat_tables(t for p in payloads for t in unpack(p)))
+            for kind, payloads in packed.items()
+        }
+        self._history.append_round(Round(self._epoch, seq, self._now_ms(seq)), tables)
+        if "decisions" in tables:
+            self._transport.publish(messages(tables["decisions"]))
+
+
+def messages(decisions: pa.Table) -> list[Message]:
+    """A message for each decision: JSON, keyed by entity."""
+    values = json_rows(decisions.rename_columns({"requested_at_ms": "at_ms"}))
+    keys = decisions["entity"].to_pylist()
+    return list(map(Message, keys, values.cast(pa.binary()).to_pylist()))
+
+
+def _decisions(told: pa.Table) -> pa.Table:
+    names = ["entity", "dimension", "at_ms", "units", "id", "position"]
+    names += ["admitted", "throttle_ms", "balance", "error", "late_ms", "enforced"]
+    dimension = told["dimension"].fill_null(DIMENSIONS[0])
+    told = told.set_column(told.column_names.index("dimension"), "dimension", dimension)
+    return told.select(names).rename_columns({"at_ms": "requested_at_ms"})
+
+
+def _rejected(told: pa.Table) -> pa.Table:
+    names = ["id", "position", "reason", "entity", "dimension", "at_ms", "units", "raw"]
+    at_ms = told["at_ms"].fill_null(-1)  # what the history takes for null
+    told = told.set_column(told.column_names.index("at_ms"), "at_ms", at_ms)
+    return told.select(names).rename_columns({"at_ms": "requested_at_ms"})
+
+
+_TABLES: Final = {
+    "decisions": "decisions",
+    "rejected": "rejected_events",
+    "metrics": "throttle_metrics",
+}
+_ROWS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
+    "decisions": _decisions,
+    "rejected": _rejected,
+    "metrics": lambda told: told,
+}
+
+
+def prepare(settings: Settings) -> Transport:
+    """Everything that can be found wrong without Spark: the topics, the tables.
+
+    Raises:
+        QuotaplaneError: what is wrong, within seconds; nothing was started.
+    """
+    transport = open_topics(settings)
+    transport.check()
+    ensure_tables(settings.history)
+    return transport
+
+
+class ThrottleJob(StreamingJob):
+    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
+        # The quota job's own is beside it.
+        path = f"{settings.checkpoint.rstrip('/')}-throttle"
+        folder = CheckpointFolder(spark, path)
+        checkpoint = folder.open(settings.shards, next_epoch=int(time.time()), strict_lease_s=None)
+        history = HistoryWriter(settings.history, app_id=checkpoint.id, tables=THROTTLED)
+        super().__init__(history, transport)
+        sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch)
+        # The number of shuffle partitions is frozen into a checkpoint with its first batch.
+        spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        told = throttle_stream(
+            request_events(transport.read_reports(spark)),
+            group_events(spark, settings.history, settings.shards),
+            bounds_of(settings.throttle),
+            shards=settings.shards,
+        )
+        self.query = (
+            told.outputs.writeStream.queryName(QUERY_NAME)
+            .option("checkpointLocation", path)
+            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
+            .foreachBatch(self.guarded(sink))
+            .start()
+        )
+
+
+def run_throttle(settings: Settings, session: Callable[[], SparkSession]) -> None:
+    """Run the job until it is stopped (see ``running.run_until_stopped``)."""
+    transport = prepare(settings)
+    run_until_stopped(ThrottleJob(session(), settings, transport))

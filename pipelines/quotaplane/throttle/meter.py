@@ -1,0 +1,103 @@
+"""KIP-599's metrics of every entity: rate, tokens, throttle time.
+
+Measured over the last ``WINDOWS`` windows of a second, Kafka's default for the metrics of quotas;
+windows begin with the clock's. Whatever the law and its windows: what is measured here decides
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import FloatArray, IntArray
+from quotaplane.throttle.bank import Bank
+from quotaplane.throttle.model import Answers, Requests
+
+WINDOWS: Final = 11
+WINDOW_MS: Final = 1000
+
+
+class Meter(NamedTuple):
+    """Of e entities; arrays over windows have shape (11, e), a window's row is its number mod 11.
+
+    ``newest`` (e,): the number of the last window with a request. ``units`` admitted,
+    ``throttled`` requests and ``throttle_ms``, the sum of their throttle times, in each window.
+    """
+
+    newest: IntArray
+    units: FloatArray
+    throttled: FloatArray
+    throttle_ms: FloatArray
+
+
+class Metrics(NamedTuple):
+    """Each (e,): units per second; what is left (``Bank.balance``); the mean throttle time of
+    what was throttled, NaN if nothing was.
+    """
+
+    rate_per_s: FloatArray
+    tokens: FloatArray
+    throttle_ms: FloatArray
+
+
+def begin(entities: int) -> Meter:
+    """Nothing measured yet."""
+    shape = WINDOWS, entities
+    return Meter(np.zeros(entities, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape))
+
+
+def grown(meter: Meter, entities: int) -> Meter:
+    """The meter of more entities, the new ones last."""
+    more = begin(entities - len(meter.newest))
+    return Meter(
+        np.concatenate([meter.newest, more.newest]),
+        *(np.hstack(pair) for pair in zip(meter[1:], more[1:], strict=True)),
+    )
+
+
+def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
+    """The meter after requests were answered so; ``meter`` itself stays as it is."""
+    window = requests.at_ms // WINDOW_MS
+    newest = meter.newest.copy()
+    newest[requests.entity] = window  # of several the last one stays
+    after = Meter(newest, *_within(meter, newest))
+    counts = np.flatnonzero(window > newest[requests.entity] - WINDOWS)
+    at = window[counts] % WINDOWS, requests.entity[counts]
+    throttle_ms = answers.throttle_ms[counts]
+    # One after the other, so that a batch may be split anywhere.
+    np.add.at(after.units, at, np.where(answers.admitted, requests.units, 0.0)[counts])
+    np.add.at(after.throttled, at, np.where(throttle_ms > 0, 1.0, 0.0))
+    np.add.at(after.throttle_ms, at, throttle_ms)
+    return after
+
+
+def metrics(meter: Meter, bank: Bank, at_ms: int | IntArray) -> Metrics:
+    """The metrics at a time, or at one for each entity (e,), which is not before its last request.
+
+    >>> from quotaplane.throttle.bank import begin as begin_bank
+    >>> from quotaplane.throttle.model import Quotas
+    >>> bank = begin_bank(np.array([0]), Quotas.of([5.0], samples=100))
+    >>> requests = Requests(np.array([0]), np.array([60_000]), np.array([560.0]))
+    >>> bank, answers = bank.answer(requests)
+    >>> [float(value[0]) for value in metrics(record(begin(1), requests, answers), bank, 62_000)]
+    [56.0, -50.0, 12000.0]
+    """
+    now = np.full(len(bank), at_ms // WINDOW_MS)
+    units, throttled, throttle_ms = _within(meter, now)
+    measured_s = (WINDOWS - 1) * WINDOW_MS / 1000.0 + at_ms % WINDOW_MS / 1000.0
+    times = throttled.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean_ms = throttle_ms.sum(axis=0) / times
+    left = bank.balance(np.full(len(bank), at_ms, np.float64))
+    return Metrics(units.sum(axis=0) / measured_s, left, mean_ms)
+
+
+def _within(meter: Meter, newest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Copies of the windows' arrays, with 0 where a window is too old beside ``newest`` (e,)."""
+    row = np.arange(WINDOWS)[:, None]
+    number = meter.newest - (meter.newest - row) % WINDOWS
+    kept = number > newest - WINDOWS
+    units, throttled, throttle_ms = (np.where(kept, field, 0.0) for field in meter[1:])
+    return units, throttled, throttle_ms

@@ -1,0 +1,114 @@
+"""Quotas as people write them: ``write 10MB/min``, ``1000 reqs/sec``.
+
+The words, units and timeframes are those of ZooKeeper's throttle quotas: a type (read or write; by
+default both), an amount of bytes (K to P) or requests, and a timeframe. ``mutations`` are Kafka's
+(KIP-599), of topics and partitions, and have no type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from quotaplane.errors import InputError
+from quotaplane.model import MAX_RATE
+
+_TYPES: Final = {"write": "publish", "read": "dispatch", "both": "total"}
+
+_SIZES: Final = {
+    f"{letter}{b}": 1024**power for power, letter in enumerate("kmgtp", start=1) for b in ("", "b")
+} | {"b": 1}
+"""Powers of 1024: the document calls 1048576 bytes 1 MB."""
+
+_KINDS: Final = {
+    "byte": "bytes",
+    "bytes": "bytes",
+    "req": "messages",
+    "reqs": "messages",
+    "request": "messages",
+    "requests": "messages",
+    "mutation": "mutations",
+    "mutations": "mutations",
+}
+
+_TIMEFRAMES: Final = {
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("min", "minute"), 60),
+    **dict.fromkeys(("h", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86_400),
+}
+
+_FORM: Final = re.compile(
+    r"(?:(?P<type>[a-z]+)\s+)?(?P<number>[0-9]+(?:\.[0-9]+)?)"
+    r"(?:\s*(?P<one>[a-z]+))?(?:\s+(?P<two>[a-z]+))?\s*/\s*(?P<timeframe>[a-z]+)"
+)
+
+_ACCEPTED: Final = (
+    "[read|write|both] NUMBER[K|M|G|T|P] [bytes|requests|mutations]/(s|min|hour|day), such as "
+    '"write 10MB/min" or "read 1000 reqs/sec"'
+)
+
+
+class GivenQuota(NamedTuple):
+    """What a text says."""
+
+    dimension: str
+    """One of ``model.DIMENSIONS``."""
+    rate_per_s: float
+    """Messages, bytes or mutations."""
+    timeframe_s: int
+    """Over which it is measured: a second, a minute, an hour or a day."""
+
+
+def parse_quota(text: str) -> GivenQuota:
+    """Read ``[read|write|both] NUMBER[B|K|M|G|T|P] [bytes|requests|mutations] / TIMEFRAME``.
+
+    ZooKeeper's own examples, which say nothing of reads or writes, are of both together:
+
+    >>> parse_quota("1048576 bytes/sec")
+    GivenQuota(dimension='total_bytes', rate_per_s=1048576.0, timeframe_s=1)
+    >>> parse_quota("1000 reqs/sec").dimension
+    'total_messages'
+
+    10 MB a minute are 10 x 1024 x 1024 / 60 bytes a second:
+
+    >>> parse_quota("write 10MB/min")
+    GivenQuota(dimension='publish_bytes', rate_per_s=174762.66666666666, timeframe_s=60)
+    >>> parse_quota("Read 5G / hour")
+    GivenQuota(dimension='dispatch_bytes', rate_per_s=1491308.088888889, timeframe_s=3600)
+    >>> parse_quota("5 mutations/s")
+    GivenQuota(dimension='controller_mutations', rate_per_s=5.0, timeframe_s=1)
+
+    Raises:
+        InputError: says which part is wrong, and what may be there.
+    """
+    found = _FORM.fullmatch(text.strip().lower())
+    if found is None:
+        raise InputError(f"{text!r} is no quota: must be {_ACCEPTED}")
+    wanted, one, two = found["type"], found["one"], found["two"]
+    if wanted is not None and wanted not in _TYPES:
+        raise InputError(f"{text!r}: {wanted!r} must be read, write or both")
+    words = [word for word in (one, two) if word is not None]
+    size = words.pop(0) if words and words[0] in _SIZES else None
+    if len(words) > 1 or (words and words[0] not in _KINDS):
+        raise InputError(
+            f"{text!r}: {words[0]!r} must be B, K, M, G, T or P, or one of bytes, requests (reqs) "
+            "and mutations"
+        )
+    kind = _KINDS[words[0]] if words else "bytes"
+    if not words and size is None:
+        raise InputError(f"{text!r} does not say of what: bytes, requests or mutations")
+    if size is not None and kind != "bytes":
+        raise InputError(f"{text!r}: {size!r} is for bytes, not for {words[0]}")
+    if kind == "mutations" and wanted is not None:
+        raise InputError(f"{text!r}: mutations are neither read nor written")
+    if found["timeframe"] not in _TIMEFRAMES:
+        raise InputError(
+            f"{text!r}: {found['timeframe']!r} must be one of {', '.join(_TIMEFRAMES)}"
+        )
+    timeframe_s = _TIMEFRAMES[found["timeframe"]]
+    rate = float(found["number"]) * _SIZES[size or "b"] / timeframe_s
+    if rate > MAX_RATE:
+        raise InputError(f"{text!r} is more than {MAX_RATE:g} per second")
+    what = "controller" if kind == "mutations" else _TYPES[wanted or "both"]
+    return GivenQuota(f"{what}_{kind}", rate, timeframe_s)

@@ -1,0 +1,75 @@
+"""Totals and controller mutations through the whole loop: reported, divided, obeyed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quotaplane.model import DIMENSIONS
+from quotaplane.sim.brokers import BrokerSpec
+from quotaplane.sim.demand import Change
+from quotaplane.wire.limits import decode_limits
+
+PUBLISH, DISPATCH, TOTAL, MUTATIONS = (DIMENSIONS[d] for d in (0, 2, 4, 6))
+SPECS = {
+    "stock": BrokerSpec("b1", format="stock"),
+    "own": BrokerSpec("b1"),
+    "own, with throttled": BrokerSpec("b1", throttled=True),
+    "own, with totals": BrokerSpec("b1", throttled=True, totals=True),
+}
+WANTS = [
+    Change(0, "b1", "g", {PUBLISH: 60.0, DISPATCH: 60.0}),
+    Change(0, "b2", "g", {PUBLISH: 30.0, DISPATCH: 10.0}),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_publish_and_dispatch_share_one_quota(loop, spec: BrokerSpec) -> None:
+    run = loop({}, {"g": {TOTAL: 100.0}}, changes=WANTS, specs={"b1": spec}).run(12)
+    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 60, "b2": 40}, rel=0.06)
+    assert run.last("usage", "g", PUBLISH)["b1"] == pytest.approx(30, rel=0.06)
+    assert run.last("limit", "g", PUBLISH) == {"b1": np.inf, "b2": np.inf}
+    assert (run.series("limit", "g", TOTAL)[1:].sum(axis=1) <= 100.0 * (1 + 1e-9)).all()
+    assert run.rejected == []
+
+
+def test_a_broker_that_wakes_has_its_fair_share_of_a_total_one_round_later(loop) -> None:
+    changes = [Change(0, b, "g", {PUBLISH: 40.0, DISPATCH: 40.0}) for b in ("b1", "b2")]
+    changes += [Change(0, "b3", "g", {PUBLISH: 0.0}), Change(6, "b3", "g", {DISPATCH: 80.0})]
+    run = loop({}, {"g": {TOTAL: 120.0}}, changes=changes).run(8)
+    third = run.series("usage", "g", TOTAL)[:, 2]
+    assert third[5] == 0.0
+    assert 0.0 < third[6] < 40.0  # what it may wake up with
+    assert third[7] == pytest.approx(40, rel=0.03)
+
+
+def test_a_total_beside_a_quota_on_one_of_its_parts(loop) -> None:
+    run = loop({}, {"g": {TOTAL: 100.0, PUBLISH: 20.0}}, changes=WANTS).run(15)
+    assert sum(run.last("usage", "g", PUBLISH).values()) <= 20.0 * (1 + 1e-9)
+    assert sum(run.last("usage", "g", TOTAL).values()) == pytest.approx(90, rel=0.05)
+
+
+def test_mutations_have_a_quota_like_any_other_use(loop) -> None:
+    wants = {"b1": [(0, 50.0)], "b2": [(0, 0.0), (8, 50.0)], "b3": [(0, 2.0)]}
+    run = loop({"g": wants}, {"g": {MUTATIONS: 22.0}}, dimension=MUTATIONS).run(6)
+    assert run.last("usage", "g", MUTATIONS) == pytest.approx({"b1": 20, "b2": 0, "b3": 2}, rel=0.1)
+    run.run(6)
+    expected = {"b1": 10, "b2": 10, "b3": 2}
+    assert run.last("usage", "g", MUTATIONS) == pytest.approx(expected, rel=0.06)
+
+
+def test_a_quota_that_comes_and_goes_is_told_each_time(loop) -> None:
+    run = loop({}, {"g": {PUBLISH: 1000.0}}, changes=WANTS).run(4)
+    assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
+    before = len(run.messages)
+    run.put("g", {PUBLISH: 1000.0, TOTAL: 100.0})
+    run.run(4)
+    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 60, "b2": 40}, rel=0.06)
+    run.put("g", {PUBLISH: 1000.0})
+    run.run(2)
+    assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
+    assert run.last("usage", "g", TOTAL) == {"b1": 120.0, "b2": 40.0}
+    total = DIMENSIONS.index(TOTAL)
+    told = [decode_limits(value).limits[:, total] for value in run.messages]
+    assert np.isinf(np.concatenate(told[:before])).all()
+    assert np.isfinite(np.concatenate(told[before:])).any()

@@ -1,0 +1,227 @@
+"""``quotaplane throttle``: its own example, every law, and cases that are wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotaplane.admin.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def throttle(tmp_path: Path, capsys: Capture) -> Any:
+    def run(case: object) -> tuple[int, Any, str]:
+        path = tmp_path / "case.json"
+        path.write_text(case if isinstance(case, str) else json.dumps(case), encoding="utf-8")
+        code = main(["throttle", str(path)])
+        out, err = capsys.readouterr()
+        return code, (json.loads(out, parse_constant=pytest.fail) if out else None), err
+
+    return run
+
+
+def asked(*requests: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"t": t, "units": units} for t, units in requests]
+
+
+def answered(*answers: tuple[float, bool, int | None, float | None]) -> list[dict[str, Any]]:
+    names = ("t", "admitted", "throttle_ms", "balance")
+    return [dict(zip(names, answer, strict=True)) for answer in answers]
+
+
+def test_the_example_of_the_help_text(throttle: Any, capsys: Capture) -> None:
+    assert main(["throttle", "--help"]) == 0
+    text = capsys.readouterr().out
+    decode = json.JSONDecoder().raw_decode
+    case, answer = (decode(text, at.end() - 1)[0] for at in re.finditer(r"^  \{", text, re.M))
+    code, got, err = throttle(case)
+    assert (code, err) == (0, "")
+    assert got == answer
+    assert list(got) == ["answers", "metrics"]
+    assert list(got["answers"][0]) == ["t", "admitted", "throttle_ms", "balance"]
+
+
+def test_the_documented_case(throttle: Any) -> None:
+    case = {"law": "token_bucket", "quota": 5, "burst": 100, "mode": "soft"}
+    code, answer, _ = throttle({**case, "requests": asked((0.0, 560), (2, 5))})
+    assert code == 0
+    assert answer["answers"] == answered((0.0, True, 92_000, -460.0), (2.0, True, 91_000, -455.0))
+
+
+@pytest.mark.parametrize(
+    ("law", "samples", "window_s"),
+    [("windowed_rate", 100, 1), ("amended_rate", 100, 1), ("sliding_window", 1000, 0.1)],
+)
+def test_a_burst_stands_for_the_windows_that_make_it_up(
+    throttle: Any, law: str, samples: int, window_s: float
+) -> None:
+    case = {"law": law, "quota": 5, "requests": asked((0, 560), (7, 1), (80.5, 30), (190, 3))}
+    assert throttle({**case, "burst": 500}) == throttle(
+        {**case, "samples": samples, "window_s": window_s}
+    )
+
+
+KIP = {"quota": 5, "samples": 100, "window_s": 1, "requests": asked((0, 560), (0, 1))}
+
+
+@pytest.mark.parametrize(
+    ("law", "soft", "hard"),
+    [
+        ("token_bucket", [12_000, 12_200], [(True, 0, -60.0), (False, 12_000, -60.0)]),
+        ("windowed_rate", [13_000, 13_200], [(True, 0, -65.0), (False, 13_000, -65.0)]),
+        ("amended_rate", [12_000, 12_200], [(True, 0, -60.0), (False, 12_000, -60.0)]),
+        ("sliding_window", [100_000, 100_000], [(False, None, 500.0), (True, 0, 499.0)]),
+    ],
+)
+def test_each_law_in_both_modes(
+    throttle: Any, law: str, soft: list[int], hard: list[tuple[bool, int | None, float]]
+) -> None:
+    answers = throttle({**KIP, "law": law})[1]["answers"]
+    assert [answer["throttle_ms"] for answer in answers] == soft
+    assert all(answer["admitted"] for answer in answers)
+    answers = throttle({**KIP, "law": law, "mode": "hard"})[1]["answers"]
+    left = [(a["admitted"], a["throttle_ms"], pytest.approx(a["balance"])) for a in answers]
+    assert left == hard
+
+
+@pytest.mark.parametrize(
+    ("law", "whole"),
+    [("token_bucket", 1), ("windowed_rate", 10), ("amended_rate", 11), ("sliding_window", 1)],
+)
+def test_who_tells_no_windows_has_those_of_the_law(throttle: Any, law: str, whole: float) -> None:
+    """(A rate over 11 windows, the first just begun, is one over ten.)"""
+    answer = throttle({"law": law, "quota": 100, "requests": asked((0, 0))})[1]
+    assert answer["answers"] == answered((0.0, True, 0, 100.0 * whole))
+
+
+@pytest.mark.parametrize("quota", [{}, {"quota": None}])
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+@pytest.mark.parametrize("law", ["token_bucket", "windowed_rate", "amended_rate", "sliding_window"])
+def test_without_a_quota_nothing_is_throttled(
+    throttle: Any, law: str, mode: str, quota: dict[str, Any]
+) -> None:
+    answer = throttle({**quota, "law": law, "mode": mode, "requests": asked((0, 1e18), (1, 7))})[1]
+    assert answer["answers"] == answered((0.0, True, 0, None), (1.0, True, 0, None))
+    assert answer["metrics"]["tokens"] is None
+    assert answer["metrics"]["throttle_ms"] is None
+
+
+def test_a_quota_of_0_with_a_burst_is_spent_once(throttle: Any) -> None:
+    case = {"quota": 0, "burst": 10, "requests": asked((0, 10), (5, 1), (1e6, 0))}
+    assert throttle(case)[1]["answers"] == answered(
+        (0.0, True, 0, 0.0), (5.0, True, None, -1.0), (1e6, True, None, -1.0)
+    )
+
+
+def test_a_burst_may_be_any_number_also_0(throttle: Any) -> None:
+    case = {"quota": 3, "burst": 0, "mode": "hard", "requests": asked((0, 1), (0.3, 1), (0.4, 1))}
+    answers = throttle(case)[1]["answers"]
+    assert [answer["throttle_ms"] for answer in answers] == [0, 33, 0]
+    answer = throttle({"quota": 7, "burst": 0.1, "requests": asked((0, 0))})[1]
+    assert answer["answers"][0]["balance"] == 0.1
+
+
+def test_times_are_rounded_to_milliseconds_and_told_as_given(throttle: Any) -> None:
+    case = {"quota": 1000, "burst": 1, "requests": asked((0.0, 2), (0.0014, 0), (0.0016, 0))}
+    answers = throttle(case)[1]["answers"]
+    assert [answer["t"] for answer in answers] == [0.0, 0.0014, 0.0016]
+    assert [answer["balance"] for answer in answers] == [-1.0, 0.0, 1.0]
+
+
+def test_no_requests_no_answers(throttle: Any) -> None:
+    code, answer, _ = throttle({"quota": 5, "requests": []})
+    assert code == 0
+    assert answer == {
+        "answers": [],
+        "metrics": {"rate_per_s": 0.0, "tokens": 5.0, "throttle_ms": None},
+    }
+
+
+BASE = {"quota": 5, "requests": asked((0, 1))}
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ({"quota": 5}, "requests: is required"),
+        ({**BASE, "law": "leaky"}, "law: must be 'token_bucket', 'windowed_rate', 'amended_rate'"),
+        ({**BASE, "law": None}, "law: must be 'token_bucket', "),
+        ({**BASE, "law": "leaky", "burst": 5}, "law: must be "),
+        ({**BASE, "mode": "strict"}, "mode: must be 'hard' or 'soft'"),
+        ({**BASE, "quota": -1}, "quota: must be at least 0"),
+        ({**BASE, "quota": "5"}, "quota: must be a number, not a string"),
+        ({**BASE, "quota": True}, "quota: must be a number, not true"),
+        ({**BASE, "burst": -1}, "burst: must be at least 0"),
+        ({**BASE, "burst": 1e19}, "burst: must be at most 1e+18"),
+        ({**BASE, "brust": 100}, "brust: unknown key"),
+        (
+            {**BASE, "burst": 1.3, "law": "sliding_window"},
+            "burst: must be a whole number of windows",
+        ),
+        (
+            {**BASE, "burst": 7.3, "law": "windowed_rate"},
+            "burst: must be a whole number of windows",
+        ),
+        ({**BASE, "burst": 1e6, "law": "sliding_window"}, "samples: must be at most 10000"),
+        ({**BASE, "quota": 0, "burst": 5, "law": "amended_rate"}, "burst: must be a whole number"),
+        ({**BASE, "burst": 1, "samples": 2}, "samples: the burst is there, too; give only one"),
+        ({**BASE, "burst": 1, "window_s": 2}, "window_s: the burst is there, too; give only one"),
+        ({**BASE, "samples": 0}, "samples: must be at least 1"),
+        ({**BASE, "samples": 1.5}, "samples: must be a whole number, not a number"),
+        ({**BASE, "samples": 10_001}, "samples: must be at most 10000"),
+        ({**BASE, "window_s": 0}, "window_s: must be at least 0.001"),
+        ({**BASE, "window_s": 86_401}, "window_s: must be at most 86400"),
+        ({**BASE, "window_s": 0.0015}, "window_s: must be whole milliseconds, not 0.0015 s"),
+        (
+            {**BASE, "window_s": 86_400, "samples": 12},
+            "samples x window_s must be at most 950400 s",
+        ),
+        ({**BASE, "window_s": None}, "window_s: must be a number, not null"),
+        ({**BASE, "requests": {}}, "requests: must be a list, not an object"),
+        ({**BASE, "requests": [5]}, "requests.0: must be an object, not a number"),
+        ({**BASE, "requests": [{"t": 1}]}, "requests.0.units: is required"),
+        ({**BASE, "requests": [{"units": 1}]}, "requests.0.t: is required"),
+        ({**BASE, "requests": asked((0, -1))}, "requests.0.units: must be at least 0"),
+        ({**BASE, "requests": asked((-1, 1))}, "requests.0.t: must be at least 0"),
+        ({**BASE, "requests": asked((1.7e12, 1))}, "requests.0.t: must be at most 1e+11"),
+        (
+            {**BASE, "requests": asked((0, 1), (2, 1), (1.9999, 1))},
+            "requests.2.t: 1.9999 is before 2.0, the time of the request before it",
+        ),
+        ({**BASE, "requests": [{"t": 0, "units": 1, "n": 1}]}, "requests.0.n: unknown key"),
+        ('{"quota": NaN, "requests": []}', "NaN is not a JSON number"),
+        ([BASE], "must be an object, not a list"),
+        ('{"quota": 5', "not JSON: Expecting"),
+    ],
+)
+def test_a_wrong_case_is_one_line_that_names_the_field(
+    throttle: Any, case: object, says: str
+) -> None:
+    code, answer, err = throttle(case)
+    assert (code, answer) == (2, None)
+    assert f"case.json: {says}" in err
+    assert err.startswith("quotaplane: error: ")
+    assert err.count("\n") == 1
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(json.dumps(BASE))
+    script = (
+        "import sys; from quotaplane.admin.cli import main; main(['throttle', sys.argv[1]]); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
+    )
+    assert not {"pyspark", "pandas", "pyarrow", "yaml", "quotaplane.laws"} & set(
+        done.stderr.split()
+    )
