@@ -25,8 +25,9 @@ from benchmarks.arena.scenarios import WINDOW_S, Case, Scenario
 from quotaplane.laws import DEFAULT_LAW, get_law
 from quotaplane.model import Transition
 from quotaplane.sim.controller import SILENT_ROUNDS, StepController, step_config
-from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
+from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.loop import Controller, Run, Trial, run_together
+from quotaplane.throttle.terms import ThrottleTerms
 
 FORGET_ROUNDS: Final = SILENT_ROUNDS[1]
 """As many as ours."""
@@ -55,7 +56,7 @@ class Contender:
 def play(
     scenario: Scenario,
     entries: Sequence[tuple[Contender, Case]],
-    throttling: Throttling = BY_DEFAULT,
+    throttle: ThrottleTerms = BY_DEFAULT,
 ) -> list[Run]:
     """A run of each; together, which takes much less time than one by one."""
     done: dict[int, Run] = {}
@@ -73,7 +74,7 @@ def play(
             contender.throttled_told,
         )
     if trials:
-        runs = run_together(list(trials.values()), throttling=throttling, round_s=WINDOW_S)
+        runs = run_together(list(trials.values()), throttle=throttle, round_s=WINDOW_S)
         done |= dict(zip(trials, runs, strict=True))
     return [done[place] for place in range(len(entries))]
 

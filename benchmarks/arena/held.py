@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.arena.contenders import Contender, play
 from benchmarks.arena.grid import JUDGED_FROM
 from benchmarks.arena.scenarios import CONDITIONS, Scenario, draw
-from quotaplane.sim.enforcer import Throttling
 from quotaplane.sim.figures import figures
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 
 WINDOWS: Final = (
     (ThrottleLaw.TOKEN_BUCKET, 1, 1.0),
@@ -39,7 +39,7 @@ class Held:
     """What one of ours reached; see ``figures``."""
 
     law: str
-    throttling: Throttling
+    terms: ThrottleTerms
     settled_worst: float | None
     utilisation: float
     jain_mean: float
@@ -58,15 +58,15 @@ def measure(laws: tuple[Contender, ...], scenario: Scenario) -> list[Held]:
     found = []
     for kind, samples, window_s in WINDOWS:
         for mode in ThrottleMode:
-            throttling = Throttling(kind, mode, samples, window_s)
-            runs = play(scenario, [(law, case) for law in laws], throttling)
+            terms = ThrottleTerms(law=kind, mode=mode, samples=samples, window_s=window_s)
+            runs = play(scenario, [(law, case) for law in laws], terms)
             for law, run in zip(laws, runs, strict=True):
                 one = figures(run, scenario.demand, shifts=shifts, judged_from=JUDGED_FROM)
                 took = [phase["rounds_to_fair"] for phase in one["phases"]]
                 worst = None if None in took else max(took)
                 used = float((run.usage[late].sum(axis=1) / run.quota[late]).mean())
                 rest = (one[name] for name in ("utilisation", "jain_mean", "overshoot_worst"))
-                found.append(Held(law.name, throttling, worst, *rest, used))
+                found.append(Held(law.name, terms, worst, *rest, used))
     return found
 
 
@@ -89,7 +89,7 @@ def section(held: Sequence[Held]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for one, other in zip(told, guessed, strict=True):
-        by = one.throttling
+        by = one.terms
         settled = " / ".join(
             "never" if each.settled_worst is None else f"{each.settled_worst:g}"
             for each in (one, other)

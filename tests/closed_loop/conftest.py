@@ -14,10 +14,11 @@ from quotaplane.packing import unpack
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
-from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
+from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.world import Interval, World
 from quotaplane.state import ShardState
 from quotaplane.streams.rounds import round_config, run_round
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
 
@@ -56,7 +57,7 @@ class Loop:
         mangle: Mangle = lambda reports: reports,
         poisson: Sequence[str] = (),
         limits_late: int = 0,
-        throttling: Throttling = BY_DEFAULT,
+        throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
         """``wants``: by group and broker, (second, rate) steps in ``dimension``."""
         self.settings = settings or settings_with()
@@ -74,7 +75,7 @@ class Loop:
             build_schedule(names, self.groups, steps),
             poisson=poisson,
             started_at_ms=START_MS,
-            throttling=throttling,
+            throttle=throttle,
         )
         for group in self.groups:
             taking_part = {change.broker for change in steps if change.group == group}

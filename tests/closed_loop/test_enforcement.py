@@ -9,10 +9,10 @@ from quotaplane.laws import get_law
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.controller import StepController, step_config
-from quotaplane.sim.enforcer import Throttling
 from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 
 PUBLISH = DIMENSIONS[0]
 BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw
@@ -25,12 +25,15 @@ each_way = pytest.mark.parametrize(
 )
 
 
-def run(throttling: Throttling, told: bool) -> Run:
+def of_a_second(law: ThrottleLaw, mode: ThrottleMode) -> ThrottleTerms:
+    samples, window_s = OF_A_SECOND[law]
+    return ThrottleTerms(law=law, mode=mode, samples=samples, window_s=window_s)
+
+
+def run(terms: ThrottleTerms, told: bool) -> Run:
     """An idle broker wakes; rounds of 5 s."""
     controller = StepController(step_config(get_law("max_min")), 3)
-    return run_loop(
-        WAKES, controller, 10_000.0, throttled_told=told, throttling=throttling, round_s=5.0
-    )
+    return run_loop(WAKES, controller, 10_000.0, throttled_told=told, throttle=terms, round_s=5.0)
 
 
 def settled_in(done: Run) -> list[int | None]:
@@ -41,7 +44,7 @@ def settled_in(done: Run) -> list[int | None]:
 @each_way
 @pytest.mark.parametrize("told", [True, False])
 def test_all_have_their_fair_share_soon_and_use_it(law, mode, told: bool) -> None:
-    done = run(Throttling(law, mode, *OF_A_SECOND[law]), told)
+    done = run(of_a_second(law, mode), told)
     first, second = settled_in(done)
     assert first == 1
     assert second is not None
@@ -57,7 +60,7 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
 
     Who tells what it refused keeps its fair share all the time, and has used it in the end.
     """
-    done = run(Throttling(law, mode, samples=11), told=True)
+    done = run(ThrottleTerms(law=law, mode=mode, samples=11, window_s=1.0), told=True)
     assert settled_in(done) == [1, 1]
     assert done.usage[26:].mean(axis=0) == pytest.approx([FAIR] * 3, rel=0.1)
 
@@ -72,8 +75,8 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
 def test_through_bytes_and_back(loop, law, mode, told: bool) -> None:
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]}
     specs = {name: BrokerSpec(name, throttled=told) for name in wants}
-    throttling = Throttling(law, mode, *OF_A_SECOND[law])
-    done = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttling=throttling).run(20)
+    terms = of_a_second(law, mode)
+    done = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttle=terms).run(20)
     assert done.last("share", "g") == pytest.approx({"b1": 45, "b2": 45, "b3": 10}, rel=0.05)
     used = done.series("usage", "g")[10:].mean(axis=0)
     assert used == pytest.approx([45, 45, 10], rel=0.1)

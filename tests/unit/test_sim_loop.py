@@ -8,14 +8,14 @@ import pytest
 from benchmarks.arena.bare import LawController
 from quotaplane.laws import LAWS, Allocation, Problem, get_law
 from quotaplane.model import FloatArray
-from quotaplane.sim.enforcer import Throttling
 from quotaplane.sim.loop import PERFECT, Heard, Network, Run, Trial, run_loop, run_together
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 
 
 def run_ideally(demand, controller, quota, **options) -> Run:
     """Brokers that use just min(demand, limit)."""
-    return run_loop(demand, controller, quota, throttling=None, **options)
+    return run_loop(demand, controller, quota, throttle=None, **options)
 
 
 def run_stock(demand, quota, law, network: Network = PERFECT) -> Run:
@@ -191,7 +191,7 @@ def test_a_round_of_five_seconds_has_the_burst_of_one() -> None:
 
 
 def test_together_is_as_one_by_one() -> None:
-    hard = Throttling(ThrottleLaw.SLIDING_WINDOW, ThrottleMode.HARD, samples=10, window_s=0.1)
+    hard = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD)
 
     def trial(brokers: int) -> Trial:
         rng = np.random.default_rng(brokers)
@@ -199,8 +199,8 @@ def test_together_is_as_one_by_one() -> None:
         controller = LawController(get_law("max_min"), brokers)
         return Trial(demand, controller, 100.0, alive, throttled_told=brokers != 2)
 
-    together = run_together([trial(2), trial(5), trial(1)], throttling=hard)
+    together = run_together([trial(2), trial(5), trial(1)], throttle=hard)
     for brokers, other in zip((2, 5, 1), together, strict=True):
-        alone = run_together([trial(brokers)], throttling=hard)[0]
+        alone = run_together([trial(brokers)], throttle=hard)[0]
         for name, values in vars(alone).items():
             np.testing.assert_array_equal(values, getattr(other, name))

@@ -44,6 +44,24 @@ def test_the_answer_has_each_round_with_the_limit_that_was_in_force(simulate) ->
 
 
 @pytest.mark.parametrize(
+    ("throttle", "used"),
+    [
+        (None, [80, 80, 50, 50, 50, 50]),
+        ({}, [80, 80, 80, 68, 50, 50]),  # 50 are in the bucket, and 30 a second too much
+        ({"law": "sliding_window", "mode": "hard"}, [80, 80, 50, 50, 50, 50]),
+    ],
+)
+def test_limits_are_held_to_ideally_or_by_a_throttle_law(simulate, throttle, used) -> None:
+    scenario = {"quota": 100, "brokers": ["a", "b"], "demand": [[80, 20]] + [[80, 60]] * 5}
+    code, answer, _ = simulate(
+        {**scenario, **({"throttle": throttle} if throttle is not None else {})}
+    )
+    assert code == 0
+    assert [one["usage"]["a"] for one in answer["rounds"]] == pytest.approx(used, abs=2.5)
+    assert answer["rounds"][-1]["limit"] == pytest.approx({"a": 50, "b": 50})
+
+
+@pytest.mark.parametrize(
     ("quota", "demand", "fair"),
     [
         (100, [10, 50, 30], [10, 50, 30]),
@@ -160,6 +178,10 @@ def test_loss_does_not_change_what_is_wanted(simulate) -> None:
         ({"delay_rounds": 1.5}, ["delay_rounds", "whole number"]),
         ({"transition": "slow"}, ["transition"]),
         ({"throttled_told": "no"}, ["throttled_told", "true or false"]),
+        ({"throttle": {"law": "bucket"}}, ["throttle.law", "token_bucket"]),
+        ({"throttle": {"mode": "firm"}}, ["throttle.mode", "hard"]),
+        ({"throttle": {"samples": 0}}, ["throttle.samples", "at least 1"]),
+        ({"throttle": {"burst": 5}}, ["throttle.burst", "unknown key"]),
     ],
 )
 def test_a_wrong_scenario_is_one_line_that_names_the_field(simulate, change, words) -> None:

@@ -17,6 +17,7 @@ from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.demand import noisy
 from quotaplane.sim.figures import MEANINGS, figures
 from quotaplane.sim.loop import Network, Run, run_loop
+from quotaplane.throttle.terms import ThrottleTerms
 
 _EXAMPLE: Final = """\
 example of SCENARIO.json (defaults shown; only quota, brokers and demand are required):
@@ -30,6 +31,9 @@ example of SCENARIO.json (defaults shown; only quota, brokers and demand are req
   transition      fast: all limits of a round come into force together; strict: a raise waits
                   until there is room, and a broker that was told nothing yet may use nothing
   throttled_told  whether brokers report what they refused; stock Pulsar's don't
+  throttle        how brokers hold to their limits: {"law": "token_bucket", "mode": "soft",
+                  "samples": 1, "window_s": 1.0}, or other terms; a round is a second then.
+                  Without it they do so ideally: each uses min(demand, limit) of each round
 
 figures:
 """
@@ -47,6 +51,8 @@ class Scenario(CaseModel):
     transition: Literal["fast", "strict"] = "fast"
     throttled_told: bool = True
     """Whether brokers report what they refused."""
+    throttle: ThrottleTerms | None = None
+    """How brokers hold to limits; None: ideally."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
             lost=loss.random(wanted.shape) < scenario.loss, delay_rounds=scenario.delay_rounds
         ),
         throttled_told=scenario.throttled_told,
+        throttle=scenario.throttle,
     )
     answer = {
         "law": args.law,

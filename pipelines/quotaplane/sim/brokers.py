@@ -15,18 +15,19 @@ import numpy as np
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
 from quotaplane.sim.demand import added_up
-from quotaplane.sim.enforcer import BY_DEFAULT, Enforcers, Throttling
-from quotaplane.throttle.terms import ALL_DIMENSIONS, read_throttle
+from quotaplane.sim.enforcer import BY_DEFAULT, Enforcers
+from quotaplane.throttle.terms import ALL_DIMENSIONS, ThrottleTerms, read_throttle
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
-
-_NO_TOTALS: Final = [number for number in range(len(DIMENSIONS)) if number not in PARTS]
 
 STOCK_MOVE: Final = 0.05
 """A stock broker reports a class again when one of its counts moved by more than this part."""
 
 STOCK_SUPPRESSED: Final = 5
 """... or after this many intervals in which it did not."""
+
+_TOTALS: Final = list(PARTS)
+_PLAIN: Final = [d for d in range(len(DIMENSIONS)) if d not in PARTS]
 
 LIMITS_EVERY: Final = 10
 """In the first of so many reports a broker says which limits it has in force."""
@@ -66,8 +67,8 @@ class Brokers:
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
     limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
     broadcasts to (brokers, groups, 7)). Where strict limits are promised it must use nothing before
-    it is told to: ``strict`` sees to it. ``throttling`` is how it holds to limits where it is told
-    no terms of a group.
+    it is told to: ``strict`` sees to it. ``throttle`` is how it holds to limits
+    where it is told no terms of a group.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Brokers:
         started_at_ms: int = 1,
         safe_limit: FloatArray | float = np.inf,
         strict: bool = False,
-        throttling: Throttling = BY_DEFAULT,
+        throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
         if len({spec.name for spec in specs}) != len(specs):
             raise InputError("brokers: two of them have the same name")
@@ -97,7 +98,7 @@ class Brokers:
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         # By entity: (broker, group, dimension), the last counting fastest.
         self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
-        self._enforcers = Enforcers(self._limit.size, throttling, interval_s=interval_s)
+        self._enforcers = Enforcers(self._limit.size, throttle, interval_s=interval_s)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
@@ -113,35 +114,33 @@ class Brokers:
     def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
         """What gets through of the demand in the interval that ends now, under the limits of now.
 
-        A dead broker and a detached group use nothing. Where a total is limited, both of its parts
-        are cut by as much; the totals of ``demand`` do not matter, they are what their parts add up
-        to. ``broker``: whose interval it is, by index; the others use nothing. None: everybody's.
+        A dead broker and a detached group use nothing. What both parts of a total are let through
+        is asked of the total's limit then, and both are cut by as much. The totals of ``demand`` do
+        not matter: they are what their parts add up to. ``broker``: whose interval it is, by index;
+        the others use nothing. None: everybody's.
         """
         whose: slice | int = slice(None) if broker is None else broker
         there = (self.alive[:, None] & self.attached)[..., None]
         wants, limits = np.where(there, demand, 0.0)[whose], self.limits(now_ms)[whose]
-        entity = self._entity[whose]
-        used = self._through(wants, limits, entity, _NO_TOTALS)
-        added_up(used)
-        let = self._through(used, limits, entity, list(PARTS))
-        for total, parts in PARTS.items():
-            fits = np.ones_like(let[..., total])
-            np.divide(let[..., total], used[..., total], out=fits, where=used[..., total] > 0.0)
-            used[..., parts] *= fits[..., None]
+        used, entity = np.zeros(wants.shape), self._entity[whose]
+        used[..., _PLAIN] = self._let(wants, limits, entity, _PLAIN)
+        if np.isfinite(limits[..., _TOTALS]).any():
+            let = self._let(added_up(used), limits, entity, _TOTALS)
+            for place, total in enumerate(_TOTALS):
+                part, both = let[..., place], used[..., total]
+                fits = np.divide(part, both, out=np.ones_like(both), where=both > 0.0)
+                used[..., PARTS[total]] *= fits[..., None]
         usage = np.zeros(self._limit.shape)
         usage[whose] = added_up(used)
         return usage
 
-    def _through(
+    def _let(
         self, wants: FloatArray, limits: FloatArray, entity: IntArray, dimensions: list[int]
     ) -> FloatArray:
-        """What gets through of some dimensions; of the others, all."""
-        through = wants.copy()
-        asked = (..., dimensions)
-        through[asked] = self._enforcers.use(
-            wants[asked].ravel(), limits[asked].ravel(), of=entity[asked].ravel()
-        ).reshape(wants[asked].shape)
-        return through
+        """What gets through in some dimensions, (..., dimensions), each by itself."""
+        wants, limits = wants[..., dimensions], limits[..., dimensions]
+        of = entity[..., dimensions].ravel()
+        return self._enforcers.use(wants.ravel(), limits.ravel(), of).reshape(wants.shape)
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
@@ -181,17 +180,13 @@ class Brokers:
         return int((before != limits).any(axis=1).sum()) + len(removed)
 
     def _hold(self, broker: int, groups: IntArray, throttles: list[str]) -> None:
-        """Hold groups to their limits by other terms; what these don't tell is the broker's own."""
+        """Hold groups to their limits on other terms; what these don't tell is the broker's own."""
         for text in set(throttles):
             told = read_throttle(text or None)
             those = groups[[one == text for one in throttles]]
             for dimension, name in enumerate(DIMENSIONS):
                 terms = told.get(name) or told.get(ALL_DIMENSIONS)
-                throttling = None
-                if terms is not None:
-                    windows = terms.samples, terms.window_s
-                    throttling = Throttling(terms.law, terms.mode, *windows)
-                self._enforcers.put(self._entity[broker, those, dimension], throttling)
+                self._enforcers.put(self._entity[broker, those, dimension], terms)
 
     def _places(self, names: Iterable[str], ids: Iterable[int]) -> IntArray:
         places = [self._group_index.get(name, -1) for name in names]

@@ -6,7 +6,7 @@ clients want is a rate; they send it evenly, in requests that are small beside t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle.bank import FORMS, LAWS, begin
 from quotaplane.throttle.model import Quotas, ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.token_bucket import Buckets
 from quotaplane.throttle.waves import rounded
 
@@ -26,28 +27,10 @@ _MOST_AT_ONCE: Final = 1e6
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
-@dataclass(frozen=True)
-class Throttling:
-    """The law that brokers hold to limits with; the burst is the limit over all windows.
-
-    The default is what brokers do out of the box, Kafka's and Pulsar's alike: they take a request
-    that is too much, and then do not read from its client for a while (Kafka mutes the channel,
-    Pulsar stops reading from the connection). Nobody is refused. The bucket holds one second's
-    limit, as Pulsar's does.
-    """
-
-    law: ThrottleLaw = ThrottleLaw.TOKEN_BUCKET
-    mode: ThrottleMode = ThrottleMode.SOFT
-    samples: int = 1
-    window_s: float = 1.0
-
-    def quotas(self, limit: FloatArray) -> Quotas:
-        """As the throttle laws want them, of limits (e,) per second."""
-        window_ms, hard = round(self.window_s * 1000), self.mode is ThrottleMode.HARD
-        return Quotas.of(limit, samples=self.samples, window_ms=window_ms, hard=hard)
-
-
-BY_DEFAULT: Final = Throttling()
+BY_DEFAULT: Final = ThrottleTerms(law=ThrottleLaw.TOKEN_BUCKET, mode=ThrottleMode.SOFT)
+"""A bucket of one second, soft: what brokers do out of the box, Kafka's and Pulsar's alike. They
+take a request that is too much, and then do not read from its client for a while (Kafka mutes the
+channel, Pulsar stops reading from the connection); nobody is refused."""
 
 
 class Enforcer:
@@ -60,7 +43,7 @@ class Enforcer:
     not made up for later. Where the limit is 0 nothing is admitted: no law is asked, any bucket
     would let a first request through.
 
-    >>> brokers = Enforcer(3, Throttling())
+    >>> brokers = Enforcer(3, BY_DEFAULT)
     >>> for _ in range(3):
     ...     brokers.use(np.full(3, 80.0), np.array([40.0, 90.0, 0.0])).tolist()
     [80.0, 80.0, 0.0]
@@ -68,12 +51,12 @@ class Enforcer:
     [40.0, 80.0, 0.0]
     """
 
-    def __init__(self, entities: int, throttling: Throttling, *, interval_s: float = 1.0) -> None:
-        self._throttling, self._form = throttling, FORMS[throttling.law]
+    def __init__(self, entities: int, terms: ThrottleTerms, *, interval_s: float = 1.0) -> None:
+        self._terms, self._form = terms, FORMS[terms.law]
         self._slots = max(round(interval_s * SLOTS_PER_S), 1)
         self._interval_s = interval_s
-        law = np.full(entities, LAWS.index(throttling.law))
-        self._bank = begin(law, throttling.quotas(np.full(entities, np.inf)))
+        law = np.full(entities, LAWS.index(terms.law))
+        self._bank = begin(law, self._quotas(np.full(entities, np.inf)))
         self._now_ms = np.zeros(entities)
         self._muted_until_ms = np.zeros(entities)
 
@@ -95,6 +78,11 @@ class Enforcer:
         self._now_ms[entities] += self._interval_s * 1000.0
         return usage
 
+    def _quotas(self, limit: FloatArray) -> Quotas:
+        terms = self._terms
+        hard = terms.mode is ThrottleMode.HARD
+        return Quotas.of(limit, samples=terms.samples, window_ms=terms.window_ms, hard=hard)
+
     def forget(self, entities: BoolArray | IntArray) -> None:
         """They begin anew, as after a restart."""
         new = self._form.begin(self._bank.quotas.take(entities))
@@ -102,7 +90,7 @@ class Enforcer:
         self._muted_until_ms[entities] = 0.0
 
     def _put(self, entities: BoolArray | IntArray, new: tuple[Any, ...]) -> None:
-        law = self._throttling.law
+        law = self._terms.law
         state = self._bank.states[law]
         after = type(state)(*(field.copy() for field in state))
         for field, column in zip(after, new, strict=True):
@@ -117,11 +105,11 @@ class Enforcer:
         if not moved.any():
             return
         rates[entities] = limit
-        if self._throttling.law is ThrottleLaw.TOKEN_BUCKET:
+        if self._terms.law is ThrottleLaw.TOKEN_BUCKET:
             # Until now tokens came in at the old rate; a bank would reckon with the new one.
             made_up = Buckets(now_ms.copy(), bank.balance(now_ms))
             bank = replace(bank, states={ThrottleLaw.TOKEN_BUCKET: made_up})
-        self._bank = bank.change(bank.law, self._throttling.quotas(rates))
+        self._bank = bank.change(bank.law, self._quotas(rates))
         over = np.maximum(-self._bank.balance(now_ms), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             within_ms = now_ms + over / rates * 1000.0  # NaN: neither over nor any limit to be
@@ -131,8 +119,8 @@ class Enforcer:
 
     def _admit(self, who: IntArray, demand: FloatArray, limit: FloatArray) -> FloatArray:
         """Let an interval pass, slot by slot; what is admitted (n,) per second."""
-        form, hard = self._form, self._throttling.mode is ThrottleMode.HARD
-        state = _take(self._bank.states[self._throttling.law], who)
+        form, hard = self._form, self._terms.mode is ThrottleMode.HARD
+        state = _take(self._bank.states[self._terms.law], who)
         terms = form.terms(self._bank.quotas.take(who))
         muted = self._muted_until_ms[who]
         times = np.minimum(np.ceil(demand / limit), _MOST_AT_ONCE)
@@ -168,29 +156,28 @@ class Enforcer:
 
 
 class Enforcers:
-    """e entities that may be held to their limits by different laws; as ``Enforcer`` otherwise.
+    """e entities that may be held to their limits on different terms; else as ``Enforcer``.
 
     >>> brokers = Enforcers(2, BY_DEFAULT)
-    >>> brokers.put(np.array([1]), Throttling(ThrottleLaw.SLIDING_WINDOW, ThrottleMode.HARD))
+    >>> window = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD)
+    >>> brokers.put(np.array([1]), window)
     >>> brokers.use(np.full(2, 80.0), np.full(2, 40.0)).tolist()
     [80.0, 40.0]
     """
 
-    def __init__(self, entities: int, throttling: Throttling, *, interval_s: float = 1.0) -> None:
-        self._own, self._interval_s = throttling, interval_s
-        self._by = {throttling: Enforcer(entities, throttling, interval_s=interval_s)}
+    def __init__(self, entities: int, terms: ThrottleTerms, *, interval_s: float = 1.0) -> None:
+        self._own, self._interval_s = terms, interval_s
+        self._by = {terms: Enforcer(entities, terms, interval_s=interval_s)}
         self._code = np.zeros(entities, np.int64)
 
-    def put(self, entities: IntArray, throttling: Throttling | None) -> None:
-        """Hold some entities by other terms, under which they begin anew; None: the first ones."""
-        throttling = throttling or self._own
-        if throttling not in self._by:
-            new = Enforcer(len(self._code), throttling, interval_s=self._interval_s)
-            self._by[throttling] = new
-        code = list(self._by).index(throttling)
+    def put(self, entities: IntArray, terms: ThrottleTerms | None) -> None:
+        """Hold some entities on other terms, under which they begin anew; None: the first ones."""
+        terms = terms or self._own
+        if terms not in self._by:
+            self._by[terms] = Enforcer(len(self._code), terms, interval_s=self._interval_s)
+        code = list(self._by).index(terms)
         moved = entities[self._code[entities] != code]
         if len(moved):
-            self.forget(moved)
             self._code[moved] = code
             self.forget(moved)
 

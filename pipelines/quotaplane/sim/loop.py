@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer, Throttling
+from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer
+from quotaplane.throttle.terms import ThrottleTerms
 
 
 class Heard(NamedTuple):
@@ -101,7 +102,7 @@ def run_loop(
     alive: BoolArray | None = None,
     network: Network = PERFECT,
     throttled_told: bool = True,
-    throttling: Throttling | None = BY_DEFAULT,
+    throttle: ThrottleTerms | None = BY_DEFAULT,
     round_s: float = 1.0,
 ) -> Run:
     """Run a controller on true demand.
@@ -118,14 +119,14 @@ def run_loop(
         alive: (rounds, brokers): a dead broker neither uses nor reports nor hears; None: all are.
         network: what happens to reports.
         throttled_told: brokers report what they refused; else NaN (stock Pulsar's reports).
-        throttling: how brokers hold to limits. None: ideally, each uses min(demand, limit).
-        round_s: how long a round is; nothing but ``throttling`` is about seconds.
+        throttle: how brokers hold to limits. None: ideally, each uses min(demand, limit).
+        round_s: how long a round is; nothing but ``throttle`` is about seconds.
 
     >>> class Even:
     ...     initial_limit = np.inf
     ...     def decide(self, round_, heard, quota):
     ...         return np.full(2, quota / 2)
-    >>> run = run_loop(np.array([[80.0, 20.0]] * 2), Even(), 100.0, throttling=None)
+    >>> run = run_loop(np.array([[80.0, 20.0]] * 2), Even(), 100.0, throttle=None)
     >>> run.limit.tolist(), run.usage.tolist()
     ([[inf, inf], [50.0, 50.0]], [[80.0, 20.0], [50.0, 20.0]])
 
@@ -135,11 +136,11 @@ def run_loop(
     [80.0, 80.0, 68.0, 50.0, 50.0]
     """
     trial = Trial(demand, controller, quota, alive, network, throttled_told)
-    return run_together([trial], throttling=throttling, round_s=round_s)[0]
+    return run_together([trial], throttle=throttle, round_s=round_s)[0]
 
 
 def run_together(
-    trials: Sequence[Trial], *, throttling: Throttling | None = BY_DEFAULT, round_s: float = 1.0
+    trials: Sequence[Trial], *, throttle: ThrottleTerms | None = BY_DEFAULT, round_s: float = 1.0
 ) -> list[Run]:
     """``run_loop`` of each; all have as many rounds.
 
@@ -149,8 +150,8 @@ def run_together(
     playing = [_Playing(trial) for trial in trials]
     edges = np.cumsum([trial.demand.shape[1] for trial in trials])
     enforcer = None
-    if throttling is not None:
-        enforcer = Enforcer(int(edges[-1]), throttling, interval_s=round_s)
+    if throttle is not None:
+        enforcer = Enforcer(int(edges[-1]), throttle, interval_s=round_s)
     for this in range(len(trials[0].demand)):
         rows = zip(*(one.begin(this) for one in playing), strict=True)
         wants, limit, alive = (np.concatenate(row) for row in rows)

@@ -15,7 +15,8 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
 from quotaplane.sim.demand import Schedule, added_up, noisy
-from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
+from quotaplane.sim.enforcer import BY_DEFAULT
+from quotaplane.throttle.terms import ThrottleTerms
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class World:
         interval_s: float = 1.0,
         seed: int = 0,
         started_at_ms: int = 1,
-        throttling: Throttling = BY_DEFAULT,
+        throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
         if schedule.rates.shape[1:3] != (len(specs), len(groups)):
             raise InputError(
@@ -61,7 +62,7 @@ class World:
             groups,
             interval_s=interval_s,
             started_at_ms=started_at_ms,
-            throttling=throttling,
+            throttle=throttle,
         )
         self.groups = groups
         self._schedule = schedule
