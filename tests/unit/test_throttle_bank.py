@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.errors import InputError
 from quotaplane.throttle.bank import FORMS, LAWS, begin
 from quotaplane.throttle.model import Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
@@ -69,3 +71,9 @@ def test_without_a_quota_all_is_admitted_and_with_one_again_the_bucket_is_full()
     assert answers.balance.tolist() == [np.inf]
     again = free.change(law, Quotas.of([5.0], samples=20, hard=True))
     assert again.balance(np.zeros(1)).tolist() == [100.0]
+
+
+def test_entities_do_not_become_fewer() -> None:
+    bank = begin(np.array([BUCKET, BUCKET]), Quotas.of([5.0, 5.0]))
+    with pytest.raises(InputError, match="a bank of 2 entities can't become one of 1"):
+        bank.change(np.array([BUCKET]), Quotas.of([5.0]))

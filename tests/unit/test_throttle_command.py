@@ -170,7 +170,12 @@ BASE = {"quota": 5, "requests": asked((0, 1))}
             {**BASE, "burst": 7.3, "law": "windowed_rate"},
             "burst: must be a whole number of windows",
         ),
-        ({**BASE, "burst": 1e6, "law": "sliding_window"}, "samples: must be at most 10000"),
+        ({**BASE, "burst": 1e6, "law": "sliding_window"}, "burst: must be at most "),
+        (
+            {**BASE, "quota": 1e-300, "burst": 1e18, "law": "windowed_rate"},
+            "burst: must be at most",
+        ),
+        ({**BASE, "burst": 1e300, "law": "windowed_rate"}, "burst: must be at most 1e+18"),
         ({**BASE, "quota": 0, "burst": 5, "law": "amended_rate"}, "burst: must be a whole number"),
         ({**BASE, "burst": 1, "samples": 2}, "samples: the burst is there, too; give only one"),
         ({**BASE, "burst": 1, "window_s": 2}, "window_s: the burst is there, too; give only one"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
+from quotaplane.throttle.bank import LAWS, begin
+from quotaplane.throttle.model import Quotas, Requests, ThrottleLaw, ThrottleMode
+from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.units import parse_quota
 
 TYPES = {"": "total", "both ": "total", "read ": "dispatch", "WRITE  ": "publish"}
@@ -96,3 +100,22 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except InputError:
         return
     assert 0 <= found.rate_per_s <= 1e18
+
+
+@given(st.integers(1, 10**7), st.sampled_from(["s", "min", "hour", "day"]))
+def test_as_much_as_is_written_may_be_used_in_the_timeframe(number: int, timeframe: str) -> None:
+    quota = parse_quota(f"write {number} reqs/{timeframe}")
+    assert quota.rate_per_s == pytest.approx(number / quota.timeframe_s, rel=1e-15)
+    for law in ThrottleLaw:
+        terms = ThrottleTerms(law=law, mode=ThrottleMode.HARD).over(quota.timeframe_s)
+        if terms.samples * terms.window_ms != quota.timeframe_s * 1000:
+            continue  # Kafka's eleven windows of a second
+        quotas = Quotas.of(
+            [quota.rate_per_s], samples=terms.samples, window_ms=terms.window_ms, hard=True
+        )
+        bank = begin(np.array([LAWS.index(law)]), quotas)
+        requests = Requests(np.array([0]), np.array([10**12]), np.array([float(number)]))
+        _, answers = bank.answer(requests)
+        if law is not ThrottleLaw.WINDOWED_RATE:  # which misses the window of now
+            assert answers.balance[0] >= 0
+        assert answers.admitted[0]

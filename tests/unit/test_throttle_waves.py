@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, waves, windowed_rate
+from quotaplane.throttle.bank import begin as begin_bank
 from quotaplane.throttle.model import Answers, Quotas, Requests
 from quotaplane.throttle.waves import answer
 
@@ -106,3 +107,28 @@ def test_units_are_checked(units: float) -> None:
     requests = Requests(np.array([0, 0]), np.array([0, 0]), np.array([1.0, units]))
     with pytest.raises(InputError, match="request 1: units must be a number from 0"):
         answer(token_bucket, token_bucket.begin(quotas), quotas, requests)
+
+
+@pytest.mark.parametrize("entity", [-1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_of_nobody_is_nobody_elses(form: Any, entity: int) -> None:
+    quotas = Quotas.of([5.0, 5.0])
+    requests = Requests(np.array([0, entity]), np.array([0, 0]), np.ones(2))
+    with pytest.raises(InputError, match=f"request 1: there is no entity {entity}, only 0 to 1"):
+        answer(form, form.begin(quotas), quotas, requests)
+    bank = begin_bank(np.full(2, FORMS.index(form)), quotas)
+    with pytest.raises(InputError, match="request 1: there is no entity"):
+        bank.answer(requests)
+
+
+@pytest.mark.parametrize(
+    ("rate", "samples", "says"),
+    [
+        (np.nan, 1, "entity 1: rate_per_s must be 0 or more, not nan"),
+        (-1.0, 1, "entity 1: rate_per_s must be 0 or more, not -1"),
+        (5.0, 0, "entity 0: samples must be 1 or more, not 0"),
+    ],
+)
+def test_quotas_are_checked(rate: float, samples: int, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Quotas.of([1.0, rate], samples=samples)

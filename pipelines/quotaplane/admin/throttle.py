@@ -13,9 +13,10 @@ from pydantic import Field, model_validator
 
 from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import InputError
+from quotaplane.model import MAX_RATE
 from quotaplane.throttle import bank, meter
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
-from quotaplane.throttle.terms import WINDOWS, ThrottleTerms
+from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
 
 _EXAMPLE: Final = """\
 example of CASE.json (only requests are required):
@@ -40,7 +41,7 @@ its answer:
                null: never
   balance      what is left afterwards; null: no quota
   metrics      at the last request, of the last 11 s; tokens is the balance, throttle_ms the mean
-               of what was throttled; null: nothing was, or no quota
+               of what was throttled; null: nothing was, for ever, or no quota
 """
 
 
@@ -80,10 +81,12 @@ def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
     burst: Any = given.get("burst")
     if law not in tuple(WINDOWS) or law == ThrottleLaw.TOKEN_BUCKET:
         return {}
-    if not all(isinstance(value, int | float) and value >= 0 for value in (quota, burst)):
-        return {}
+    if not all(isinstance(v, int | float) and 0 <= v <= MAX_RATE for v in (quota, burst)):
+        return {}  # the fields say so
     _, window_s = WINDOWS[law]
-    samples = burst / quota / window_s if quota else 0.0
+    samples = float(burst) / quota / window_s if quota else 0.0
+    if samples > MAX_SAMPLES:
+        raise ValueError(f"burst: must be at most {MAX_SAMPLES} windows of {window_s:g} s")
     if round(samples) < 1 or not math.isclose(samples, round(samples), rel_tol=1e-9):
         raise ValueError(
             f"burst: must be a whole number of windows, {quota * window_s:g} units each with "

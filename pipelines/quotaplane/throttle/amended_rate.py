@@ -10,7 +10,7 @@ is left. Windows begin with the clock's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,13 +18,26 @@ from quotaplane.model import FloatArray
 from quotaplane.throttle.slots import Slots, Terms, added, begin, held_at, move, summed, terms
 from quotaplane.throttle.waves import Outcome, Outcomes
 
+_ROUNDING: Final = 1e-12
+
 __all__ = ["balance", "begin", "plain", "terms", "wave"]
 
 
 def balance(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
     """What the quota leaves until the rate exceeds it, in units, (e,)."""
-    left: FloatArray = terms.whole - added(held_at(state, terms, at_ms))
+    return _left(held_at(state, terms, at_ms), terms)
+
+
+def _left(held: FloatArray, terms: Terms) -> FloatArray:
+    left: FloatArray = terms.whole - added(held)
+    # A burst in equal parts adds up to the whole but for the last bits, and exceeds nothing.
+    left[np.abs(left) < _ROUNDING * terms.whole] = 0.0
     return left
+
+
+def _left_alone(held: list[float], whole: float) -> float:
+    left = whole - summed(held)
+    return 0.0 if abs(left) < _ROUNDING * whole else left
 
 
 def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
@@ -39,7 +52,7 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     [65.0, 5.0, 5.0]
     """
     held = held_at(state, terms, at_ms)
-    refused = terms.hard & (added(held) > terms.whole)
+    refused = terms.hard & (_left(held, terms) < 0)
     if refused.any():
         units = np.where(refused, 0.0, units)
     row = np.arange(len(held))[:, None]
@@ -50,7 +63,7 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     with np.errstate(invalid="ignore"):
         state.held[:0:-1] = held[:0:-1] + np.clip(units - before[:-1], 0.0, room)
     state.held[0] = held[0] + np.maximum(units - before[-1], 0.0)
-    left = terms.whole - added(state.held)
+    left = _left(state.held, terms)
     with np.errstate(divide="ignore", invalid="ignore"):
         over_ms = left / terms.rate_per_s * -1000.0
     return Outcome(refused, over_ms, left)
@@ -67,7 +80,7 @@ def plain(
     for now, asked in zip(at_ms, units, strict=True):
         move(held, now // window_ms - last_ms // window_ms, samples)
         last_ms = now
-        refused = hard and summed(held) > whole
+        refused = hard and _left_alone(held, whole) < 0
         if not refused:
             taken = 0.0
             for row in range(int(samples) - 1, 0, -1):
@@ -75,7 +88,7 @@ def plain(
                 held[row] += min(max(asked - taken, 0.0), room)
                 taken += room
             held[0] += max(asked - taken, 0.0)
-        left = whole - summed(held)
+        left = _left_alone(held, whole)
         exceeded = left < 0
         answers.refused.append(refused)
         answers.over_ms.append(left / quota * -1000.0 if exceeded and quota else np.inf * exceeded)

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
-from quotaplane.throttle.waves import answer
+from quotaplane.throttle.waves import answer, check_entities
 
 FORMS: Final[Mapping[ThrottleLaw, Any]] = {
     ThrottleLaw.TOKEN_BUCKET: token_bucket,
@@ -49,6 +50,7 @@ class Bank:
             InputError: as ``waves.answer``, but the index counts requests under the same law.
         """
         n = len(requests.entity)
+        check_entities(requests.entity, len(self))
         answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.zeros(n))
         states = dict(self.states)
         for law, members, place in self._laws():
@@ -67,8 +69,13 @@ class Bank:
 
         So does an entity whose law or windows are others than before; but a token bucket knows no
         windows, and keeps its tokens up to the new burst.
+
+        Raises:
+            InputError: there are fewer entities than before.
         """
         before = len(self)
+        if len(law) < before:
+            raise InputError(f"a bank of {before} entities can't become one of {len(law)}")
         same = law[:before] == self.law
         other_windows = (quotas.samples[:before] != self.quotas.samples) | (
             quotas.window_ms[:before] != self.quotas.window_ms

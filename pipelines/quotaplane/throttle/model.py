@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
@@ -79,6 +80,22 @@ class Quotas:
     """(e,) the mode."""
     burst_units: FloatArray | None = None
     """(e,) the burst of a token bucket, finite; None: by the windows. Other laws have none."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no law could hold anybody to.
+
+        Raises:
+            InputError: a rate is negative or no number, or there is no window.
+        """
+        for name, values, least in (
+            ("rate_per_s", self.rate_per_s, 0),
+            ("samples", self.samples, 1),
+            ("window_ms", self.window_ms, 1),
+        ):
+            bad = np.flatnonzero(~(values >= least))
+            if len(bad):
+                at = bad[0]
+                raise InputError(f"entity {at}: {name} must be {least} or more, not {values[at]:g}")
 
     @property
     def burst(self) -> FloatArray:

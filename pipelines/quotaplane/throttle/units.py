@@ -7,6 +7,7 @@ default both), an amount of bytes (K to P) or requests, and a timeframe. ``mutat
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final, NamedTuple
 
@@ -107,7 +108,11 @@ def parse_quota(text: str) -> GivenQuota:
             f"{text!r}: {found['timeframe']!r} must be one of {', '.join(_TIMEFRAMES)}"
         )
     timeframe_s = _TIMEFRAMES[found["timeframe"]]
-    rate = float(found["number"]) * _SIZES[size or "b"] / timeframe_s
+    amount = float(found["number"]) * _SIZES[size or "b"]
+    rate = amount / timeframe_s
+    # As written, so much is allowed in the timeframe; rounded down, the last unit would not fit.
+    while rate * timeframe_s < amount or rate * (timeframe_s * 1000.0) / 1000.0 < amount:
+        rate = math.nextafter(rate, math.inf)
     if rate > MAX_RATE:
         raise InputError(f"{text!r} is more than {MAX_RATE:g} per second")
     what = "controller" if kind == "mutations" else _TYPES[wanted or "both"]

@@ -85,11 +85,12 @@ def answer(
     """The answers to n requests, and the state after them; ``state`` itself stays as it is.
 
     Raises:
-        InputError: a request is earlier than one before it of the same entity, or asks for what is
-            no number of units; names it by its index.
+        InputError: a request is earlier than one before it of the same entity, asks for what is no
+            number of units, or is of no entity; names it by its index.
     """
-    _check_units(requests.units)
     n, entities = len(requests.entity), len(quotas.rate_per_s)
+    check_entities(requests.entity, entities)
+    _check_units(requests.units)
     answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.zeros(n))
     after: State = type(state)(*(field.copy() for field in state))
     counts = np.bincount(requests.entity, minlength=entities)
@@ -109,6 +110,15 @@ def answer(
         outcome = _block(form, own, _take(terms, block), counts[block], now, units)
         _write(answers, source, outcome, np.repeat(quotas.hard[block], counts[block]))
     return after, answers
+
+
+def check_entities(entity: IntArray, entities: int) -> None:
+    """Raise if a request is of nobody; a negative index would be that of the last entities."""
+    bad = np.flatnonzero((entity < 0) | (entity >= entities))
+    if len(bad):
+        raise InputError(
+            f"request {bad[0]}: there is no entity {entity[bad[0]]}, only 0 to {entities - 1}"
+        )
 
 
 def _check_units(units: FloatArray) -> None:
