@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer
+from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer, Enforcers
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
 
@@ -104,6 +104,22 @@ def test_each_entity_has_its_own_time_and_state() -> None:
             single.forget(np.array([True]))
             pair.forget(np.array([False, True]))
     assert pair.use(demand, limit, of=np.array([0])) == 60.0
+
+
+@pytest.mark.parametrize("law", list(ThrottleLaw))
+def test_who_begins_anew_is_as_one_that_is_new(law) -> None:
+    """Put to other terms and back, or forgotten: whatever its limit was before."""
+    terms, demand, limit = held(law), np.array([500.0]), np.array([100.0])
+    fresh = [float(Enforcer(1, terms).use(demand, limit)[0])]
+    brokers = Enforcers(1, terms)
+    brokers.use(demand, np.array([1.0]))
+    brokers.put(np.array([0]), held(SLIDING, HARD))
+    brokers.use(demand, limit)
+    brokers.put(np.array([0]), None)
+    assert brokers.use(demand, limit) == fresh
+    brokers.use(demand, np.array([1.0]))
+    brokers.forget(np.array([0]))
+    assert brokers.use(demand, limit) == fresh
 
 
 RATES = st.floats(0.1, 1e5)

@@ -84,9 +84,11 @@ class Enforcer:
         return Quotas.of(limit, samples=terms.samples, window_ms=terms.window_ms, hard=hard)
 
     def forget(self, entities: BoolArray | IntArray) -> None:
-        """They begin anew, as after a restart."""
-        new = self._form.begin(self._bank.quotas.take(entities))
-        self._put(entities, new)
+        """They begin anew, as after a restart, and without a limit until they are asked again."""
+        rates = self._bank.quotas.rate_per_s.copy()
+        rates[entities] = np.inf
+        self._bank = replace(self._bank, quotas=self._quotas(rates))
+        self._put(entities, self._form.begin(self._bank.quotas.take(entities)))
         self._muted_until_ms[entities] = 0.0
 
     def _put(self, entities: BoolArray | IntArray, new: tuple[Any, ...]) -> None:
