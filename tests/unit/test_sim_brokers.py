@@ -135,6 +135,25 @@ def test_a_total_is_kept_by_cutting_both_of_its_parts_alike() -> None:
     assert used["total_bytes"] == 15.0
 
 
+def test_what_a_total_owes_is_forgotten_while_nothing_is_limited() -> None:
+    """Eleven windows of a second, used up in the first: after a lease gap they begin anew."""
+    terms = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, samples=11, window_s=1.0)
+    brokers = cluster(throttle=terms)
+    limits = np.full((1, D), np.inf)
+    limits[0, DIMENSIONS.index("total_messages")] = 10.0
+    demand = np.full((2, 2, D), 200.0)
+
+    def used(now_ms: int) -> float:
+        return float(brokers.use(demand, now_ms)[0, 0, DIMENSIONS.index("total_messages")])
+
+    brokers.receive([update(0.0, limits=limits)])
+    assert [used(NOW) for _ in range(2)] == pytest.approx([110, 0], abs=1)
+    gap = NOW + 10_001  # and the safe limit is none
+    assert [used(gap) for _ in range(12)] == [400.0] * 12
+    brokers.receive([update(0.0, limits=limits, seq=2, issued_at_ms=gap)])
+    assert used(gap) == pytest.approx(110, abs=1)
+
+
 @given(st.permutations([(1, 1), (1, 2), (2, 1), (1, 9)]))
 def test_the_newest_limit_is_in_force_in_whatever_order_they_come(order) -> None:
     brokers = cluster()

@@ -124,12 +124,11 @@ class Brokers:
         wants, limits = np.where(there, demand, 0.0)[whose], self.limits(now_ms)[whose]
         used, entity = np.zeros(wants.shape), self._entity[whose]
         used[..., _PLAIN] = self._let(wants, limits, entity, _PLAIN)
-        if np.isfinite(limits[..., _TOTALS]).any():
-            let = self._let(added_up(used), limits, entity, _TOTALS)
-            for place, total in enumerate(_TOTALS):
-                part, both = let[..., place], used[..., total]
-                fits = np.divide(part, both, out=np.ones_like(both), where=both > 0.0)
-                used[..., PARTS[total]] *= fits[..., None]
+        let = self._let(added_up(used), limits, entity, _TOTALS)
+        for place, total in enumerate(_TOTALS):
+            part, both = let[..., place], used[..., total]
+            fits = np.divide(part, both, out=np.ones_like(both), where=both > 0.0)
+            used[..., PARTS[total]] *= fits[..., None]
         usage = np.zeros(self._limit.shape)
         usage[whose] = added_up(used)
         return usage
