@@ -45,6 +45,8 @@ _REFUTED: Final = 32
 _REFUTING_PART: Final = 0.5
 """Who leaves so much of its room unused is refuted; who leaves less, in part. As much beyond its
 limit is worth a refutation that was not."""
+_MOST_FORGIVEN: Final = 48
+"""In a window, however far it was beyond the limit: to exceed it must not buy trust."""
 _MOST_DOUBT: Final = 127
 _NEWS: Final = 0.05
 _BELIEVED: Final = np.array([np.nan, np.nan, 1.5, 1.25])
@@ -131,11 +133,11 @@ def learn(
     *Claims.* A broker that says it refused something is believed, whatever the amount: a fair law
     gives it no more than its fair share for it. When it is then given room and does not use it,
     the claim is refuted; in part, if it uses more than half. When it uses it, an earlier refutation
-    is forgiven; more of them when it uses more than its limit, because a throttle law that looks
-    further back than a window holds it back for that afterwards. After two that were not forgiven
-    it is believed to want at most half more than it uses, after three a quarter; each window
-    without one takes a 32nd back. So a lie is worth a fair share for a few windows, and a quarter
-    of the liar's own use afterwards.
+    is forgiven; up to one and a half when it uses more than its limit, because a throttle law that
+    looks further back than a window holds it back for that afterwards. After two that were not
+    forgiven it is believed to want at most half more than it uses, after three a quarter; each
+    window without one takes a 32nd back. So a lie is worth a fair share for a few windows, and a
+    quarter of the liar's own use afterwards.
 
     Args:
         track: so far; see ``Track.blank``.
@@ -239,7 +241,7 @@ def _doubted(
     by, of = np.where(unused, room - usage, usage - limit), np.where(unused, room, limit)
     with np.errstate(over="ignore"):
         part = np.divide(by, of, out=np.zeros_like(by), where=claimed & (by > 0.0) & (of > 0.0))
-        weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTED), _MOST_DOUBT)
+        weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTED), _MOST_FORGIVEN)
     forgiven = np.maximum(weight, np.where(kept, _REFUTED, 1))
     change = np.where(unused, np.minimum(weight, _REFUTED), -forgiven).astype(np.int64)
     doubt = np.clip(track.doubt // 2 + change, 0, _MOST_DOUBT)

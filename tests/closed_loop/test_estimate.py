@@ -100,6 +100,27 @@ def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
     assert lied.usage[60:, 1:].sum(axis=1).mean() >= least * 100
 
 
+@pytest.mark.parametrize("every", [4, 5, 6])
+@pytest.mark.parametrize("times", [2.0, 3.0, 5.0])
+def test_to_exceed_the_limit_buys_no_trust(every: int, times: float) -> None:
+    """It wants 10 of 100 and claims a million; now and then it uses several times its limit.
+
+    The round after that it has its fair share, and no other one.
+    """
+    controller, rounds = StepController(CONFIG, 3), 160
+    limit, given = np.full(3, np.inf), []
+    for round_ in range(rounds):
+        usage = np.minimum([10.0, 100.0, 100.0], limit)
+        if round_ % every == 0 and round_ > 0:
+            usage[0] = times * limit[0]
+        about, refused = np.full(3, round_), np.array([1e6, *(100.0 - usage[1:])])
+        heard = Heard(np.arange(3), about, usage, refused, limit, about - 1)
+        given.append(limit[0])
+        limit = controller.decide(round_, heard, 100.0)
+    fair = np.array(given[60:]) >= 0.9 * 100 / 3
+    assert fair.mean() <= 1 / every + 0.01
+
+
 def test_who_was_believed_no_longer_is_again_when_its_demand_is_real() -> None:
     wanted = rows(([20.0, 100.0, 100.0], 30), ([200.0, 100.0, 100.0], 20))
     late = run_loop(wanted, Liar(CONFIG, 3), 120.0).usage
