@@ -38,7 +38,7 @@ def page(
         f"[{pictures}/results.csv]({pictures}/results.csv), to be compared from one version to the",
         "next: the same code gives the same numbers.",
         "",
-        *_rules(scenes),
+        *rules(scenes),
         *_wishes(verdicts),
         "## At a glance",
         "",
@@ -80,7 +80,7 @@ def page(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _rules(scenes: Sequence[Scenario]) -> list[str]:
+def rules(scenes: Sequence[Scenario]) -> list[str]:
     """How it is played and by whom."""
     rates = np.concatenate([scene.demand[scene.demand > 0] for scene in scenes])
     burst = BY_DEFAULT.samples * BY_DEFAULT.window_s
@@ -106,6 +106,11 @@ def _rules(scenes: Sequence[Scenario]) -> list[str]:
         "begins to want that much. In any time all brokers together use no more than their limits",
         "times that time, the bursts, and a request each. Only the clairvoyant's brokers are",
         "ideal, and use min(demand, limit).",
+        "",
+        "Brokers that tell what they refused tell all of it, demand - usage: they are taken to know",
+        "what their clients want, as our report format asks (refused or delayed). A soft broker",
+        "that no longer reads from a client sees less than that. So the figures of whoever uses it",
+        "are the best case: ours, Doorman, TiKV. Stock reports, and PIP-82's laws, do without.",
         "",
         "| condition | |",
         "|---|---|",
