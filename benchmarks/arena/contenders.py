@@ -6,7 +6,7 @@ which wishes it is held to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -21,11 +21,12 @@ from benchmarks.arena.rivals import (
     fair_share,
     proportional_share,
 )
-from benchmarks.arena.scenarios import Case, Scenario
+from benchmarks.arena.scenarios import WINDOW_S, Case, Scenario
 from quotaplane.laws import DEFAULT_LAW, get_law
 from quotaplane.model import Transition
 from quotaplane.sim.controller import SILENT_ROUNDS, StepController, step_config
-from quotaplane.sim.loop import Controller, Run, run_loop
+from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
+from quotaplane.sim.loop import Controller, Run, Trial, run_together
 
 FORGET_ROUNDS: Final = SILENT_ROUNDS[1]
 """As many as ours."""
@@ -51,18 +52,30 @@ class Contender:
     """Of ours: which wishes hold. None: a rival or a ceiling."""
 
 
-def run(contender: Contender, scenario: Scenario, case: Case) -> Run:
-    """One run."""
-    if contender.make is None:
-        return clairvoyant(case.demand, scenario)
-    return run_loop(
-        case.demand,
-        contender.make(scenario, case),
-        scenario.quota,
-        alive=scenario.alive,
-        network=case.network,
-        throttled_told=contender.throttled_told,
-    )
+def play(
+    scenario: Scenario,
+    entries: Sequence[tuple[Contender, Case]],
+    throttling: Throttling = BY_DEFAULT,
+) -> list[Run]:
+    """A run of each; together, which takes much less time than one by one."""
+    done: dict[int, Run] = {}
+    trials: dict[int, Trial] = {}
+    for place, (contender, case) in enumerate(entries):
+        if contender.make is None:
+            done[place] = clairvoyant(case.demand, scenario)
+            continue
+        trials[place] = Trial(
+            case.demand,
+            contender.make(scenario, case),
+            scenario.quota,
+            scenario.alive,
+            case.network,
+            contender.throttled_told,
+        )
+    if trials:
+        runs = run_together(list(trials.values()), throttling=throttling, round_s=WINDOW_S)
+        done |= dict(zip(trials, runs, strict=True))
+    return [done[place] for place in range(len(entries))]
 
 
 def contenders() -> tuple[Contender, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.arena.contenders import CAUSAL, Contender, run
+from benchmarks.arena.contenders import CAUSAL, Contender, play
 from benchmarks.arena.scenarios import Condition, Scenario, draw
 from quotaplane.sim.figures import fair_shares, figures
 from quotaplane.sim.loop import Run
@@ -75,10 +75,8 @@ def fill(
     for scenario in scenes:
         for condition in conditions:
             cases = [draw(scenario, condition, seed) for seed in range(condition.seeds)]
-            judged = {
-                law.name: [_judge(run(law, scenario, case), scenario) for case in cases]
-                for law in laws
-            }
+            runs = iter(play(scenario, [(law, case) for law in laws for case in cases]))
+            judged = {law.name: [_judge(next(runs), scenario) for _ in cases] for law in laws}
             for law in laws:
                 cell = _cell(judged[law.name], judged[CAUSAL], scenario)
                 table[Key(law.name, scenario.name, condition.name)] = cell

@@ -8,9 +8,11 @@ import numpy as np
 
 from benchmarks.arena.contenders import CAUSAL, CLAIRVOYANT, Contender
 from benchmarks.arena.grid import Cell, Key, Table
+from benchmarks.arena.held import Held, section
 from benchmarks.arena.scenarios import CONDITIONS, WINDOW_S, Scenario
 from benchmarks.arena.wishes import Verdict, Wish
 from quotaplane.sim.controller import LEASE_ROUNDS, SILENT_ROUNDS
+from quotaplane.sim.enforcer import BY_DEFAULT, SLOTS_PER_S
 
 _HEAD = (
     "| law | utilisation | of the causal optimum's | Jain mean / worst | rounds fair "
@@ -24,6 +26,7 @@ def page(
     laws: Sequence[Contender],
     scenes: Sequence[Scenario],
     verdicts: Sequence[Verdict],
+    held: Sequence[Held],
     pictures: str,
 ) -> str:
     """The page as Markdown; ``pictures`` is the folder of the plots and the CSV beside it."""
@@ -64,6 +67,7 @@ def page(
         "*never* counts scenarios in which some shift was not settled before the next one):",
         "",
         *_overview(table, laws, scenes),
+        *section(held),
         "## Every scenario",
         "",
         "Overshoot (of usage), limits and movement are parts of the quota. Without noise; other",
@@ -79,18 +83,29 @@ def page(
 def _rules(scenes: Sequence[Scenario]) -> list[str]:
     """How it is played and by whom."""
     rates = np.concatenate([scene.demand[scene.demand > 0] for scene in scenes])
+    burst = BY_DEFAULT.samples * BY_DEFAULT.window_s
     low, high = (100 / np.sqrt(WINDOW_S * rate) for rate in (rates.max(), rates.min()))
     return [
         "## The game",
         "",
-        f"A round is {WINDOW_S:g} s. Every broker uses what it wants up to its limit and reports;",
-        "at the end of the round a controller gets the reports that have arrived and decides; its",
-        "limits are in force in the next round. A quota that changes is known at the end of the",
-        "first round in which it holds, one round late like everything else. A dead broker neither",
-        "uses nor reports; one that comes back knows nothing. Ours gives a silent broker up after",
-        f"{SILENT_ROUNDS[1]} rounds; strict, when its lease of {LEASE_ROUNDS} rounds is over.",
-        "Round 0 has no limits yet and is not judged, so no cold start can be settled in fewer",
-        "rounds than 1.",
+        f"A round is {WINDOW_S:g} s. Every broker uses what it wants, as far as its limit lets it,",
+        "and reports; at the end of the round a controller gets the reports that have arrived and",
+        "decides; its limits are in force in the next round. A quota that changes is known at the",
+        "end of the first round in which it holds, one round late like everything else. A dead",
+        "broker neither uses nor reports; one that comes back knows nothing. Ours gives a silent",
+        f"broker up after {SILENT_ROUNDS[1]} rounds; strict, when its lease of {LEASE_ROUNDS}",
+        "rounds is over. Round 0 has no limits yet and is not judged, so no cold start can be",
+        "settled in fewer rounds than 1.",
+        "",
+        "Limits are token buckets, at every broker and under every law: what a limit allows in",
+        f"{burst:g} s is there at first, and then comes in bit by bit. A request that overdraws",
+        "the bucket is admitted, and its client sends nothing until that is paid for: the soft",
+        f"mode, as stock brokers have it. Requests come {SLOTS_PER_S} times a second and are for",
+        f"{1 / SLOTS_PER_S:g} s of the limit at most; what a client could not send is lost. So a",
+        f"broker may use {burst / WINDOW_S:.0%} more than its limit in the round in which it",
+        "begins to want that much. In any time all brokers together use no more than their limits",
+        "times that time, the bursts, and a request each. Only the clairvoyant's brokers are",
+        "ideal, and use min(demand, limit).",
         "",
         "| condition | |",
         "|---|---|",
@@ -115,6 +130,8 @@ def _rules(scenes: Sequence[Scenario]) -> list[str]:
         "- *rounds to settle*: after a shift, until that is so and stays so; of shifts and seeds.",
         "- *limits over quota*: of all limits in force together, in the worst round; a broker that",
         "  has no limit yet counts as one that has the whole quota.",
+        "- *overshoot*: of what was used, in the worst round. That of the round in which a quota",
+        "  falls, of which nobody can know, and of bursts is in it.",
         "- *movement*: the sum of all limits' moves per settled round.",
         "",
     ]

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.arena.contenders import Contender, run
+from benchmarks.arena.contenders import Contender, play
 from benchmarks.arena.grid import Cell, Key, Table
 from benchmarks.arena.scenarios import CONDITIONS, Scenario, draw
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture, shade
@@ -80,10 +80,11 @@ def story(laws: Sequence[Contender], scenario: Scenario) -> str:
     picture = Picture(_PANEL_W * _PER_ROW + 20, (_PANEL_H + 54) * rows + 34)
     case = draw(scenario, CONDITIONS[0], seed=0)
     top = 1.4 * float(scenario.quota.max())
-    for place, law in enumerate(laws):
+    runs = play(scenario, [(law, case) for law in laws])
+    for place, (law, done) in enumerate(zip(laws, runs, strict=True)):
         x0 = 50 + _PANEL_W * (place % _PER_ROW)
         y0 = 30 + (_PANEL_H + 54) * (place // _PER_ROW)
-        _panel(picture, law, run(law, scenario, case).usage, scenario, (x0, y0), top)
+        _panel(picture, law, done.usage, scenario, (x0, y0), top)
     y = (_PANEL_H + 54) * rows + 22
     legend = [(f"broker {b + 1}", COLOURS[b], "") for b in range(count)]
     x = 50.0

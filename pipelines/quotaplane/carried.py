@@ -67,12 +67,11 @@ def with_totals(
     if not totals:
         return usage, throttled
     usage, throttled = usage.copy(), throttled.copy()
-    known = _last_known(usage[:BASIC], rows.usage[:BASIC], at, wave)
     for place, parts in totals:
-        changed = ~np.isnan(usage[parts])
-        told = ~np.isnan(throttled[parts])
+        changed, told = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
+        known = _last_known(usage[parts], rows.usage[parts], at, wave)
         follows = np.isnan(usage[place]) & changed.any(axis=0)
-        usage[place] = np.where(follows, known[parts].sum(axis=0), usage[place])
+        usage[place] = np.where(follows, known.sum(axis=0), usage[place])
         follows = np.isnan(throttled[place]) & told.any(axis=0) & (told | ~changed).all(axis=0)
         throttled[place] = np.where(follows, np.nansum(throttled[parts], axis=0), throttled[place])
     return usage, throttled
@@ -83,6 +82,8 @@ def _last_known(said: FloatArray, before: FloatArray, at: IntArray, wave: IntArr
 
     ``before`` (k, n): what was known of the rows.
     """
+    if not np.isnan(said).any():
+        return said
     latest, known = before.copy(), said.copy()
     for turn in range(int(wave.max(initial=-1)) + 1):
         now = wave == turn

@@ -42,6 +42,9 @@ _SMALLER_OF_TWO: Final = 0.47
 """The mean of the smaller one of two normal deviations, in standard deviations."""
 
 _REFUTED: Final = 32
+_REFUTING_PART: Final = 0.5
+"""Who leaves so much of its room unused is refuted; who leaves less, in part. As much beyond its
+limit is worth a refutation that was not."""
 _MOST_DOUBT: Final = 127
 _NEWS: Final = 0.05
 _BELIEVED: Final = np.array([np.nan, np.nan, 1.5, 1.25])
@@ -127,8 +130,10 @@ def learn(
 
     *Claims.* A broker that says it refused something is believed, whatever the amount: a fair law
     gives it no more than its fair share for it. When it is then given room and does not use it,
-    the claim is refuted; when it uses it, an earlier refutation is forgiven. After two that were
-    not it is believed to want at most half more than it uses, after three a quarter; each window
+    the claim is refuted; in part, if it uses more than half. When it uses it, an earlier refutation
+    is forgiven; more of them when it uses more than its limit, because a throttle law that looks
+    further back than a window holds it back for that afterwards. After two that were not forgiven
+    it is believed to want at most half more than it uses, after three a quarter; each window
     without one takes a 32nd back. So a lie is worth a fair share for a few windows, and a quarter
     of the liar's own use afterwards.
 
@@ -230,7 +235,13 @@ def _doubted(
     room -= np.minimum(_ROOM_SIGMAS * sigma, _NOISE_PART * room)
     claimed = track.doubt % 2 == 1
     kept = claimed & (usage >= room) & (usage > (1.0 + _NEWS) * used_before)
-    change = np.where(claimed & (usage < room), _REFUTED, np.where(kept, -_REFUTED, -1))
+    unused = claimed & (usage < room)
+    by, of = np.where(unused, room - usage, usage - limit), np.where(unused, room, limit)
+    with np.errstate(over="ignore"):
+        part = np.divide(by, of, out=np.zeros_like(by), where=claimed & (by > 0.0) & (of > 0.0))
+        weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTED), _MOST_DOUBT)
+    forgiven = np.maximum(weight, np.where(kept, _REFUTED, 1))
+    change = np.where(unused, np.minimum(weight, _REFUTED), -forgiven).astype(np.int64)
     doubt = np.clip(track.doubt // 2 + change, 0, _MOST_DOUBT)
     believed = usage * _BELIEVED[doubt // _REFUTED]
     believed = np.where(doubt < 2 * _REFUTED, np.inf, believed)

@@ -14,6 +14,7 @@ from quotaplane.packing import unpack
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
+from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
 from quotaplane.sim.world import Interval, World
 from quotaplane.state import ShardState
 from quotaplane.streams.rounds import round_config, run_round
@@ -55,6 +56,7 @@ class Loop:
         mangle: Mangle = lambda reports: reports,
         poisson: Sequence[str] = (),
         limits_late: int = 0,
+        throttling: Throttling = BY_DEFAULT,
     ) -> None:
         """``wants``: by group and broker, (second, rate) steps in ``dimension``."""
         self.settings = settings or settings_with()
@@ -72,6 +74,7 @@ class Loop:
             build_schedule(names, self.groups, steps),
             poisson=poisson,
             started_at_ms=START_MS,
+            throttling=throttling,
         )
         for group in self.groups:
             taking_part = {change.broker for change in steps if change.group == group}
@@ -168,7 +171,14 @@ class Loop:
         return pack_groups(table, shards)
 
     def series(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> np.ndarray:
-        """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, shape (rounds, brokers)."""
+        """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, shape (rounds, brokers).
+
+        ``share``: what a broker's limit lets it have of what it wants; what it uses follows when
+        it has used its burst up, more or less a request.
+        """
+        if what == "share":
+            wanted, limit = (self.series(one, group, dimension) for one in ("wanted", "limit"))
+            return np.minimum(wanted, limit)
         at = (slice(None), self.groups.index(group), DIMENSIONS.index(dimension))
         return np.array([getattr(interval, what)[at] for interval in self.intervals])
 

@@ -16,12 +16,12 @@ def three(rate: float) -> dict[str, list[tuple[float, float]]]:
 
 def test_a_dead_brokers_share_is_given_on_after_three_missed_intervals(loop) -> None:
     run = loop({"g": three(60)}, {"g": {PUBLISH: 120}}).run(5)
-    assert run.last("usage", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
+    assert run.last("share", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
     run.world.brokers.die("b3")
     run.run(3)
     assert run.last("limit", "g")["b1"] == pytest.approx(40)  # it may only be slow
     run.run(3)
-    assert run.last("usage", "g") == pytest.approx({"b1": 60, "b2": 60, "b3": 0})
+    assert run.last("share", "g") == pytest.approx({"b1": 60, "b2": 60, "b3": 0})
 
 
 def test_a_broker_that_comes_back_is_heard_at_once(loop) -> None:
@@ -30,7 +30,7 @@ def test_a_broker_that_comes_back_is_heard_at_once(loop) -> None:
     run.run(7)
     run.world.brokers.join("b3", run.intervals[-1].now_ms + 500)
     run.run(3)
-    assert run.last("usage", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
+    assert run.last("share", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
 
 
 def test_a_broker_that_restarts_at_once_keeps_its_share(loop) -> None:
@@ -42,13 +42,13 @@ def test_a_broker_that_restarts_at_once_keeps_its_share(loop) -> None:
 
 def test_a_quota_raised_and_lowered_is_in_force_in_the_next_round(loop) -> None:
     run = loop({"g": three(60)}, {"g": {PUBLISH: 60}}).run(4)
-    assert run.last("usage", "g") == pytest.approx({"b1": 20, "b2": 20, "b3": 20})
+    assert run.last("share", "g") == pytest.approx({"b1": 20, "b2": 20, "b3": 20})
     run.put("g", {PUBLISH: 150})
     run.run(2)
-    assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50, "b3": 50})
+    assert run.last("share", "g") == pytest.approx({"b1": 50, "b2": 50, "b3": 50})
     run.put("g", {PUBLISH: 30})
     run.run(2)
-    assert run.last("usage", "g") == pytest.approx({"b1": 10, "b2": 10, "b3": 10})
+    assert run.last("share", "g") == pytest.approx({"b1": 10, "b2": 10, "b3": 10})
 
 
 def test_a_quota_taken_away_frees_the_brokers(loop) -> None:
@@ -65,7 +65,7 @@ def test_a_deleted_group_is_no_longer_limited_and_a_new_one_is(loop) -> None:
     run.put("h", {PUBLISH: 90})
     run.run(2)
     assert set(run.last("limit", "g").values()) == {np.inf}
-    assert run.last("usage", "h") == pytest.approx({"b1": 30, "b2": 30, "b3": 30})
+    assert run.last("share", "h") == pytest.approx({"b1": 30, "b2": 30, "b3": 30})
 
 
 def test_a_group_deleted_and_made_again_starts_anew(loop) -> None:
@@ -74,7 +74,7 @@ def test_a_group_deleted_and_made_again_starts_anew(loop) -> None:
     run.run(2)
     run.put("g", {PUBLISH: 90})
     run.run(3)
-    assert run.last("usage", "g") == pytest.approx({"b1": 30, "b2": 30, "b3": 30})
+    assert run.last("share", "g") == pytest.approx({"b1": 30, "b2": 30, "b3": 30})
 
 
 def test_other_groups_are_not_touched(loop) -> None:

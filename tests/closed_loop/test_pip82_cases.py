@@ -9,10 +9,12 @@ from quotaplane.laws import LAWS
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change
+from quotaplane.sim.enforcer import SLOTS_PER_S
 from quotaplane.sim.figures import fair_shares
 
 PUBLISH = DIMENSIONS[0]
 CLOSE = 0.1  # "an approximation of, say, 10 %"
+A_REQUEST = 1 / SLOTS_PER_S  # so much of a second's limit it is at most
 
 
 def steady(*rates: float) -> dict[str, list[tuple[float, float]]]:
@@ -32,9 +34,10 @@ def steady(*rates: float) -> dict[str, list[tuple[float, float]]]:
     ],
 )
 def test_use_settles_within_ten_percent_of_the_fair_shares(loop, quota, wants, fair) -> None:
-    run = loop({"g": steady(*wants)}, {"g": {PUBLISH: quota}}).run(6)
-    used = run.series("usage", "g")[2:]
-    assert used == pytest.approx(np.tile(fair, (4, 1)), rel=CLOSE)
+    run = loop({"g": steady(*wants)}, {"g": {PUBLISH: quota}}).run(10)
+    assert run.series("share", "g")[2:] == pytest.approx(np.tile(fair, (8, 1)), rel=CLOSE)
+    bursts_over = run.series("usage", "g")[6:]
+    assert bursts_over == pytest.approx(np.tile(fair, (4, 1)), rel=CLOSE)
 
 
 def test_eighty_twenty_becomes_half_and_half_when_the_second_wants_more(loop) -> None:
@@ -42,7 +45,9 @@ def test_eighty_twenty_becomes_half_and_half_when_the_second_wants_more(loop) ->
     run = loop({"g": wants}, {"g": {PUBLISH: 100}}).run(5)
     assert run.last("usage", "g")["b2"] == pytest.approx(20)
     run.run(2)  # the round in which it is seen saturated, and the next
-    assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50})
+    assert run.last("share", "g") == pytest.approx({"b1": 50, "b2": 50})
+    run.run(2)  # the first has a burst left
+    assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50}, rel=A_REQUEST)
 
 
 def test_an_idle_broker_that_wakes_has_its_share_one_round_after_it_was_seen(loop) -> None:
@@ -50,7 +55,8 @@ def test_an_idle_broker_that_wakes_has_its_share_one_round_after_it_was_seen(loo
     run = loop({"g": wants}, {"g": {PUBLISH: 120}}).run(6)
     assert sum(run.last("usage", "g").values()) > 0.95 * 120
     run.run(2)
-    assert run.last("usage", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
+    assert run.last("share", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
+    assert run.last("usage", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40}, rel=A_REQUEST)
 
 
 @pytest.mark.parametrize("format_", ["own", "stock"])
@@ -62,7 +68,7 @@ def test_what_a_broker_speaks_makes_no_difference(loop, format_: str, uses_ids: 
     }
     wants = {"b1": [(0, 80), (8, 30)], "b2": [(0, 60)]}
     run = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs).run(7)
-    assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50}, rel=0.02)
+    assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50}, rel=A_REQUEST)
     run.run(8)
     assert run.last("usage", "g") == pytest.approx({"b1": 30, "b2": 60}, rel=CLOSE)
     assert run.rejected == []

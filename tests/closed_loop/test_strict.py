@@ -18,8 +18,10 @@ import pytest
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.packing import unpack
 from quotaplane.sim.brokers import Brokers, BrokerSpec
+from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer, Throttling
 from quotaplane.state import ShardState
 from quotaplane.streams.rounds import round_config, run_round
+from quotaplane.throttle.model import ThrottleMode
 from quotaplane.wire.events import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
@@ -142,7 +144,7 @@ class Chaos:
         due = self.brokers.alive & (self.now_ms % INTERVAL_MS == self.phase_ms)
         for broker in np.flatnonzero(due).tolist():
             now_ms = self.now_ms + int(self.skew_ms[broker])
-            usage = self.brokers.use(self.demand, now_ms)
+            usage = self.brokers.use(self.demand, now_ms, broker)
             for report in self.brokers.reports(usage, self.demand, now_ms):
                 if report.broker == self.brokers.names[broker]:
                     self._send("report", broker, report.value, now_ms)
@@ -215,6 +217,26 @@ def test_that_holds_in_a_dimension_that_comes_with_its_quota(
         most = np.maximum(most, total)
     assert (most > 0.4 * MOST).all()
     assert len(chaos.state.rows.dimensions) == BASIC + 1
+
+
+@pytest.mark.parametrize("mode", list(ThrottleMode))
+@pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
+def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, network, mode) -> None:
+    """What the promise about limits is in units, with buckets of a second: in any time all brokers
+    together use no more than quota times time, the quota of one second, and a request each."""
+    chaos = Chaos(with_settings, 1, brokers=4, **network)
+    step_s, entities = STEP_MS / 1000, 4 * len(GROUPS)
+    buckets = Enforcer(entities, Throttling(mode=mode), interval_s=step_s)
+    used = [np.zeros(2)]
+    for in_force in chaos.run(seconds=60):
+        let = buckets.use(np.full(entities, 500.0), in_force.ravel())
+        used.append(step_s * totals(let.reshape(in_force.shape)))
+    sent = np.cumsum(used, axis=0)
+    requests = MOST / SLOTS_PER_S * [4, 8]  # none is larger than the whole quota makes it
+    for begin in range(0, len(sent) - 1, 5):
+        time_s = step_s * np.arange(1, len(sent) - begin)[:, None]
+        assert (sent[begin + 1 :] - sent[begin] <= MOST * (time_s + 1.0) + requests).all()
+    assert (sent[-1] > 0.3 * MOST * 60).all()
 
 
 @pytest.mark.parametrize("seed", range(4))

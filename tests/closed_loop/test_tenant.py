@@ -18,7 +18,7 @@ def test_who_is_alone_among_many_idle_groups_gets_nearly_all(loop, told, part, o
     wants |= {"acme::busy": {"b1": [(0, 5000.0)]}, "acme::wakes": {"b1": [(0, 0.0), (8, 300.0)]}}
     quotas = {"acme": {PUBLISH: 1000.0}, **dict.fromkeys(wants, own_quota)}
     run = loop(wants, quotas, specs={"b1": BrokerSpec("b1", throttled=told)}).run(13)
-    busy, wakes = (run.series("usage", name)[:, 0] for name in ("acme::busy", "acme::wakes"))
+    busy, wakes = (run.series("share", name)[:, 0] for name in ("acme::busy", "acme::wakes"))
     assert (busy[1:9] >= part * 1000).all()
     assert wakes[8:] == pytest.approx([wakes[8], 300, 300, 300, 300])
     assert busy[-1] >= (part - 1.05 * 0.3) * 1000

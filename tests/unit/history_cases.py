@@ -100,10 +100,11 @@ def read(history: History, name: str) -> pa.Table:
 
 
 def old_table(history: History, name: str, rows: pa.Table | None = None) -> None:
-    """A table as an earlier version made it; ``rows`` are as ``stamped`` takes them."""
+    """A table as an earlier version made and described it; ``rows`` are for ``stamped``."""
     table, uri = TABLES[name], table_uri(history, name)
     shutil.rmtree(uri, ignore_errors=True)
-    schema = pa.schema([f for f in table.schema if f.name not in table.since_later])
+    before = [f for f in table.schema if f.name not in table.since_later]
+    schema = pa.schema([f.with_metadata({"comment": "as it was put then"}) for f in before])
     DeltaTable.create(
         uri,
         Schema.from_arrow(schema),

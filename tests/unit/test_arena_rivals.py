@@ -121,14 +121,15 @@ def test_who_asks_tikv_for_nothing_loses_its_slot_and_a_dead_one_in_ten_minutes(
 
 def test_stock_pulsar_stays_stuck_where_the_facts_say() -> None:
     """Limits 70/30, both want 100: 70/29; who wakes has 1. Stock's rounding may take 1."""
+    ideal = {"throttled_told": False, "throttling": None}
     both = np.array([[70.0, 30.0]] * 3 + [[100.0, 100.0]] * 8)
-    run = run_loop(both, StockProportional(2), 100.0, throttled_told=False)
+    run = run_loop(both, StockProportional(2), 100.0, **ideal)
     assert run.limit[3].tolist() == [70.0, 30.0]
     assert run.limit[-1] == pytest.approx([70.0, 29.0], abs=1.0)
     wakes = np.array([[50.0, 0.0]] * 3 + [[100.0, 50.0]] * 8)
-    run = run_loop(wakes, StockProportional(2), 100.0, throttled_told=False)
+    run = run_loop(wakes, StockProportional(2), 100.0, **ideal)
     assert run.limit[-1] == pytest.approx([98.0, 1.0], abs=1.0)
-    four = run_loop(np.full((3, 4), 100.0), StockProportional(4), 100.0, throttled_told=False)
+    four = run_loop(np.full((3, 4), 100.0), StockProportional(4), 100.0, **ideal)
     assert four.usage.sum(axis=1).tolist() == [400.0, 100.0, 100.0]
 
 

@@ -141,6 +141,22 @@ def test_who_uses_what_it_was_given_is_never_doubted() -> None:
         before, limit = used, np.minimum(track.demand, 400.0)  # more is not to be had
 
 
+@pytest.mark.parametrize(
+    "used",
+    [
+        [220, 0],
+        [1, 178, 45, 129, 92, 53, 166, 23, 186, 15, 139, 81, 86, 134, 62],  # seen in the simulator
+    ],
+)
+def test_who_is_held_back_for_what_it_used_before_is_not_doubted(used: list[float]) -> None:
+    """A law that looks 11 s back, in reports of 5 s: 100 a second, as a burst and then little."""
+    track, before, limit = Track.blank((1,)), np.zeros(1), np.array([100.0])
+    for now in np.array([used * 6]).T.astype(float):
+        track = learn(track, before, now, limit, 500.0 - now)
+        assert track.demand[0] >= 400
+        before = now
+
+
 rates = st.floats(0, 1e12)
 
 

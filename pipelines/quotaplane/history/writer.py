@@ -60,10 +60,8 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         for field in table.schema
         if field.name not in STAMP_COLUMNS
     }
-    unknown = sorted(set(rows.column_names) ^ set(sources.values()))
-    unknown = [
-        name for name in unknown if name in rows.column_names or name not in table.since_later
-    ]
+    absent = table.since_later.difference(rows.column_names)
+    unknown = sorted(set(rows.column_names) ^ (set(sources.values()) - absent))
     if unknown:
         problem = "unknown column" if unknown[0] in rows.column_names else "missing column"
         raise HistoryError(f"rows for history table {table.name}: {problem} {unknown[0]}")
@@ -73,15 +71,17 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
             value = pa.scalar(constants[field.name], field.type)
             columns.append(pa.repeat(value, rows.num_rows))
             continue
-        if sources[field.name] not in rows.column_names:
+        if field.name in absent:
             columns.append(pa.nulls(rows.num_rows, field.type))
             continue
         column = _converted(rows.column(sources[field.name]), field, table)
         if not field.nullable and column.null_count:
             raise HistoryError(f"rows for history table {table.name}: {field.name} has a null")
         columns.append(column)
+    # Without their comments: a table of an earlier version keeps its own, and takes no others.
     fields = [
-        field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(table.schema, columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 

@@ -15,8 +15,12 @@ import numpy as np
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
 from quotaplane.sim.demand import added_up
+from quotaplane.sim.enforcer import BY_DEFAULT, Enforcers, Throttling
+from quotaplane.throttle.terms import ALL_DIMENSIONS, read_throttle
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
+
+_NO_TOTALS: Final = [number for number in range(len(DIMENSIONS)) if number not in PARTS]
 
 STOCK_MOVE: Final = 0.05
 """A stock broker reports a class again when one of its counts moved by more than this part."""
@@ -62,7 +66,8 @@ class Brokers:
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
     limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
     broadcasts to (brokers, groups, 7)). Where strict limits are promised it must use nothing before
-    it is told to: ``strict`` sees to it.
+    it is told to: ``strict`` sees to it. ``throttling`` is how it holds to limits where it is told
+    no terms of a group.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Brokers:
         started_at_ms: int = 1,
         safe_limit: FloatArray | float = np.inf,
         strict: bool = False,
+        throttling: Throttling = BY_DEFAULT,
     ) -> None:
         if len({spec.name for spec in specs}) != len(specs):
             raise InputError("brokers: two of them have the same name")
@@ -89,6 +95,9 @@ class Brokers:
         self._started_at_ms = np.full(len(specs), started_at_ms, np.int64)
         self._sequence = np.zeros(len(specs), np.int64)
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
+        # By entity: (broker, group, dimension), the last counting fastest.
+        self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
+        self._enforcers = Enforcers(self._limit.size, throttling, interval_s=interval_s)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
@@ -101,21 +110,38 @@ class Brokers:
         """The limits in force, shape (brokers, groups, 7); inf is unlimited."""
         return np.where((self._until_ms < now_ms)[..., None], self._safe, self._limit)
 
-    def use(self, demand: FloatArray, now_ms: int) -> FloatArray:
-        """What of the demand gets through; a dead broker and a detached group use nothing.
+    def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
+        """What gets through of the demand in the interval that ends now, under the limits of now.
 
-        Where a total is limited, both of its parts are cut by as much. The totals of ``demand`` do
-        not matter: they are what their parts add up to.
+        A dead broker and a detached group use nothing. Where a total is limited, both of its parts
+        are cut by as much; the totals of ``demand`` do not matter, they are what their parts add up
+        to. ``broker``: whose interval it is, by index; the others use nothing. None: everybody's.
         """
+        whose: slice | int = slice(None) if broker is None else broker
         there = (self.alive[:, None] & self.attached)[..., None]
-        limits = self.limits(now_ms)
-        used = np.where(there, np.minimum(demand, limits), 0.0)
+        wants, limits = np.where(there, demand, 0.0)[whose], self.limits(now_ms)[whose]
+        entity = self._entity[whose]
+        used = self._through(wants, limits, entity, _NO_TOTALS)
+        added_up(used)
+        let = self._through(used, limits, entity, list(PARTS))
         for total, parts in PARTS.items():
-            both = used[..., parts].sum(axis=-1)
-            fits = np.ones_like(both)
-            np.divide(limits[..., total], both, out=fits, where=both > limits[..., total])
+            fits = np.ones_like(let[..., total])
+            np.divide(let[..., total], used[..., total], out=fits, where=used[..., total] > 0.0)
             used[..., parts] *= fits[..., None]
-        return added_up(used)
+        usage = np.zeros(self._limit.shape)
+        usage[whose] = added_up(used)
+        return usage
+
+    def _through(
+        self, wants: FloatArray, limits: FloatArray, entity: IntArray, dimensions: list[int]
+    ) -> FloatArray:
+        """What gets through of some dimensions; of the others, all."""
+        through = wants.copy()
+        asked = (..., dimensions)
+        through[asked] = self._enforcers.use(
+            wants[asked].ravel(), limits[asked].ravel(), of=entity[asked].ravel()
+        ).reshape(wants[asked].shape)
+        return through
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
@@ -142,6 +168,8 @@ class Brokers:
         self._version[broker, at] = version
         if message.safe_limits is not None:
             self._safe[broker, at] = message.safe_limits[known]
+        if message.throttles is not None:
+            self._hold(broker, at, [message.throttles[index] for index in known])
 
         removed = self._places(message.removed_groups, message.removed_group_ids)
         removed = removed[removed >= 0]
@@ -149,7 +177,21 @@ class Brokers:
         self._limit[broker, removed] = self._first
         self._until_ms[broker, removed] = np.iinfo(np.int64).max
         self._version[broker, removed] = version
+        self._hold(broker, removed, [""] * len(removed))
         return int((before != limits).any(axis=1).sum()) + len(removed)
+
+    def _hold(self, broker: int, groups: IntArray, throttles: list[str]) -> None:
+        """Hold groups to their limits by other terms; what these don't tell is the broker's own."""
+        for text in set(throttles):
+            told = read_throttle(text or None)
+            those = groups[[one == text for one in throttles]]
+            for dimension, name in enumerate(DIMENSIONS):
+                terms = told.get(name) or told.get(ALL_DIMENSIONS)
+                throttling = None
+                if terms is not None:
+                    windows = terms.samples, terms.window_s
+                    throttling = Throttling(terms.law, terms.mode, *windows)
+                self._enforcers.put(self._entity[broker, those, dimension], throttling)
 
     def _places(self, names: Iterable[str], ids: Iterable[int]) -> IntArray:
         places = [self._group_index.get(name, -1) for name in names]
@@ -222,6 +264,8 @@ class Brokers:
         self._limit[at] = self._first
         self._until_ms[at] = np.iinfo(np.int64).max
         self._version[at] = -1
+        self._hold(at, np.arange(len(self.groups)), [""] * len(self.groups))
+        self._enforcers.forget(self._entity[at].ravel())
         self._told[at] = np.nan
         self._suppressed[at] = 0
 

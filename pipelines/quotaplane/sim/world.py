@@ -15,6 +15,7 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
 from quotaplane.sim.demand import Schedule, added_up, noisy
+from quotaplane.sim.enforcer import BY_DEFAULT, Throttling
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,20 @@ class World:
         interval_s: float = 1.0,
         seed: int = 0,
         started_at_ms: int = 1,
+        throttling: Throttling = BY_DEFAULT,
     ) -> None:
         if schedule.rates.shape[1:3] != (len(specs), len(groups)):
             raise InputError(
                 f"schedule: is for {schedule.rates.shape[1:3]} (brokers, groups), "
                 f"not {len(specs), len(groups)}"
             )
-        self.brokers = Brokers(specs, groups, interval_s=interval_s, started_at_ms=started_at_ms)
+        self.brokers = Brokers(
+            specs,
+            groups,
+            interval_s=interval_s,
+            started_at_ms=started_at_ms,
+            throttling=throttling,
+        )
         self.groups = groups
         self._schedule = schedule
         self._noisy = np.array([group in poisson for group in groups], dtype=bool)

@@ -1,0 +1,213 @@
+"""How simulated brokers hold to limits: with the throttle laws, request by request.
+
+An entity is whatever has a limit of its own: a group at a broker, in one dimension. What its
+clients want is a rate; they send it evenly, in requests that are small beside the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.throttle.bank import FORMS, LAWS, begin
+from quotaplane.throttle.model import Quotas, ThrottleLaw, ThrottleMode
+from quotaplane.throttle.token_bucket import Buckets
+from quotaplane.throttle.waves import rounded
+
+SLOTS_PER_S: Final = 20
+"""Requests come at so many times a second. One is a 20th of a second's demand, and of a second's
+limit at most: who wants more sends several at a time."""
+
+_MOST_AT_ONCE: Final = 1e6
+
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """The law that brokers hold to limits with; the burst is the limit over all windows.
+
+    The default is what brokers do out of the box, Kafka's and Pulsar's alike: they take a request
+    that is too much, and then do not read from its client for a while (Kafka mutes the channel,
+    Pulsar stops reading from the connection). Nobody is refused. The bucket holds one second's
+    limit, as Pulsar's does.
+    """
+
+    law: ThrottleLaw = ThrottleLaw.TOKEN_BUCKET
+    mode: ThrottleMode = ThrottleMode.SOFT
+    samples: int = 1
+    window_s: float = 1.0
+
+    def quotas(self, limit: FloatArray) -> Quotas:
+        """As the throttle laws want them, of limits (e,) per second."""
+        window_ms, hard = round(self.window_s * 1000), self.mode is ThrottleMode.HARD
+        return Quotas.of(limit, samples=self.samples, window_ms=window_ms, hard=hard)
+
+
+BY_DEFAULT: Final = Throttling()
+
+
+class Enforcer:
+    """What e entities used, as far as their law remembers it. Nobody has a limit at first.
+
+    Time is that of the intervals that passed, each entity's its own.
+
+    Soft: after an answer that delays it a client sends nothing for so long. Hard: a request that
+    is refused is lost, and the client tries again at the next time. What is lost or not sent is
+    not made up for later. Where the limit is 0 nothing is admitted: no law is asked, any bucket
+    would let a first request through.
+
+    >>> brokers = Enforcer(3, Throttling())
+    >>> for _ in range(3):
+    ...     brokers.use(np.full(3, 80.0), np.array([40.0, 90.0, 0.0])).tolist()
+    [80.0, 80.0, 0.0]
+    [40.0, 80.0, 0.0]
+    [40.0, 80.0, 0.0]
+    """
+
+    def __init__(self, entities: int, throttling: Throttling, *, interval_s: float = 1.0) -> None:
+        self._throttling, self._form = throttling, FORMS[throttling.law]
+        self._slots = max(round(interval_s * SLOTS_PER_S), 1)
+        self._interval_s = interval_s
+        law = np.full(entities, LAWS.index(throttling.law))
+        self._bank = begin(law, throttling.quotas(np.full(entities, np.inf)))
+        self._now_ms = np.zeros(entities)
+        self._muted_until_ms = np.zeros(entities)
+
+    def use(self, demand: FloatArray, limit: FloatArray, of: IntArray | None = None) -> FloatArray:
+        """What gets through in the next interval; all (n,), per second.
+
+        Args:
+            demand: what is wanted all the time.
+            limit: in force all the time; 0 or more, inf is none.
+            of: the n entities whose interval it is; None: all.
+        """
+        entities = np.arange(len(self._now_ms)) if of is None else of
+        self._change(entities, limit)
+        held = np.isfinite(limit)
+        usage = np.where(held, 0.0, demand)
+        asking = np.flatnonzero(held & (limit > 0.0) & (demand > 0.0))
+        if len(asking):
+            usage[asking] = self._admit(entities[asking], demand[asking], limit[asking])
+        self._now_ms[entities] += self._interval_s * 1000.0
+        return usage
+
+    def forget(self, entities: BoolArray | IntArray) -> None:
+        """They begin anew, as after a restart."""
+        new = self._form.begin(self._bank.quotas.take(entities))
+        self._put(entities, new)
+        self._muted_until_ms[entities] = 0.0
+
+    def _put(self, entities: BoolArray | IntArray, new: tuple[Any, ...]) -> None:
+        law = self._throttling.law
+        state = self._bank.states[law]
+        after = type(state)(*(field.copy() for field in state))
+        for field, column in zip(after, new, strict=True):
+            field[..., entities] = column
+        self._bank = replace(self._bank, states={law: after})
+
+    def _change(self, entities: IntArray, limit: FloatArray) -> None:
+        """New limits. Whoever is muted is so for no longer than the new one asks for."""
+        bank, now_ms = self._bank, self._now_ms
+        rates = bank.quotas.rate_per_s.copy()
+        moved = rates[entities] != limit
+        if not moved.any():
+            return
+        rates[entities] = limit
+        if self._throttling.law is ThrottleLaw.TOKEN_BUCKET:
+            # Until now tokens came in at the old rate; a bank would reckon with the new one.
+            made_up = Buckets(now_ms.copy(), bank.balance(now_ms))
+            bank = replace(bank, states={ThrottleLaw.TOKEN_BUCKET: made_up})
+        self._bank = bank.change(bank.law, self._throttling.quotas(rates))
+        over = np.maximum(-self._bank.balance(now_ms), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            within_ms = now_ms + over / rates * 1000.0  # NaN: neither over nor any limit to be
+        muted = self._muted_until_ms
+        at = entities[moved]
+        muted[at] = np.fmin(muted[at], within_ms[at])
+
+    def _admit(self, who: IntArray, demand: FloatArray, limit: FloatArray) -> FloatArray:
+        """Let an interval pass, slot by slot; what is admitted (n,) per second."""
+        form, hard = self._form, self._throttling.mode is ThrottleMode.HARD
+        state = _take(self._bank.states[self._throttling.law], who)
+        terms = form.terms(self._bank.quotas.take(who))
+        muted = self._muted_until_ms[who]
+        times = np.minimum(np.ceil(demand / limit), _MOST_AT_ONCE)
+        units = demand * (self._interval_s / self._slots) / times
+        admitted = np.zeros(len(who))
+        for slot in range(self._slots):
+            now = self._now_ms[who] + slot * (self._interval_s * 1000.0 / self._slots)
+            sends = np.flatnonzero(muted <= now)
+            sent = 0
+            while len(sends):
+                everybody = len(sends) == len(who)
+                front = state if everybody else _take(state, sends)
+                own = terms if everybody else _take(terms, sends)
+                outcome = form.wave(front, own, now[sends], units[sends])
+                front[0][:] = now[sends]  # last_ms, which a wave leaves alone
+                if not everybody:
+                    for whole, part in zip(state, front, strict=True):
+                        whole[..., sends] = part
+                admitted[sends] += ~outcome.refused
+                sent += 1
+                more = times[sends] > sent
+                if hard:
+                    more &= ~outcome.refused
+                else:
+                    wait_ms = np.where(outcome.over_ms > 0.0, rounded(outcome.over_ms), 0.0)
+                    muted[sends] = now[sends] + wait_ms
+                    more &= wait_ms == 0.0
+                sends = sends[more]
+        self._put(who, state)
+        self._muted_until_ms[who] = muted
+        through: FloatArray = admitted * units / self._interval_s
+        return through
+
+
+class Enforcers:
+    """e entities that may be held to their limits by different laws; as ``Enforcer`` otherwise.
+
+    >>> brokers = Enforcers(2, BY_DEFAULT)
+    >>> brokers.put(np.array([1]), Throttling(ThrottleLaw.SLIDING_WINDOW, ThrottleMode.HARD))
+    >>> brokers.use(np.full(2, 80.0), np.full(2, 40.0)).tolist()
+    [80.0, 40.0]
+    """
+
+    def __init__(self, entities: int, throttling: Throttling, *, interval_s: float = 1.0) -> None:
+        self._own, self._interval_s = throttling, interval_s
+        self._by = {throttling: Enforcer(entities, throttling, interval_s=interval_s)}
+        self._code = np.zeros(entities, np.int64)
+
+    def put(self, entities: IntArray, throttling: Throttling | None) -> None:
+        """Hold some entities by other terms, under which they begin anew; None: the first ones."""
+        throttling = throttling or self._own
+        if throttling not in self._by:
+            new = Enforcer(len(self._code), throttling, interval_s=self._interval_s)
+            self._by[throttling] = new
+        code = list(self._by).index(throttling)
+        moved = entities[self._code[entities] != code]
+        if len(moved):
+            self.forget(moved)
+            self._code[moved] = code
+            self.forget(moved)
+
+    def use(self, demand: FloatArray, limit: FloatArray, of: IntArray | None = None) -> FloatArray:
+        """What gets through in the next interval; see ``Enforcer.use``."""
+        entities = np.arange(len(self._code)) if of is None else of
+        usage, codes = np.zeros(len(entities)), self._code[entities]
+        for code, enforcer in enumerate(self._by.values()):
+            mine = np.flatnonzero(codes == code)
+            usage[mine] = enforcer.use(demand[mine], limit[mine], of=entities[mine])
+        return usage
+
+    def forget(self, entities: IntArray) -> None:
+        """They begin anew, as after a restart."""
+        for code, enforcer in enumerate(self._by.values()):
+            enforcer.forget(entities[self._code[entities] == code])
+
+
+def _take(fields: Fields, entities: IntArray) -> Fields:
+    return type(fields)(*(field[..., entities] for field in fields))

@@ -1,0 +1,79 @@
+"""The loop converges whatever law brokers hold to their limits by, and in either mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quotaplane.laws import get_law
+from quotaplane.model import DIMENSIONS
+from quotaplane.sim.brokers import BrokerSpec
+from quotaplane.sim.controller import StepController, step_config
+from quotaplane.sim.enforcer import Throttling
+from quotaplane.sim.figures import figures
+from quotaplane.sim.loop import Run, run_loop
+from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+
+PUBLISH = DIMENSIONS[0]
+BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw
+OF_A_SECOND = {BUCKET: (1, 1.0), WINDOWED: (1, 1.0), AMENDED: (10, 0.1), SLIDING: (10, 0.1)}
+WAKES = np.array([[8000.0, 8000.0, 0.0]] * 12 + [[8000.0, 8000.0, 6000.0]] * 36)
+FAIR = 10_000 / 3
+
+each_way = pytest.mark.parametrize(
+    ("law", "mode"), [(law, mode) for law in ThrottleLaw for mode in ThrottleMode]
+)
+
+
+def run(throttling: Throttling, told: bool) -> Run:
+    """An idle broker wakes; rounds of 5 s."""
+    controller = StepController(step_config(get_law("max_min")), 3)
+    return run_loop(
+        WAKES, controller, 10_000.0, throttled_told=told, throttling=throttling, round_s=5.0
+    )
+
+
+def settled_in(done: Run) -> list[int | None]:
+    phases = figures(done, shifts=[0, 12], judged_from=1)["phases"]
+    return [phase["rounds_to_fair"] for phase in phases]
+
+
+@each_way
+@pytest.mark.parametrize("told", [True, False])
+def test_all_have_their_fair_share_soon_and_use_it(law, mode, told: bool) -> None:
+    done = run(Throttling(law, mode, *OF_A_SECOND[law]), told)
+    first, second = settled_in(done)
+    assert first == 1
+    assert second is not None
+    assert second <= (1 if told else 4)
+    used = done.usage[20:]
+    assert used.mean(axis=0) == pytest.approx([FAIR] * 3, rel=0.1)
+    assert used.sum(axis=1).max() <= 1.1 * 10_000
+
+
+@each_way
+def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> None:
+    """It lets its clients use two rounds' limit at once, and nothing for as long (Kafka's 11 s).
+
+    Who tells what it refused keeps its fair share all the time, and has used it in the end.
+    """
+    done = run(Throttling(law, mode, samples=11), told=True)
+    assert settled_in(done) == [1, 1]
+    assert done.usage[26:].mean(axis=0) == pytest.approx([FAIR] * 3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("law", "mode", "told"),
+    # The windowed rate leaves a request of 5 % unused, which is all the headroom that there is:
+    # who does not tell that it was held back seems to have just what it wants.
+    [(law, mode, True) for law in ThrottleLaw for mode in ThrottleMode]
+    + [(law, mode, False) for law in (BUCKET, AMENDED, SLIDING) for mode in ThrottleMode],
+)
+def test_through_bytes_and_back(loop, law, mode, told: bool) -> None:
+    wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]}
+    specs = {name: BrokerSpec(name, throttled=told) for name in wants}
+    throttling = Throttling(law, mode, *OF_A_SECOND[law])
+    done = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttling=throttling).run(20)
+    assert done.last("share", "g") == pytest.approx({"b1": 45, "b2": 45, "b3": 10}, rel=0.05)
+    used = done.series("usage", "g")[10:].mean(axis=0)
+    assert used == pytest.approx([45, 45, 10], rel=0.1)
