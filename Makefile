@@ -55,7 +55,7 @@ proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 bench: env ## measure (minutes; the results page is in docs/)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
-arena: env ## every law on every scenario, no JVM (a minute and a half; the results page is docs/arena.md)
+arena: env ## every law on every scenario, no JVM (two minutes; the results page is docs/arena.md)
 	$(PYTHON) -m benchmarks.arena
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
