@@ -48,9 +48,9 @@ def with_totals(
 ) -> tuple[FloatArray, FloatArray]:
     """Usage and throttled (d, m) of m entries, with totals where the reports gave none.
 
-    A total follows as soon as one of its parts was told; the other one may be unchanged. What was
-    throttled of it is known where it is of both, or of one while the other is unchanged. NaN:
-    unchanged, or not told.
+    A total follows as soon as one of its parts was told; the other one may be unchanged: then it
+    goes on with what was used and refused of it last. What was throttled of a total is known where
+    it is of both. NaN: unchanged, or not told.
 
     Args:
         usage: as reported.
@@ -72,9 +72,21 @@ def with_totals(
         known = _last_known(usage[parts], rows.usage[parts], at, wave)
         follows = np.isnan(usage[place]) & changed.any(axis=0)
         usage[place] = np.where(follows, known.sum(axis=0), usage[place])
-        follows = np.isnan(throttled[place]) & told.any(axis=0) & (told | ~changed).all(axis=0)
-        throttled[place] = np.where(follows, np.nansum(throttled[parts], axis=0), throttled[place])
+        follows = np.isnan(throttled[place]) & told.any(axis=0)
+        if not follows.any():
+            continue
+        news = np.where(changed & ~told, np.inf, throttled[parts])
+        refused = _last_known(news, _refused(rows, parts), at, wave).sum(axis=0)
+        throttled[place] = np.where(follows & np.isfinite(refused), refused, throttled[place])
     return usage, throttled
+
+
+def _refused(rows: Rows, parts: list[int]) -> FloatArray:
+    """(k, n): what is refused per second of each of the k ``parts`` now; inf: nobody knows."""
+    usage, demand, doubt = (of[parts] for of in (rows.usage, rows.demand, rows.doubt))
+    # A demand that rests on no claim is above what was used last by its noise only.
+    claimed = (doubt % 2 == 1) | np.isinf(demand)
+    return np.where(claimed, np.maximum(demand - usage, 0.0), 0.0)
 
 
 def _last_known(said: FloatArray, before: FloatArray, at: IntArray, wave: IntArray) -> FloatArray:
