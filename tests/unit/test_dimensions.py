@@ -240,6 +240,35 @@ def test_what_nobody_limits_is_nowhere() -> None:
     assert not any("mutations" in name or "total" in name for name in columns)
 
 
+@pytest.mark.parametrize(
+    ("scope", "dimensions"),
+    [
+        ("client=<default>", FIRST),
+        ("user=alice,client=<default>", FIRST),
+        ("client=app", (*FIRST, 4, 6)),
+        ("client=%3Cdefault%3E", (*FIRST, 4, 6)),  # somebody who is really called so
+        ("user=<default>,user=x", (*FIRST, 4, 6)),  # no scope: a group like any other
+    ],
+)
+def test_a_template_makes_no_row_carry_what_only_it_limits(
+    scope: str, dimensions: tuple[int, ...]
+) -> None:
+    """Each broker holds each such user to it by itself: there is nothing to divide."""
+    text = '{"*": {"ceiling": {"total_messages_per_s": 3.0}}}'
+    limited = {f"{MUTATIONS}_per_s": 5.0}
+    shard = Shard()
+    rows = [
+        change("g", 1, **{f"{PUBLISH}_per_s": 100.0}),
+        change(scope, 2, brokers=text, **limited),
+    ]
+    shard.run(Events(groups=changes(*rows)), now_ms=T0)
+    for second in (0, 5):
+        shard.run(reports(uses("b1", T0 + second * 1000, 1.0)), now_ms=T0 + second * 1000)
+        assert shard.state.rows.dimensions == dimensions
+    shard.run(quotas(("h", {TOTAL_BYTES: 5.0}), version=5), now_ms=T0 + 6000)
+    assert shard.state.rows.dimensions == tuple(sorted({*dimensions, 5}))
+
+
 def test_a_quota_that_comes_later_finds_the_total_known() -> None:
     shard = started({PUBLISH: 1000.0}, b1={PUBLISH: 50.0, DISPATCH: 60.0}, b2={PUBLISH: 5.0})
     outcome = shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
