@@ -206,7 +206,7 @@ def test_an_event_that_is_too_late_is_a_dead_letter_and_counts_for_nothing() -> 
         {"at_ms": T0 + 9_999, "reason": "too_late"}
     ]
     assert decided.decisions["balance"].to_pylist() == [5.0]
-    assert after.bank.last_ms.tolist() == [T0 + 70_000]
+    assert after.last_ms.tolist() == [T0 + 70_000]
 
 
 def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
@@ -276,6 +276,22 @@ def test_a_changed_quota_holds_at_once_and_keeps_what_was_used() -> None:
     ledger = ledger.changed(changes(("a", 4.0, False, 4)))
     _, decided = decide(ledger, events(("a", 0, 1.0)), T0, BOUNDS)
     assert decided.decisions["balance"].to_pylist() == [3.0]
+
+
+@pytest.mark.parametrize("terms", ['{"*": {"law": "sliding_window"}}', '{"*": {"samples": 3}}'])
+def test_under_another_law_late_stays_late_and_the_meter_goes_on(terms: str) -> None:
+    first = pa.table({"group": ["a"], "publish_messages_per_s": [9.0]})
+    law = '{"*": {"law": "windowed_rate"}}'
+    ledger = begin(first.append_column("throttle", [[law]]))
+    ledger, _ = decide(ledger, events(("a", 70_000, 8.0)), T0 + 70_000, BOUNDS)
+    ledger = ledger.defined(first.append_column("throttle", [[terms]]))
+    asked = events(("a", 9_999, 1.0), ("a", 50_000, 1.0), ("a", 70_000, 1.0))
+    ledger, [decided] = run(ledger, [asked])
+    assert decided.rejected["reason"].to_pylist() == ["too_late"]
+    assert decided.decisions["late_ms"].to_pylist() == [20_000, 0]
+    [row] = decided.metrics.to_pylist()
+    assert row["until_ms"] == T0 + 70_000
+    assert row["rate_per_s"] == pytest.approx(10.0 / 10)  # 8 of before are in it
 
 
 def test_of_several_changes_the_last_one_counts() -> None:

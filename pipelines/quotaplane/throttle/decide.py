@@ -8,7 +8,6 @@ it counts, but as if it came at that newest time. Too late, it is a dead letter.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -96,7 +95,7 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     asker, names, dimensions = _askers(events["entity"].take(pa.array(used)), dimension[used])
     ledger, entity = ledger.with_all(names, dimensions)
 
-    last_ms = np.append(ledger.bank.last_ms, 0.0).astype(np.int64)[entity]  # the last for -1
+    last_ms = np.append(ledger.last_ms, 0)[entity]  # the last for -1
     late_ms = np.maximum(last_ms[asker] - at_ms[used], 0)
     in_time = late_ms <= bounds.late_ms
     reason[used[~in_time]] = CODES.index(TOO_LATE)
@@ -107,8 +106,7 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     order = in_order(asker, at_ms, usable)
     order = order[entity[asker[order]] >= 0]
     requests = Requests(entity[asker[order]], (at_ms + late_ms)[order], units[order])
-    bank, said = ledger.bank.answer(requests)
-    ledger = replace(ledger, bank=bank, meter=meters.record(ledger.meter, requests, said))
+    ledger, said = ledger.answer(requests)
 
     n = len(used)
     answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.full(n, np.inf))
@@ -170,8 +168,7 @@ def _metrics(
     ledger: Ledger, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
 ) -> pa.Table:
     names, dimensions, entity = askers
-    last_ms = ledger.bank.last_ms.astype(np.int64)
-    measured = meters.metrics(ledger.meter, ledger.bank, last_ms)
+    measured = meters.metrics(ledger.meter, ledger.bank, ledger.last_ms)
     busy = np.flatnonzero(counts["events"])
     columns = {name: column[busy] for name, column in counts.items()}
     for name, column in zip(measured._fields, measured, strict=True):

@@ -22,7 +22,7 @@ from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
 from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
-from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.model import Answers, Quotas, Requests
 
 FORMAT: Final = "1"
 
@@ -47,13 +47,17 @@ _WATCHED: Final = tuple(mode for mode in MODES if mode != "hard")
 
 @dataclass(frozen=True)
 class Ledger:
-    """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names`` and
-    ``dimension`` (e,), an index into ``DIMENSIONS``; the bank and the meter have the same order.
+    """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names``,
+    ``dimension`` (e,), an index into ``DIMENSIONS``, and ``last_ms`` (e,), the epoch milliseconds
+    of the last answer, 0 for none; the bank and the meter have the same order.
+
+    The bank has a last time, too, but begins anew with another law; what was said is said.
     """
 
     definitions: pa.Table
     names: pa.StringArray
     dimension: IntArray
+    last_ms: IntArray
     bank: Bank
     meter: Meter
 
@@ -76,9 +80,23 @@ class Ledger:
             self,
             names=pa.concat_arrays([self.names, names.take(pa.array(new))]),
             dimension=np.concatenate([self.dimension, dimension[new]]),
+            last_ms=np.concatenate([self.last_ms, np.zeros(len(new), np.int64)]),
             meter=meters.grown(self.meter, len(self) + len(new)),
         )
         return grown._retuned(), entity
+
+    def answer(self, requests: Requests) -> tuple[Ledger, Answers]:
+        """The answers to requests, none of which is before its entity's ``last_ms``, and the
+        ledger after them.
+
+        Raises:
+            InputError: as ``Bank.answer``.
+        """
+        bank, said = self.bank.answer(requests)
+        last_ms = self.last_ms.copy()
+        np.maximum.at(last_ms, requests.entity, requests.at_ms)
+        meter = meters.record(self.meter, requests, said)
+        return replace(self, last_ms=last_ms, bank=bank, meter=meter), said
 
     def enforces(self, names: pa.StringArray) -> BoolArray:
         """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``)."""
@@ -133,6 +151,7 @@ class Ledger:
             {
                 "name": self.names,
                 "dimension": self.dimension.astype(np.int8),
+                "last_ms": self.last_ms,
                 "law": self.bank.law.astype(np.int8),
                 **{name: getattr(self.bank.quotas, name) for name in _HELD},
             },
@@ -169,6 +188,7 @@ class Ledger:
             _complete(definitions),  # of an earlier version it may lack some
             _joined(entities["name"]),
             column["dimension"].astype(np.int64),
+            column["last_ms"],
             Bank(law, quotas, states),
             _unpacked(arrays[-1], meters.begin(0), len(law)),
         )
@@ -186,6 +206,7 @@ def begin(definitions: pa.Table | None = None) -> Ledger:
     empty = Ledger(
         DEFINITIONS.empty_table(),
         pa.array([], pa.string()),
+        none,
         none,
         banks.begin(none, Quotas.of([])),
         meters.begin(0),

@@ -61,7 +61,7 @@ def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
     """The meter after requests were answered so; ``meter`` itself stays as it is."""
     window = requests.at_ms // WINDOW_MS
     newest = meter.newest.copy()
-    newest[requests.entity] = window  # of several the last one stays
+    np.maximum.at(newest, requests.entity, window)
     after = Meter(newest, *_within(meter, newest))
     counts = np.flatnonzero(window > newest[requests.entity] - WINDOWS)
     at = window[counts] % WINDOWS, requests.entity[counts]
