@@ -198,6 +198,23 @@ def test_a_late_event_is_answered_as_of_the_newest_time_and_marked() -> None:
     ]
 
 
+def test_one_clock_that_is_ahead_makes_nobody_late() -> None:
+    ledger = begin(definitions(a=10.0))
+    ahead = events(("a", 30_000, 4.0), ("a", -1000, 1.0), ("b", 30_000, 1.0))
+    ledger, decided = decide(ledger, ahead, T0, BOUNDS)
+    assert decided.decisions["balance"].to_pylist() == [5.0, 9.0, None]
+    assert decided.decisions["at_ms"].to_pylist()[0] == T0 + 30_000
+    assert [row["until_ms"] for row in decided.metrics.to_pylist()] == [T0, T0]
+    ledger, decided = decide(ledger, events(("a", 100, 0.0)), T0 + 200, BOUNDS)
+    assert decided.decisions.select(["balance", "late_ms"]).to_pylist() == [
+        {"balance": 6.0, "late_ms": 0}
+    ]
+    # The job's own clock may go back, too.
+    ledger, decided = decide(ledger, events(("a", 300, 0.0)), T0 - 1000, BOUNDS)
+    assert decided.decisions["late_ms"].to_pylist() == [0]
+    assert ledger.last_ms.tolist() == [T0 + 100]
+
+
 def test_an_event_that_is_too_late_is_a_dead_letter_and_counts_for_nothing() -> None:
     ledger = begin(definitions(a=10.0))
     ledger, _ = decide(ledger, events(("a", 70_000, 4.0)), T0 + 70_000, BOUNDS)
