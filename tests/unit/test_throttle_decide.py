@@ -218,7 +218,8 @@ def test_one_clock_that_is_ahead_makes_nobody_late() -> None:
 def test_an_event_that_is_too_late_is_a_dead_letter_and_counts_for_nothing() -> None:
     ledger = begin(definitions(a=10.0))
     ledger, _ = decide(ledger, events(("a", 70_000, 4.0)), T0 + 70_000, BOUNDS)
-    after, decided = decide(ledger, events(("a", 9_999, 5.0), ("a", 10_000, 1.0)), T0, BOUNDS)
+    late = events(("a", 9_999, 5.0), ("a", 10_000, 1.0))
+    after, decided = decide(ledger, late, T0 + 70_000, BOUNDS)
     assert decided.rejected.select(["at_ms", "reason"]).to_pylist() == [
         {"at_ms": T0 + 9_999, "reason": "too_late"}
     ]
@@ -239,6 +240,8 @@ def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
         ("a", 0, nan, "bad_units"),
         ("a", 0, float("inf"), "bad_units"),
         ("a", 0, -0.5, "bad_units"),
+        ("a", 0, 1e18, None),
+        ("a", 0, 1.001e18, "bad_units"),
     ]
     table = events(*(row[:3] for row in rows), tag=[str(n) for n in range(len(rows))])
     _, decided = decide(begin(definitions(a=10.0)), table, T0, BOUNDS)
@@ -248,7 +251,7 @@ def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
         )
     )
     assert rejected == {str(n): row[3] for n, row in enumerate(rows) if row[3]}
-    assert decided.decisions["tag"].to_pylist() == ["5"]
+    assert decided.decisions["tag"].to_pylist() == ["5", "10"]
     odd = events(("a", 0, 1.0), dimension=["height"])
     _, decided = decide(begin(), odd, T0, BOUNDS)
     assert decided.rejected["reason"].to_pylist() == ["bad_dimension"]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, MAX_RATE, FloatArray, IntArray
 
 EVENTS: Final = pa.schema(
     [
@@ -37,7 +37,7 @@ REASONS: Final = {
     NO_ENTITY: "the entity is missing or empty",
     NO_TIME: "the time is missing, or before 1970",
     FUTURE: "the time is too far ahead of now: it would make everything after it late",
-    BAD_UNITS: "the units are missing, below 0, or no finite number",
+    BAD_UNITS: f"the units are missing, no number, below 0, or above {MAX_RATE:g}",
     BAD_DIMENSION: "there is no such dimension",
     TOO_LATE: "too much older than the newest event answered for its entity",
 }
@@ -85,7 +85,8 @@ def read(events: pa.Table, now_ms: int, bounds: Bounds) -> Read:
         NO_ENTITY: pc.equal(events["entity"], "").fill_null(True).to_numpy(),
         NO_TIME: at_ms < 0,
         FUTURE: at_ms > now_ms + bounds.ahead_ms,
-        BAD_UNITS: ~((units >= 0) & (units < np.inf)),
+        # More than any quota: what was used would not be paid off in a lifetime, nor forgotten.
+        BAD_UNITS: ~((units >= 0) & (units <= MAX_RATE)),
         BAD_DIMENSION: dimension < 0,
     }
     reason = np.full(n, -1, np.int64)
