@@ -135,7 +135,7 @@ def test_what_is_said_of_an_event() -> None:
             ("nobody", 0, 1e9),
             tag=[1, 2, 3, 4, 5],
         ),
-        T0,
+        T0 + 1,
         BOUNDS,
     )
     assert decided.decisions.schema.names[4:] == DECIDED.names
@@ -171,7 +171,7 @@ def test_a_quota_of_zero_delays_for_ever() -> None:
 def test_metrics_are_as_of_the_last_event_of_each_entity() -> None:
     ledger = begin(definitions(a=10.0, hard=10.0))
     rows = [("a", 0, 15.0), ("hard", 2000, 15.0), ("hard", 2500, 5.0), ("x", 7, 3.0)]
-    _, decided = decide(ledger, events(*rows), T0, BOUNDS)
+    _, decided = decide(ledger, events(*rows), T0 + 2500, BOUNDS)
     expected = [
         ("a", T0, 1, 0, 1, 15.0, 15.0, 1.5, -5.0, 500.0),
         ("hard", T0 + 2500, 2, 0, 0, 20.0, 20.0, 20 / 10.5, -5.0, None),
@@ -186,7 +186,7 @@ def test_a_late_event_is_answered_as_of_the_newest_time_and_marked() -> None:
     ledger = begin(definitions(a=10.0))
     ledger, _ = decide(ledger, events(("a", 50_000, 4.0)), T0 + 50_000, BOUNDS)
     late = events(("a", 45_000, 3.0), ("a", 50_500, 5.0), ("a", 49_000, 5.0), ("b", 0, 1.0))
-    _, decided = decide(ledger, late, T0 + 50_000, BOUNDS)
+    _, decided = decide(ledger, late, T0 + 50_500, BOUNDS)
     got = decided.decisions.select(["balance", "late_ms"]).to_pylist()
     # 10 - 4; then - 3 and - 5 at that time, and - 5 half a second later
     assert [tuple(row.values()) for row in got] == [(3.0, 5000), (-2.0, 0), (-2.0, 1000), (None, 0)]
@@ -202,12 +202,12 @@ def test_one_clock_that_is_ahead_makes_nobody_late() -> None:
     ledger = begin(definitions(a=10.0))
     ahead = events(("a", 30_000, 4.0), ("a", -1000, 1.0), ("b", 30_000, 1.0))
     ledger, decided = decide(ledger, ahead, T0, BOUNDS)
-    assert decided.decisions["balance"].to_pylist() == [5.0, 9.0, None]
+    assert decided.decisions["balance"].to_pylist() == [6.0, 9.0, None]
     assert decided.decisions["at_ms"].to_pylist()[0] == T0 + 30_000
     assert [row["until_ms"] for row in decided.metrics.to_pylist()] == [T0, T0]
     ledger, decided = decide(ledger, events(("a", 100, 0.0)), T0 + 200, BOUNDS)
     assert decided.decisions.select(["balance", "late_ms"]).to_pylist() == [
-        {"balance": 6.0, "late_ms": 0}
+        {"balance": 7.0, "late_ms": 0}
     ]
     # The job's own clock may go back, too.
     ledger, decided = decide(ledger, events(("a", 300, 0.0)), T0 - 1000, BOUNDS)
