@@ -275,6 +275,21 @@ def test_without_positions_who_asks_for_less_comes_first() -> None:
     assert decided.decisions["balance"].to_pylist() == [-3.0, 9.0, 5.0]
 
 
+def test_columns_that_are_passed_on_may_have_any_name() -> None:
+    rows = [("hard", 0, 8.0), ("hard", 0, 1.0)]
+    more = {"position": ["t@10", "t@9"], "length": [1, 2]}
+    _, decided = decide(begin(definitions(hard=10.0)), events(*rows, **more), T0, BOUNDS)
+    assert decided.decisions["balance"].to_pylist() == [1.0, 9.0]
+    assert decided.decisions["length"].to_pylist() == [1, 2]
+
+
+def test_units_may_be_whole_numbers_beyond_those_of_a_float() -> None:
+    asked = events(("hard", 0, 8.0)).set_column(2, "units", pa.array([2**53 + 1]))
+    _, decided = decide(begin(definitions(hard=10.0)), asked, T0, BOUNDS)
+    assert decided.decisions["units"].to_pylist() == [2**53 + 1]
+    assert decided.decisions["balance"].to_pylist() == [10.0 - 2**53]
+
+
 def changes(*rows: tuple[str, float | None, bool, int]) -> pa.Table:
     """(group, messages a second, whether it was deleted, version) each."""
     group, rate, deleted, version = zip(*rows, strict=True)

@@ -76,7 +76,7 @@ def read(events: pa.Table, now_ms: int, bounds: Bounds) -> Read:
     """
     n = len(events)
     at_ms = events["at_ms"].cast(pa.int64()).fill_null(-1).to_numpy()
-    units = events["units"].cast(pa.float64()).fill_null(np.nan).to_numpy()
+    units = events["units"].cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
     dimension = np.zeros(n, np.int64)
     if "dimension" in events.column_names:
         said = events["dimension"].cast(pa.string()).fill_null(DIMENSIONS[0])
@@ -114,12 +114,13 @@ def in_order(owner: IntArray, at_ms: IntArray, tie: pa.Table) -> IntArray:
     tied = np.append(alike, False)
     tied[1:] |= alike
     among = order[tied]
-    rows = tie.take(pa.array(among))
-    keys = [("units", "ascending")]
-    if "position" in tie.column_names:
-        length = pc.utf8_length(rows["position"])
-        rows = rows.append_column("length", length)
-        keys = [("length", "ascending"), ("position", "ascending")]
+    name = "position" if "position" in tie.column_names else "units"
+    said = tie[name].take(pa.array(among))  # alone: events have columns of any name
+    rows = pa.table({name: said})
+    keys = [(name, "ascending")]
+    if name == "position":
+        rows = rows.append_column("length", pc.utf8_length(said))
+        keys.insert(0, ("length", "ascending"))
     rank = np.empty(len(among), np.int64)
     ranked = pc.sort_indices(rows, keys, null_placement="at_start")
     rank[ranked.to_numpy()] = np.arange(len(among))
