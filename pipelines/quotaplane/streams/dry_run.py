@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -136,19 +137,20 @@ def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: 
     counts = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
     overall = entities.agg(
         F.count("*").alias("entities"),
-        F.min("since").alias("since"),
-        F.max("until").alias("until"),
+        # Timestamps would come as this machine's local time.
+        F.unix_millis(F.min("since")).alias("since"),
+        F.unix_millis(F.max("until")).alias("until"),
         *(column.alias(name) for name, column in counts.items()),
     ).collect()[0]
     reasons = told.rejected().groupBy("reason").count().orderBy("reason").collect()
     found: dict[str, Any] = {**overall.asDict(), "rejected": dict(map(tuple, reasons))}
     for name in ("since", "until"):
-        found[name] = None if found[name] is None else f"{found[name]:%Y-%m-%dT%H:%M:%S.%f}Z"
+        found[name] = None if found[name] is None else _utc(found[name])
     found["units_refused"] = found["units_asked"] - found.pop("units_admitted")
 
     span_s = 1.0
     if found["events"]:
-        span_s = max((overall["until"] - overall["since"]).total_seconds(), span_s)
+        span_s = max((overall["until"] - overall["since"]) / 1000.0, span_s)
     refused = F.col("units_asked") - F.col("units_admitted")
     hurt = (
         entities.where("refused + delayed > 0")
@@ -167,6 +169,16 @@ def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: 
     if form == "json":
         return json.dumps({**found, "most": rows})
     return "\n".join(_lines(found, rows))
+
+
+def _utc(at_ms: int) -> str:
+    """Epoch milliseconds as a text.
+
+    >>> _utc(1_690_000_000_125)
+    '2023-07-22T04:26:40.125000Z'
+    """
+    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=at_ms)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 _COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")
