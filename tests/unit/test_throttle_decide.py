@@ -151,12 +151,15 @@ def test_what_is_said_of_an_event() -> None:
 
 
 def test_what_is_only_watched_is_answered_and_told_apart() -> None:
-    modes = ["hard", "soft", "shadow", None]
-    rates = pa.table({"group": list("abcd"), "publish_messages_per_s": [1.0] * 4, "mode": modes})
-    asked = events(*((name, 0, 2.0) for name in "abcde"))
-    _, decided = decide(begin(rates), asked, T0, BOUNDS)
-    assert decided.decisions["enforced"].to_pylist() == [True, False, False, True, True]
-    assert decided.decisions["throttle_ms"].to_pylist() == [1000] * 4 + [0]
+    modes = ["hard", "soft", "shadow", None, "hard", None]
+    percent = [100.0, None, 100.0, None, 99.9, 0.0]
+    rates = pa.table({"group": list("abcdef"), "publish_messages_per_s": [1.0] * 6, "mode": modes})
+    rates = rates.append_column("enforcement_percent", [percent])
+    asked = events(*((name, 0, 2.0) for name in "abcdefg"))
+    _, [decided] = run(begin(rates), [asked])
+    expected = [True, False, False, True, False, False, True]
+    assert decided.decisions["enforced"].to_pylist() == expected
+    assert decided.decisions["throttle_ms"].to_pylist() == [1000] * 6 + [0]
 
 
 def test_a_quota_of_zero_delays_for_ever() -> None:

@@ -37,7 +37,8 @@ DECIDED: Final = pa.schema(
 all, null: for ever. ``balance``: what is left, in units; null without a quota. ``error``: what a
 client is told that is refused, else null. ``late_ms``: how much older it is than the newest event
 answered before it; it was answered as of that one's time. 0: not late. ``enforced``: False where
-the group's mode is soft or shadow, and the rest only what would be.
+the group's mode is soft or shadow, or its ``enforcement_percent`` below 100, and the rest only what
+would be.
 """
 
 METRICS: Final = pa.schema(

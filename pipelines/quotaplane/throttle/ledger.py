@@ -33,11 +33,13 @@ DEFINITIONS: Final = pa.schema(
         pa.field("group", pa.string(), nullable=False),
         *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
         pa.field("mode", pa.string()),
+        pa.field("enforcement_percent", pa.float64()),
         pa.field("throttle", pa.string()),
     ]
 )
 """The columns of ``resource_groups`` that say what holds for the entity called as the group: a null
-quota is none, a null mode is hard, null terms are the defaults (``throttle.terms``)."""
+quota is none, a null mode is hard, a null percentage 100, null terms are the defaults
+(``throttle.terms``)."""
 
 _HELD: Final = ("rate_per_s", "samples", "window_ms", "hard")
 """What definitions say of ``Quotas``: their bursts are those of the windows."""
@@ -99,9 +101,12 @@ class Ledger:
         return replace(self, last_ms=last_ms, bank=bank, meter=meter), said
 
     def enforces(self, names: pa.StringArray) -> BoolArray:
-        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``)."""
+        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``), or
+        not on 100 % of brokers. A share of one entity there is not.
+        """
         only = pc.is_in(self.definitions["mode"], value_set=pa.array(_WATCHED))
-        watched = self.definitions.filter(only)
+        percent = self.definitions["enforcement_percent"].fill_null(100.0)
+        watched = self.definitions.filter(pc.or_(only, pc.less(percent, 100.0)))
         return _place(names, _joined(watched["group"])) < 0
 
     def _find(self, names: pa.StringArray, dimension: IntArray) -> IntArray:
