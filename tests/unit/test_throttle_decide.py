@@ -332,6 +332,27 @@ def test_under_another_law_late_stays_late_and_the_meter_goes_on(terms: str) -> 
     assert row["rate_per_s"] == pytest.approx(10.0 / 10)  # 8 of before are in it
 
 
+def test_who_has_no_quota_any_more_is_forgotten_and_others_stay_as_they_were() -> None:
+    rates = dict.fromkeys("abcde", 5.0)
+    ledger = begin(definitions(**rates))
+    rows = [(name, 10 * at, 1.0 + at) for at in range(9) for name in "abcde"]
+    ledger, _ = decide(ledger, events(*rows), T0 + 80, BOUNDS)
+    for gone in "bda":
+        ledger = ledger.defined(definitions(**{**rates, gone: None}))
+        assert gone not in ledger.names.to_pylist()
+        assert len(ledger) == 4
+        rest = events(*((name, 500, 1.0) for name in "abcde" if name != gone))
+        ledger, [decided] = run(ledger, [rest])
+        expected, _ = decide(begin(definitions(**rates)), events(*rows), T0 + 80, BOUNDS)
+        _, told = decide(expected, rest, T0 + 500, BOUNDS)
+        assert decided.decisions.equals(told.decisions)
+        assert decided.metrics.equals(told.metrics)
+        ledger = expected
+    assert len(ledger.defined(definitions())) == 0
+    nobody = Ledger.from_bytes(ledger.defined(definitions()).to_bytes())
+    assert nobody.bank.states == {}
+
+
 def test_of_several_changes_the_last_one_counts() -> None:
     told = changes(
         ("a", 3.0, False, 3),

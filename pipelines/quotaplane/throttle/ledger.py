@@ -120,9 +120,21 @@ class Ledger:
     def defined(self, definitions: pa.Table) -> Ledger:
         """Under other definitions: columns of ``DEFINITIONS``, and others that say nothing here.
 
-        Entities keep what they used as ``Bank.change`` has it; without a quota all is admitted.
+        Entities keep what they used as ``Bank.change`` has it. Who has no quota any more is
+        forgotten, or who comes and goes would fill up the memory.
         """
-        return replace(self, definitions=_complete(definitions))._retuned()
+        told = _complete(definitions)
+        law, quotas = held(told, self.names, self.dimension)
+        stays = np.flatnonzero(np.isfinite(quotas.rate_per_s))
+        return replace(
+            self,
+            definitions=told,
+            names=self.names.take(pa.array(stays)),
+            dimension=self.dimension[stays],
+            last_ms=self.last_ms[stays],
+            bank=self.bank.take(stays).change(law[stays], quotas.take(stays)),
+            meter=Meter(*(field[..., stays] for field in self.meter)),
+        )
 
     def changed(self, changes: pa.Table) -> Ledger:
         """After changes of definitions; ``deleted`` and ``version`` are columns, too.
