@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -341,8 +342,10 @@ def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
     assert spark.read.format("delta").load(f"{out}/metrics").count() == len(expected.metrics)
     assert spark.read.format("delta").load(f"{out}/rejected").count() == 0
 
-    with pytest.raises(InputError, match="has the tables of another dry run already"):
-        tried(spark, "--events", in_parquet, "--out", out)
+    for name in ("decisions", "metrics", "rejected"):
+        with pytest.raises(InputError, match=f"has the table {name} of another dry run already"):
+            tried(spark, "--events", in_parquet, "--out", out)
+        shutil.rmtree(f"{out}/{name}")
     lines = tried(spark, "--events", in_parquet).splitlines()
     assert lines[0].startswith("500 events of 10 entities, from 2023-07-22T04:2")
     assert lines[2].split()[:2] == ["entity", "dimension"]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 TOPIC: Final = "topic"
 """In place of a path."""
 
+_TABLES: Final = ("decisions", "metrics", "rejected")
+
 TOP: Final = 20
 """Entities that are shown: those that it would have hurt most."""
 
@@ -84,15 +86,16 @@ def dry_run(
     Raises:
         InputError: the events can't be read or have other columns, or ``--out`` is taken.
     """
-    if args.out and DeltaTable.isDeltaTable(spark, f"{args.out}/decisions"):
-        raise InputError(f"--out: {args.out}: has the tables of another dry run already")
+    for name in _TABLES if args.out else ():
+        if DeltaTable.isDeltaTable(spark, f"{args.out}/{name}"):
+            raise InputError(f"--out: {args.out}: has the table {name} of another dry run already")
     events = _recorded(spark, settings) if args.events == TOPIC else _read(spark, args.events)
     told = throttle_table(events, definitions, bounds_of(settings.throttle))
     outputs = told.outputs.persist()
     told = told.of(outputs)
     entities = totals(told.metrics()).persist()
     if args.out:
-        for name, rows in _tables(told, entities).items():
+        for name, rows in zip(_TABLES, (told.decisions(), entities, told.rejected()), strict=True):
             rows.write.format("delta").save(f"{args.out}/{name}")
     text = _summary(told, entities, begin(definitions).definitions, args.format)
     outputs.unpersist()
@@ -127,10 +130,6 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
     except AnalysisException as error:
         why = " ".join(str(error).splitlines()[0].split())
         raise InputError(f"--events: {path}: can't be read: {why}") from None
-
-
-def _tables(told: Throttled, entities: DataFrame) -> dict[str, DataFrame]:
-    return {"decisions": told.decisions(), "metrics": entities, "rejected": told.rejected()}
 
 
 def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:

@@ -2,8 +2,8 @@
 
 Pure, and the same whether Spark reads a stream or a table: ``(ledger, events, now) -> (ledger,
 decided)``. Events may come in any order. Those of one step are answered in the order of time; one
-that is older than the newest that an earlier step answered for its entity is late: it was used, so
-it counts, but as if it came at that newest time. Too late, it is a dead letter. One that is ahead
+that is older than the newest that an earlier step answered for its entity is late: it is answered
+as if it came at that newest time. Too late, it is a dead letter. One that is ahead
 of now counts as of now.
 """
 
