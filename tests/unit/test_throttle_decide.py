@@ -280,8 +280,8 @@ def test_without_positions_who_asks_for_less_comes_first() -> None:
 
 def test_columns_that_are_passed_on_may_have_any_name() -> None:
     rows = [("hard", 0, 8.0), ("hard", 0, 1.0)]
-    more = {"position": ["t@10", "t@9"], "length": [1, 2]}
-    _, decided = decide(begin(definitions(hard=10.0)), events(*rows, **more), T0, BOUNDS)
+    asked = events(*rows, position=["t@10", "t@9"], length=[1, 2])
+    _, decided = decide(begin(definitions(hard=10.0)), asked, T0, BOUNDS)
     assert decided.decisions["balance"].to_pylist() == [1.0, 9.0]
     assert decided.decisions["length"].to_pylist() == [1, 2]
 

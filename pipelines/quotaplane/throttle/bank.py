@@ -95,7 +95,7 @@ class Bank:
         return bank
 
     def take(self, entities: IntArray) -> Bank:
-        """Some of the entities, as they are; their numbers rise."""
+        """Some of the entities, as they are."""
         states = {}
         for name, members, place in self._laws():
             own = place[entities[members[entities]]]

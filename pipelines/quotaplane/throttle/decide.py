@@ -3,8 +3,8 @@
 Pure, and the same whether Spark reads a stream or a table: ``(ledger, events, now) -> (ledger,
 decided)``. Events may come in any order. Those of one step are answered in the order of time; one
 that is older than the newest that an earlier step answered for its entity is late: it is answered
-as if it came at that newest time. Too late, it is a dead letter. One that is ahead
-of now counts as of now.
+as if it came at that newest time. Too late, it is a dead letter. One that is ahead of now counts as
+of now.
 """
 
 from __future__ import annotations
@@ -173,12 +173,16 @@ def _metrics(
     ledger: Ledger, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
 ) -> pa.Table:
     names, dimensions, entity = askers
-    measured = meters.metrics(ledger.meter, ledger.bank, ledger.last_ms)
     busy = np.flatnonzero(counts["events"])
+    limited = entity[busy] >= 0
+    own = entity[busy][limited]
+    bank, meter = ledger.bank.take(own), ledger.meter.take(own)
+    measured = meters.metrics(meter, bank, ledger.last_ms[own])
     columns = {name: column[busy] for name, column in counts.items()}
     for name, column in zip(measured._fields, measured, strict=True):
-        # -1, without a quota, is the last.
-        columns[name] = _finite(np.append(column, np.nan)[entity[busy]])
+        values = np.full(len(busy), np.nan)
+        values[limited] = column
+        columns[name] = _finite(values)
     columns["entity"] = names.take(pa.array(busy))
     columns["dimension"] = pa.array(DIMENSIONS).take(pa.array(dimensions[busy]))
     return pa.table({name: columns[name] for name in METRICS.names}, schema=METRICS)

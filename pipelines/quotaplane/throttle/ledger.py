@@ -73,19 +73,24 @@ class Ledger:
         """
         entity = self._find(names, dimension)
         new = np.flatnonzero(entity < 0)
-        _, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
-        new = new[np.isfinite(quotas.rate_per_s)]
+        law, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
+        limited = np.isfinite(quotas.rate_per_s)
+        new = new[limited]
         if not len(new):
             return self, entity
+        # What holds for the others is known: to read it again costs more than to answer them.
+        law = np.concatenate([self.bank.law, law[limited]])
+        of_all = zip(_held(self.bank.quotas), _held(quotas.take(limited)), strict=True)
         entity[new] = np.arange(len(self), len(self) + len(new))
         grown = replace(
             self,
             names=pa.concat_arrays([self.names, names.take(pa.array(new))]),
             dimension=np.concatenate([self.dimension, dimension[new]]),
             last_ms=np.concatenate([self.last_ms, np.zeros(len(new), np.int64)]),
+            bank=self.bank.change(law, Quotas(*map(np.concatenate, of_all))),
             meter=meters.grown(self.meter, len(self) + len(new)),
         )
-        return grown._retuned(), entity
+        return grown, entity
 
     def answer(self, requests: Requests) -> tuple[Ledger, Answers]:
         """The answers to requests, none of which is before its entity's ``last_ms``, and the
@@ -133,7 +138,7 @@ class Ledger:
             dimension=self.dimension[stays],
             last_ms=self.last_ms[stays],
             bank=self.bank.take(stays).change(law[stays], quotas.take(stays)),
-            meter=Meter(*(field[..., stays] for field in self.meter)),
+            meter=self.meter.take(stays),
         )
 
     def changed(self, changes: pa.Table) -> Ledger:
@@ -153,11 +158,6 @@ class Ledger:
         kept = self.definitions.filter(stays)
         return self.defined(pa.concat_tables([kept, put.cast(DEFINITIONS)]))
 
-    def _retuned(self) -> Ledger:
-        return replace(
-            self, bank=self.bank.change(*held(self.definitions, self.names, self.dimension))
-        )
-
     def to_bytes(self) -> bytes:
         """The ledger as Arrow IPC streams, one behind the other.
 
@@ -170,7 +170,7 @@ class Ledger:
                 "dimension": self.dimension.astype(np.int8),
                 "last_ms": self.last_ms,
                 "law": self.bank.law.astype(np.int8),
-                **{name: getattr(self.bank.quotas, name) for name in _HELD},
+                **dict(zip(_HELD, _held(self.bank.quotas), strict=True)),
             },
             metadata={"format": FORMAT},
         )
@@ -247,9 +247,13 @@ def held(
         mine = np.flatnonzero(dimension == one)
         rates = _rates(found, RATE_COLUMNS[one])[mine]
         law[mine], own = held_to(texts[mine].tolist(), rates[:, None], [DIMENSIONS[one]])
-        for name in _HELD:
-            getattr(quotas, name)[mine] = getattr(own, name)
+        for whole, part in zip(_held(quotas), _held(own), strict=True):
+            whole[mine] = part
     return law, quotas
+
+
+def _held(quotas: Quotas) -> list[Any]:
+    return [getattr(quotas, name) for name in _HELD]
 
 
 def _complete(definitions: pa.Table) -> pa.Table:

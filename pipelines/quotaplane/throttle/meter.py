@@ -31,6 +31,10 @@ class Meter(NamedTuple):
     throttled: FloatArray
     throttle_ms: FloatArray
 
+    def take(self, entities: IntArray) -> Meter:
+        """That of some entities."""
+        return Meter(self.newest[entities], *(field[:, entities] for field in self[1:]))
+
 
 class Metrics(NamedTuple):
     """Each (e,): units per second; what is left (``Bank.balance``); the mean throttle time of
