@@ -28,8 +28,9 @@ class News:
     (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``retermed``, with
     other throttle terms than brokers were told. ``reserved`` (d, groups): what deleted groups may
     still be using, None: nothing. (brokers,): ``restarted``, those that know none of their limits.
-    (rows,): ``adopted``, limits of an earlier epoch that are handed back. ``learning``: for now
-    that is all that is done.
+    (rows,): ``adopted``, limits of an earlier epoch that are handed back; ``returned``, named again
+    after nobody did for so long that they counted as stale. ``learning``: for now handing back is
+    all that is done.
     """
 
     touched: BoolArray
@@ -38,6 +39,7 @@ class News:
     reserved: FloatArray | None
     restarted: BoolArray
     adopted: BoolArray
+    returned: BoolArray
     learning: bool
 
 
@@ -122,8 +124,8 @@ def allot(
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
     due = turn | news.retermed  # other terms are told even if no limit moves
     renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
-    if strict:
-        renewed &= ~stale
+    if strict:  # who returns was told nothing meanwhile, of new terms and safe limits neither
+        renewed = (renewed | news.returned & rows.issued) & ~stale
     out = changed | renewed | news.adopted
     # Shadows are told nothing; but who had been limited before is told that it no longer is.
     # Where nothing may be used before a word came, not to be limited must be said as well.

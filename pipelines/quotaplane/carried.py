@@ -23,8 +23,11 @@ def in_use(groups: Groups, rows: Rows) -> tuple[int, ...]:
     >>> in_use(state.groups, state.rows)
     (0, 1, 2, 3)
     """
-    by_group = np.isfinite(groups.quota).any(axis=1)
-    by_broker = np.isfinite(groups.overrides.ceiling).any(axis=1)
+    # Of a template nothing is divided: what only it limits no row needs.
+    divided = ~groups.template
+    by_group = (np.isfinite(groups.quota) & divided).any(axis=1)
+    overrides = groups.overrides
+    by_broker = (np.isfinite(overrides.ceiling) & divided[overrides.group]).any(axis=1)
     needed = {*range(BASIC), *np.flatnonzero(by_group | by_broker).tolist()}
     for place, dimension in enumerate(rows.dimensions[BASIC:], start=BASIC):
         if np.isfinite(rows.limit[place]).any():

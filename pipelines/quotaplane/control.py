@@ -106,6 +106,7 @@ def step(
             now_ms=round_.now_ms,
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
+            stale_after_ms=config.stale_after_ms,
             may_adopt=may_adopt,
         )
         brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
@@ -122,13 +123,15 @@ def step(
     stale = (silence > config.stale_after_ms) & ~gone
     status = status_changes(brokers, intake, stale, gone)
     brokers = replace(brokers, stale=gone | stale)
-    adopted: BoolArray = intake.adopted if intake else np.zeros(len(rows), bool)
+    nowhere: BoolArray = np.zeros(len(rows), bool)
+    adopted, returned = (intake.adopted, intake.returned) if intake else (nowhere, nowhere)
     silent_rows = gone[rows.broker] | (round_.now_ms - rows.seen_at_ms > config.forget_after_ms)
     if silent_rows.any():
         touched = touched.copy()
         touched[rows.group[silent_rows]] = True
         dropped.append(ended_table(groups, brokers, rows.take(silent_rows), "silent", config))
-        rows, adopted = rows.take(~silent_rows), adopted[~silent_rows]
+        rows = rows.take(~silent_rows)
+        adopted, returned = adopted[~silent_rows], returned[~silent_rows]
 
     news = News(
         touched=touched,
@@ -137,6 +140,7 @@ def step(
         reserved=left.reserved(groups, dimensions),
         restarted=restarted,
         adopted=adopted,
+        returned=returned,
         learning=learning.on,
     )
     astray: pa.Table | None = None

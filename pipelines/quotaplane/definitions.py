@@ -63,7 +63,8 @@ class Groups:
     ``quota`` has shape (7, groups); +inf is unlimited. ``parent`` is the index of the group above
     in the same tree, -1 for none. ``mode`` holds codes of ``model.Mode``. ``weight``, ``priority``
     and ``floor``, of shape (7, groups), are the group's in the quota of its parent. ``throttle`` is
-    how its brokers are to hold to its limits.
+    how its brokers are to hold to its limits. ``template``: a scope with ``<default>`` in it, of
+    which nothing is divided (``throttle.scope``).
 
     Inside a step 7 is d, of the dimensions that its rows have: see ``narrowed``.
     """
@@ -79,6 +80,7 @@ class Groups:
     floor: FloatArray
     overrides: Overrides
     throttle: Throttles
+    template: BoolArray
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -119,6 +121,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "enforcement_percent": np.float64(100.0),
     "weight": np.float64(1.0),
     "priority": np.int64(0),
+    "template": np.bool_(False),
 }
 _AT_REST: Final = {"parent": np.int32, "priority": np.int8}
 

@@ -33,8 +33,9 @@ class Intake:
 
     ``touched`` has shape (groups,): named by a report that counted. ``adopted`` has shape (rows,):
     limits of an earlier epoch that a broker reported to have; ``foreign``: some broker has such,
-    whether it reported them or not. ``back`` are the indexes of
-    brokers that are new, or were stale and report again. ``restarted`` has shape (brokers,): those
+    whether it reported them or not. ``back`` are the indexes of brokers that are new, or were stale
+    and report again; ``returned``, (rows,): named again after such a time, also of brokers that had
+    left only the group out. ``restarted`` has shape (brokers,): those
     that began anew and know of no limits. ``used`` and ``unknown`` are entries (a
     row each, as they came): of known groups, and of groups that nobody defined. ``astray`` are
     those of the latter under a limit, as ``group``, ``group_id`` and ``code``, the broker's index:
@@ -47,6 +48,7 @@ class Intake:
     adopted: BoolArray
     foreign: bool
     back: IntArray
+    returned: BoolArray
     restarted: BoolArray
     used: pa.Table
     unknown: pa.Table
@@ -66,6 +68,7 @@ def take_in(
     now_ms: int,
     epoch: int,
     saturated_from: float,
+    stale_after_ms: float,
     may_adopt: bool,
 ) -> Intake:
     """Use the reports that count; ``may_adopt``: also limits of an earlier epoch that they tell.
@@ -117,6 +120,7 @@ def take_in(
         at,
         wave[report],
     )
+    seen_before_ms = rows.seen_at_ms
     rows = follow(
         rows,
         at,
@@ -138,6 +142,10 @@ def take_in(
     fresh = np.zeros(len(brokers), bool)
     fresh[code[counts]] = True
     back = np.flatnonzero(fresh & brokers.stale)
+    # A group that was in its broker's last report was out of sight in no round but with its broker,
+    # however long ago that report is: rounds may have been late.
+    left_out = seen_before_ms < np.minimum(now_ms - stale_after_ms, brokers.seen_at_ms[rows.broker])
+    out_of_sight = brokers.stale[rows.broker] | left_out
     reporting = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
     after = _after(brokers, code, started, sequence, published, headers, counts, reporting, now_ms)
     return Intake(
@@ -147,6 +155,7 @@ def take_in(
         adopted=adopted,
         foreign=bool(earlier.any()),
         back=back,
+        returned=out_of_sight & (rows.seen_at_ms > seen_before_ms),
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
         used=_used(entries, headers, entry, groups, place, dict(zip(rates, usage, strict=True))),
         unknown=_unknown(entries, headers, unknown),

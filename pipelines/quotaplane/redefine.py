@@ -22,8 +22,17 @@ from quotaplane.policy import (
 )
 from quotaplane.state import Rows, ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
+from quotaplane.throttle.scope import templates
 
-_BY_GROUP: Final = ("quota", "mode", "enforcement_percent", "weight", "priority", "floor")
+_BY_GROUP: Final = (
+    "quota",
+    "mode",
+    "enforcement_percent",
+    "weight",
+    "priority",
+    "floor",
+    "template",
+)
 
 
 def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, BoolArray, Rows]:
@@ -54,7 +63,7 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
     names = pa.concat_arrays(
         [old.names.filter(pa.array(stays)), put["group"].combine_chunks().cast(pa.string())]
     ).take(pa.array(by_id))
-    new = _read(put)
+    new = _read(put) | {"template": templates(put["group"].combine_chunks())}
     arrays = {
         name: np.concatenate([getattr(old, name)[..., stays], new[name]], axis=-1)[..., by_id]
         for name in _BY_GROUP

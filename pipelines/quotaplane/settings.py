@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
@@ -192,8 +200,16 @@ class Throttle(_Section):
     transport has ``max_files_per_trigger``."""
     max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
     """An event older than the newest one answered for its entity by more than this is not used."""
-    max_clock_skew_s: float = Field(default=30.0, ge=0)
+    max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
     """An event further in the future than this is not used."""
+
+    @field_validator("events_topic", "decisions_topic")
+    @classmethod
+    def _no_folder(cls, name: str) -> str:
+        # Kafka has no such topics, and the embedded transport would write beside its own folder.
+        if name in (".", ".."):
+            raise ValueError(f"{name!r} can't be the name of a topic")
+        return name
 
 
 class Trigger(_Section):
@@ -216,6 +232,23 @@ class Settings(_Section):
     demand: Demand = Demand()
     limits: Limits = Limits()
     throttle: Throttle = Throttle()
+
+    @model_validator(mode="after")
+    def _topics_apart(self) -> Settings:
+        # A job that reads what it or the other one writes feeds itself, or takes it for noise.
+        taken = dict.fromkeys(self._own_topics, "the transport's, for reports and limits")
+        for key in ("events_topic", "decisions_topic"):
+            name = getattr(self.throttle, key)
+            if name in taken:
+                raise ValueError(f"throttle.{key}: the topic {name!r} is {taken[name]}, already")
+            taken[name] = f"throttle.{key}"
+        return self
+
+    @property
+    def _own_topics(self) -> tuple[str, ...]:
+        if isinstance(self.transport, DeltaTransport):
+            return "reports", "limits_topic"
+        return *self.transport.report_topics, self.transport.limits_topic
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:

@@ -1,4 +1,4 @@
-"""Kafka's own ``TokenBucket`` and ``Rate``, in a JVM of their own, for tests and benchmarks."""
+"""Kafka's own ``TokenBucket`` and ``Rate``, and ``ClientQuotaManager``, in JVMs of their own."""
 
 from __future__ import annotations
 
@@ -69,19 +69,13 @@ def ask_kafka(jar: Path, batches: Sequence[Asked], *options: str) -> list[Said]:
         RuntimeError: the JVM failed, or there is no compiler beside it; with what it said.
     """
     (slf4j,) = (ROOT / ".venv" / "spark" / "jars").glob("slf4j-api-*.jar")
-    source = Path(__file__).with_name("KafkaThrottle.java")
-    done = subprocess.run(
-        [_java(), *options, "-cp", f"{jar}:{slf4j}", str(source)],
-        input=b"".join(map(_packed, batches)),
-        capture_output=True,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{source.name} with {jar.name} failed:\n{done.stderr.decode()}")
+    asked = b"".join(map(_packed, batches))
+    answers = _run("KafkaThrottle.java", f"{jar}:{slf4j}", asked, *options)
     found, at = [], 0
     for batch in batches:
-        seconds = np.frombuffer(done.stdout, ">f8", batch.passes, at).astype(np.float64)
+        seconds = np.frombuffer(answers, ">f8", batch.passes, at).astype(np.float64)
         at += seconds.nbytes
-        rows = np.frombuffer(done.stdout, _ANSWER, len(batch.requests.entity), at)
+        rows = np.frombuffer(answers, _ANSWER, len(batch.requests.entity), at)
         at += rows.nbytes
         found.append(
             Said(
@@ -93,6 +87,26 @@ def ask_kafka(jar: Path, batches: Sequence[Asked], *options: str) -> list[Said]:
             )
         )
     return found
+
+
+def ask_manager(jars: Path, lines: Sequence[str]) -> list[str]:
+    """What ``ClientQuotaManager`` of the server's jars answers; KafkaScopes.java says to what.
+
+    Raises:
+        RuntimeError: as ``ask_kafka``.
+    """
+    asked = "".join(f"{line}\n" for line in lines).encode()
+    return _run("KafkaScopes.java", f"{jars}/*", asked).decode().splitlines()
+
+
+def _run(source: str, classpath: str, asked: bytes, *options: str) -> bytes:
+    path = Path(__file__).with_name(source)
+    done = subprocess.run(
+        [_java(), *options, "-cp", classpath, str(path)], input=asked, capture_output=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"{source} with {classpath} failed:\n{done.stderr.decode()}")
+    return done.stdout
 
 
 @cache

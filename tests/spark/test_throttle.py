@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -33,12 +36,13 @@ from quotaplane.streams.throttle import (
     throttle_table,
     totals,
 )
+from quotaplane.streams.throttle_job import request_events
 from quotaplane.throttle.decide import Decided, decide
 from quotaplane.throttle.events import Bounds
 from quotaplane.throttle.ledger import begin
 
-T0 = 1_790_000_000_000
-BOUNDS = Bounds(late_ms=60_000, ahead_ms=10**11)
+T0 = 1_690_000_000_000
+BOUNDS = Bounds(late_ms=60_000, ahead_ms=30_000)
 SHARDS = 2
 DEFINITIONS = pa.table(
     {
@@ -115,6 +119,24 @@ def test_a_table_gets_the_answers_of_the_step(spark: SparkSession) -> None:
     same(totals(told.metrics()), metrics)
 
 
+def test_a_message_is_one_event_and_nothing_else(spark: SparkSession) -> None:
+    one = '{"entity": "a", "at_ms": 5, "units": 1, "id": "x", "more": {"b": [1]}}'
+    good = [one, f" {one}\n", '{"entity": "a", "at_ms": 5, "units": 1e17}']
+    bad = [one + one, f"{one}\n{one}", f"{one},{one}", one + "]", one + "}", one + "x", one[:-1]]
+    bad += [f"[{one}]", f"{one}]{one}", "", "1", "null", '"a"']
+    odd = [one.replace("1,", f"{units},") for units in ("NaN", "Infinity", "-Infinity", "1e999")]
+    values = [(text.encode(), str(n)) for n, text in enumerate(good + bad + odd)]
+    read = request_events(spark.createDataFrame(values, "value binary, position string"))
+    rows = sorted(read.collect(), key=lambda row: int(row["position"]))
+    told = [(row["entity"], row["raw"]) for row in rows]
+    expected = [(None, text) for text in bad] + [("a", text) for text in odd]
+    assert told[:3] == [("a", None)] * 3
+    assert told[3:] == [(name, text.encode()) for name, text in expected]
+    said = {name: [row[name] for row in rows] for name in ("entity", "units")}
+    _, decided = decide(begin(), pa.table({**said, "at_ms": [5] * len(rows)}), T0, BOUNDS)
+    assert decided.rejected["reason"].to_pylist() == ["no_entity"] * len(bad) + ["bad_units"] * 4
+
+
 def test_definitions_may_be_a_frame_of_spark_or_pandas(spark: SparkSession) -> None:
     events = spark.createDataFrame(recorded(50))
     for given in (spark.createDataFrame(DEFINITIONS), DEFINITIONS.to_pandas()):
@@ -134,6 +156,14 @@ def test_definitions_may_be_a_frame_of_spark_or_pandas(spark: SparkSession) -> N
         (
             lambda events: events.withColumn("admitted", F.lit(1)),
             "events: column admitted has the name of one that is added",
+        ),
+        (
+            lambda events: events.withColumn("Admitted", F.lit(1)),
+            "events: column Admitted has the name of one that is added",
+        ),
+        (
+            lambda events: events.withColumnRenamed("units", "Units"),
+            "events: column Units must be called units",
         ),
     ],
 )
@@ -272,6 +302,15 @@ def test_a_quota_that_is_changed_holds_from_the_next_batch_on(
     assert send(1) == [(True, 0, None), (True, 1200, -6.0)]
 
 
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 def tried(spark: SparkSession, *options: str) -> str:
     parser = argparse.ArgumentParser()
     add_options(parser)
@@ -282,7 +321,7 @@ def tried(spark: SparkSession, *options: str) -> str:
 
 
 def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, in_tokyo: None
 ) -> None:
     events = recorded(500)
     in_delta, in_parquet = str(tmp_path / "delta"), str(tmp_path / "events.parquet")
@@ -303,10 +342,12 @@ def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
     assert spark.read.format("delta").load(f"{out}/metrics").count() == len(expected.metrics)
     assert spark.read.format("delta").load(f"{out}/rejected").count() == 0
 
-    with pytest.raises(InputError, match="has the tables of another dry run already"):
-        tried(spark, "--events", in_parquet, "--out", out)
+    for name in ("decisions", "metrics", "rejected"):
+        with pytest.raises(InputError, match=f"has the table {name} of another dry run already"):
+            tried(spark, "--events", in_parquet, "--out", out)
+        shutil.rmtree(f"{out}/{name}")
     lines = tried(spark, "--events", in_parquet).splitlines()
-    assert lines[0].startswith("500 events of 10 entities, from 2026-09-21T")
+    assert lines[0].startswith("500 events of 10 entities, from 2023-07-22T04:2")
     assert lines[2].split()[:2] == ["entity", "dimension"]
 
 

@@ -37,6 +37,16 @@ class Command:
         return str(err.removeprefix("quotaplane: error: ").rstrip("\n"))
 
 
+def warned(
+    history: History, capsys: pytest.CaptureFixture[str], group: str, *words: str
+) -> list[str]:
+    """What a put that must succeed warns of."""
+    assert main(["groups", "put", group, *words, "--history", history.path]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["group"] == group
+    return [line.removeprefix("quotaplane: warning: ") for line in err.splitlines()]
+
+
 def rates(row: dict[str, Any]) -> list[float | None]:
     return [row[name] for name in RATE_COLUMNS]
 

@@ -96,12 +96,17 @@ def test_a_total_that_is_reported_goes_before_its_parts() -> None:
 
 
 def totals_of(
-    usage: list[list[float]], throttled: list[list[float]], wave: list[int] | None = None
+    usage: list[list[float]],
+    throttled: list[list[float]],
+    wave: list[int] | None = None,
+    demand: float = 5.0,
 ) -> tuple[list[float], list[float]]:
-    """Totals of entries (publish, dispatch, total) of one row that used 5 and 6 before."""
+    """Totals of entries (publish, dispatch, total) of one row that used 5 and 6 before; ``demand``
+    is what it wanted to publish."""
     entries = len(usage)
     rows = fresh_rows(np.zeros(1, np.int64), np.zeros(1, np.int64), (*FIRST, 4))
     rows.usage[[0, 2], 0] = [5.0, 6.0]
+    rows.demand[[0, 2], 0] = [demand, 6.0]
     rows.usage.setflags(write=False)
 
     def array(rates: list[list[float]]) -> np.ndarray:
@@ -166,6 +171,61 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
             assert rows.usage[4, 0] == pytest.approx(both, rel=1e-6)
 
 
+def said(at_ms: int, usage: Any, throttled: Any, **others: float) -> Events:
+    """What broker a says of itself, and others, by name, of what they publish, refusing nothing."""
+    rest = (uses(b, at_ms, {PUBLISH: u}, throttled={PUBLISH: 0.0}) for b, u in others.items())
+    return reports(uses("a", at_ms, usage, throttled=throttled), *rest)
+
+
+def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None:
+    """Told, then unchanged while the other part goes on, then room that others leave."""
+    shard = Shard()
+    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    told = {PUBLISH: 400.0, DISPATCH: 0.0}
+    shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
+    rows = shard.state.rows
+    assert rows.demand[4].tolist() == pytest.approx([550, 150])
+    for second, b in ((5, 150.0), (10, 10.0), (15, 10.0)):
+        at_ms = T0 + second * 1000
+        usage, refused = {PUBLISH: NAN, DISPATCH: 75.0 + second % 2}, {DISPATCH: 1.0}
+        outcome = shard.run(said(at_ms, usage, refused, b=b), now_ms=at_ms)
+        rows = shard.state.rows
+        assert rows.demand[4, 0] == pytest.approx(550, rel=0.01)
+        assert rows.demand[0, 0] == pytest.approx(475)
+        assert rows.tells.all()
+    assert rows.limit[4].tolist() == pytest.approx([290, 10], rel=0.02)
+    assert outcome.counts["limits_changed"] == 0
+
+
+def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
+    """What it is known to want may be a little more than what it used last."""
+    shard = Shard()
+    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    none = {PUBLISH: 0.0, DISPATCH: 0.0}
+    for turn in range(12):
+        used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
+        at_ms = T0 + turn * 5000
+        shard.run(said(at_ms, used, none), now_ms=at_ms)
+    assert shard.state.rows.demand[0, 0] > shard.state.rows.usage[0, 0] + 1
+    last = T0 + 60_000
+    shard.run(said(last, {PUBLISH: NAN, DISPATCH: 11.0}, {DISPATCH: 0.0}), now_ms=last)
+    assert shard.state.rows.doubt[4].tolist() == [0]
+
+
+def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:
+    """Then it is unknown of the total, and that is seen saturated where it is."""
+    found = totals_of([[NAN, 2, NAN]], [[NAN, 3, NAN]], demand=INF)
+    assert [*found[0], *found[1]] == pytest.approx([7, NAN], nan_ok=True)
+
+
+def test_within_a_round_refusals_go_on_from_the_report_before_too() -> None:
+    usage = [[9, NAN, NAN], [NAN, 2, NAN], [8, 2, NAN], [NAN, 3, NAN]]
+    throttled = [[30, NAN, NAN], [NAN, 4, NAN], [NAN, 0, NAN], [NAN, 1, NAN]]
+    _, found = totals_of(usage, throttled)
+    # What is refused of the third's publish nobody told, so nobody knows it of the fourth's.
+    assert found == pytest.approx([30, 34, NAN, NAN], nan_ok=True)
+
+
 def test_what_nobody_limits_is_nowhere() -> None:
     shard = started({PUBLISH: 100.0}, b1={PUBLISH: 50.0, MUTATIONS: 7.0})
     outcome = shard.run(
@@ -178,6 +238,35 @@ def test_what_nobody_limits_is_nowhere() -> None:
     assert outcome.usage[f"{MUTATIONS}_per_s"].to_pylist() == [8.0]
     columns = {name for table in unpack(shard.state.to_bytes()) for name in table.column_names}
     assert not any("mutations" in name or "total" in name for name in columns)
+
+
+@pytest.mark.parametrize(
+    ("scope", "dimensions"),
+    [
+        ("client=<default>", FIRST),
+        ("user=alice,client=<default>", FIRST),
+        ("client=app", (*FIRST, 4, 6)),
+        ("client=%3Cdefault%3E", (*FIRST, 4, 6)),  # somebody who is really called so
+        ("user=<default>,user=x", (*FIRST, 4, 6)),  # no scope: a group like any other
+    ],
+)
+def test_a_template_makes_no_row_carry_what_only_it_limits(
+    scope: str, dimensions: tuple[int, ...]
+) -> None:
+    """Each broker holds each such user to it by itself: there is nothing to divide."""
+    text = '{"*": {"ceiling": {"total_messages_per_s": 3.0}}}'
+    limited = {f"{MUTATIONS}_per_s": 5.0}
+    shard = Shard()
+    rows = [
+        change("g", 1, **{f"{PUBLISH}_per_s": 100.0}),
+        change(scope, 2, brokers=text, **limited),
+    ]
+    shard.run(Events(groups=changes(*rows)), now_ms=T0)
+    for second in (0, 5):
+        shard.run(reports(uses("b1", T0 + second * 1000, 1.0)), now_ms=T0 + second * 1000)
+        assert shard.state.rows.dimensions == dimensions
+    shard.run(quotas(("h", {TOTAL_BYTES: 5.0}), version=5), now_ms=T0 + 6000)
+    assert shard.state.rows.dimensions == tuple(sorted({*dimensions, 5}))
 
 
 def test_a_quota_that_comes_later_finds_the_total_known() -> None:

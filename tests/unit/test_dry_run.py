@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quotaplane.errors import InputError
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.settings import parse_settings
 from quotaplane.streams.dry_run import definitions_of
 from quotaplane.streams.throttle_job import messages
 from quotaplane.throttle.bank import LAWS
@@ -63,6 +64,39 @@ def test_a_decision_is_told_as_json_by_entity() -> None:
         "admitted": True,
         "balance": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("throttle", "problem"),
+    [
+        ({"events_topic": "decisions"}, "throttle.decisions_topic: the topic 'decisions' is "),
+        ({"events_topic": "reports"}, "throttle.events_topic: the topic 'reports' is "),
+        ({"decisions_topic": "limits_topic"}, "throttle.decisions_topic: the topic 'limits_topic'"),
+        ({"events_topic": ".."}, "throttle.events_topic: '..' can't be the name of a topic"),
+        ({"decisions_topic": "."}, "throttle.decisions_topic: '.' can't be the name of a topic"),
+        ({"max_clock_skew_s": 1e300}, "throttle.max_clock_skew_s: "),
+    ],
+)
+def test_topics_that_are_taken_are_refused(
+    tmp_path: Path, throttle: dict[str, object], problem: str
+) -> None:
+    conf = tmp_path / "conf.json"
+    transport = {"kind": "delta", "path": "t"}
+    rest = {"transport": transport, "history": {"path": "h"}, "checkpoint": "c"}
+    conf.write_text(json.dumps({**rest, "throttle": throttle}), "utf-8")
+    command = [sys.executable, "jobs/run_throttle.py", "--conf", str(conf)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert problem in done.stderr
+
+
+def test_topics_of_kafka_are_told_apart_too() -> None:
+    kafka = {"kind": "kafka", "bootstrap_servers": "k", "report_topics": ["r"], "limits_topic": "l"}
+    rest = {"transport": kafka, "history": {"path": "h"}, "checkpoint": "c"}
+    for key, name in (("events_topic", "r"), ("decisions_topic", "l")):
+        with pytest.raises(ConfigError, match=f"throttle.{key}: the topic '{name}' is the transp"):
+            parse_settings({**rest, "throttle": {key: name}})
+    parse_settings({**rest, "throttle": {"events_topic": "reports"}})
 
 
 @pytest.mark.parametrize(

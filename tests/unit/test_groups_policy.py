@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from quotaplane.admin.cli import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.history import tables
 from quotaplane.history.groups import get_group, group_changes, list_groups, put_groups
 from quotaplane.history.tables import RESOURCE_GROUPS, ensure_tables, open_table, open_to_write
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
-from tests.unit.groups_cases import Command, quota
+from tests.unit.groups_cases import Command, quota, warned
 from tests.unit.history_cases import old_groups
 
 ALL = {
@@ -164,15 +163,6 @@ def test_the_parent_is_shown(groups: Command) -> None:
     ]
     assert groups("put", "a::b")["parent"] == "a"
     assert groups("get", "a::b::c")["parent"] == "a::b"
-
-
-def warned(
-    history: History, capsys: pytest.CaptureFixture[str], group: str, *words: str
-) -> list[str]:
-    assert main(["groups", "put", group, *words, "--history", history.path]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["group"] == group
-    return [line.removeprefix("quotaplane: warning: ") for line in err.splitlines()]
 
 
 def test_what_a_parent_cannot_give_is_a_warning(

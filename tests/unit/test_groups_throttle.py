@@ -13,7 +13,7 @@ from quotaplane.history import groups as storage
 from quotaplane.history.groups import get_group, put_groups
 from quotaplane.history.tables import open_table
 from quotaplane.settings import History
-from tests.unit.groups_cases import Command, quota
+from tests.unit.groups_cases import Command, quota, warned
 
 MB = 2.0**20
 
@@ -25,9 +25,50 @@ def test_quotas_are_given_as_texts(groups: Command) -> None:
     assert made["publish_messages_per_s"] is None
     assert made["throttle"] == {"publish_bytes": {"window_s": 60.0}}
     assert groups("get", "g") == made
-    again = groups("put", "g", "--quota", "write 12MB/s")
-    assert (again["publish_bytes_per_s"], again["throttle"]) == (12 * MB, {})
+    again = groups("put", "g", "--quota", "write 12MB/h")
+    assert again["publish_bytes_per_s"] == 12 * MB / 3600
+    assert again["throttle"] == {"publish_bytes": {"window_s": 3600.0}}
     assert again["dispatch_messages_per_s"] == 1000.0
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"*": {"samples": 100}},
+        {"*": {"samples": 11}},
+        {"controller_mutations": {"samples": 11}},
+        {"controller_mutations": {"law": "sliding_window", "window_s": 60.0}},
+    ],
+)
+def test_a_quota_per_second_sets_no_windows(groups: Command, terms: dict[str, Any]) -> None:
+    made = groups("put", "g", "--quota", "5 mutations/s", "--throttle", json.dumps(terms))
+    assert (made["controller_mutations_per_s"], made["throttle"]) == (5.0, terms)
+    if "*" in terms:
+        again = groups("put", "g", "--quota", "6 mutations/s")
+        assert (again["controller_mutations_per_s"], again["throttle"]) == (6.0, terms)
+
+
+def test_windows_of_before_that_a_quota_per_second_keeps_are_a_warning(
+    groups: Command, history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minute = ["--quota", "write 12MB/min", "--quota", "read 1KB/min"]
+    second = ["--quota", "write 12MB/s"]
+    made = groups("put", "g", *minute)
+    assert warned(history, capsys, "g", *second) == [
+        "group 'g': publish_bytes: is measured over 1 x 60 s as before: a quota per second sets "
+        "no windows"
+    ]
+    assert groups("get", "g")["throttle"] == made["throttle"]
+    # What is said of the windows in the same breath, of a second, or by the law is as it should be.
+    terms = {"publish_bytes": {"window_s": 60.0}}
+    assert warned(history, capsys, "g", *second, "--throttle", json.dumps(terms)) == []
+    for one in (
+        {"law": "windowed_rate"},
+        {"samples": 10, "window_s": 0.1},
+        {"law": "sliding_window", "samples": 5, "window_s": 0.2},
+    ):
+        groups("put", "g", "--throttle", json.dumps({"publish_bytes": one}))
+        assert warned(history, capsys, "g", *second) == []
 
 
 def test_a_timeframe_keeps_law_and_mode(groups: Command) -> None:
@@ -121,12 +162,13 @@ def test_resolve_tells_what_applies_why_and_who_shares_it(groups: Command) -> No
     groups("put", "tenant/ns", "--quota", "write 9B/s")
     groups("put", "--user", "alice", "--quota", "write 1KB/min")
     groups("put", "--user", "<default>", "--quota", "write 1B/s", "--quota", "read 2B/s", *hard)
-    groups("put", "--client", "app", "--quota", "read 3 reqs/s")
+    groups("put", "--client", "app", "--quota", "read 3 reqs/s", "--mode", "shadow")
     bucket = {"law": "token_bucket", "mode": "soft", "window_s": 1.0, "samples": 1}
     default = {
         "dimension": "publish_bytes",
         "rate_per_s": 1.0,
         "group": "user=<default>",
+        "mode": "hard",
         "terms": {**bucket, "mode": "hard"},
         "shared_by": {"user": "bob"},
     }
@@ -144,13 +186,29 @@ def test_resolve_tells_what_applies_why_and_who_shares_it(groups: Command) -> No
             "dimension": "dispatch_messages",
             "rate_per_s": 3.0,
             "group": "client=app",
+            "mode": "shadow",
             "terms": bucket,
             "shared_by": {"client": "app"},
         },
         {**read, "shared_by": {"user": "alice"}},
     ]
-    nobody = groups("resolve", "--client", "other")
-    assert [row["shared_by"] for row in nobody] == [{"user": None}] * 2
+    # A shadow is only watched, and hides the less specific scopes all the same.
+    groups("put", "--user", "alice", "--mode", "shadow")
+    of_alice = groups("resolve", "--user", "alice")
+    assert [(row["group"], row["mode"]) for row in of_alice] == [
+        ("user=alice", "shadow"),
+        ("user=<default>", "hard"),
+    ]
+    assert groups("resolve", "--client", "other") == []
+
+
+def test_resolve_takes_names_as_requests_have_them(groups: Command) -> None:
+    groups("put", "--user", "<default>", "--quota", "write 1B/s")
+    literally = ["resolve", "--user", "<default>"]
+    assert [row["group"] for row in groups(*literally)] == ["user=<default>"]
+    groups("put", "user=%3Cdefault%3E", "--quota", "write 2B/s")
+    (row,) = groups(*literally)
+    assert (row["group"], row["shared_by"]) == ("user=%3Cdefault%3E", {"user": "<default>"})
 
 
 @pytest.mark.parametrize(
@@ -230,8 +288,9 @@ def test_a_wrong_file_is_one_line(
         (["delete"], "delete takes GROUP, or --user and --client"),
         (["delete", "a", "b", "--user", "c"], "GROUP does not go with --user or --client"),
         (["get", "--user", "zed"], "group 'user=zed' does not exist"),
-        (["resolve", "--user", "<default>"], "--user: must be a name, not '<default>'"),
-        (["resolve", "--client", ""], "--client: must be a name, not ''"),
+        (["resolve", "--client", ""], "--client: must not be empty"),
+        (["resolve", "--user", "a\udcff"], "--user: must be valid Unicode"),
+        (["resolve", "--user", "a", "--client", "\ud800"], "--client: must be valid Unicode"),
     ],
 )
 def test_other_actions_are_refused_in_one_line(

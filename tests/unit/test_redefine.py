@@ -54,6 +54,7 @@ def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
             "id": int(groups.ids[i]),
             "quota": groups.quota[:, i].tolist(),
             "throttle": groups.throttle.column()[i].as_py(),
+            "template": bool(groups.template[i]),
             "parent": names[groups.parent[i]] if groups.parent[i] >= 0 else None,
             "policy": (
                 int(groups.mode[i]),
@@ -78,7 +79,7 @@ def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
     return found
 
 
-NAMES = ("a", "a::b", "a::b::c", "a::d", "a::", "x", "x::y::z", "flat")
+NAMES = ("a", "a::b", "a::b::c", "a::d", "a::", "x", "x::y::z", "flat", "user=<default>")
 CHANGES = st.lists(
     st.lists(
         st.tuples(

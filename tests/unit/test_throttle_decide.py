@@ -135,7 +135,7 @@ def test_what_is_said_of_an_event() -> None:
             ("nobody", 0, 1e9),
             tag=[1, 2, 3, 4, 5],
         ),
-        T0,
+        T0 + 1,
         BOUNDS,
     )
     assert decided.decisions.schema.names[4:] == DECIDED.names
@@ -151,12 +151,15 @@ def test_what_is_said_of_an_event() -> None:
 
 
 def test_what_is_only_watched_is_answered_and_told_apart() -> None:
-    modes = ["hard", "soft", "shadow", None]
-    rates = pa.table({"group": list("abcd"), "publish_messages_per_s": [1.0] * 4, "mode": modes})
-    asked = events(*((name, 0, 2.0) for name in "abcde"))
-    _, decided = decide(begin(rates), asked, T0, BOUNDS)
-    assert decided.decisions["enforced"].to_pylist() == [True, False, False, True, True]
-    assert decided.decisions["throttle_ms"].to_pylist() == [1000] * 4 + [0]
+    modes = ["hard", "soft", "shadow", None, "hard", None]
+    percent = [100.0, None, 100.0, None, 99.9, 0.0]
+    rates = pa.table({"group": list("abcdef"), "publish_messages_per_s": [1.0] * 6, "mode": modes})
+    rates = rates.append_column("enforcement_percent", [percent])
+    asked = events(*((name, 0, 2.0) for name in "abcdefg"))
+    _, [decided] = run(begin(rates), [asked])
+    expected = [True, False, False, True, False, False, True]
+    assert decided.decisions["enforced"].to_pylist() == expected
+    assert decided.decisions["throttle_ms"].to_pylist() == [1000] * 6 + [0]
 
 
 def test_a_quota_of_zero_delays_for_ever() -> None:
@@ -171,7 +174,7 @@ def test_a_quota_of_zero_delays_for_ever() -> None:
 def test_metrics_are_as_of_the_last_event_of_each_entity() -> None:
     ledger = begin(definitions(a=10.0, hard=10.0))
     rows = [("a", 0, 15.0), ("hard", 2000, 15.0), ("hard", 2500, 5.0), ("x", 7, 3.0)]
-    _, decided = decide(ledger, events(*rows), T0, BOUNDS)
+    _, decided = decide(ledger, events(*rows), T0 + 2500, BOUNDS)
     expected = [
         ("a", T0, 1, 0, 1, 15.0, 15.0, 1.5, -5.0, 500.0),
         ("hard", T0 + 2500, 2, 0, 0, 20.0, 20.0, 20 / 10.5, -5.0, None),
@@ -186,7 +189,7 @@ def test_a_late_event_is_answered_as_of_the_newest_time_and_marked() -> None:
     ledger = begin(definitions(a=10.0))
     ledger, _ = decide(ledger, events(("a", 50_000, 4.0)), T0 + 50_000, BOUNDS)
     late = events(("a", 45_000, 3.0), ("a", 50_500, 5.0), ("a", 49_000, 5.0), ("b", 0, 1.0))
-    _, decided = decide(ledger, late, T0 + 50_000, BOUNDS)
+    _, decided = decide(ledger, late, T0 + 50_500, BOUNDS)
     got = decided.decisions.select(["balance", "late_ms"]).to_pylist()
     # 10 - 4; then - 3 and - 5 at that time, and - 5 half a second later
     assert [tuple(row.values()) for row in got] == [(3.0, 5000), (-2.0, 0), (-2.0, 1000), (None, 0)]
@@ -198,15 +201,33 @@ def test_a_late_event_is_answered_as_of_the_newest_time_and_marked() -> None:
     ]
 
 
+def test_one_clock_that_is_ahead_makes_nobody_late() -> None:
+    ledger = begin(definitions(a=10.0))
+    ahead = events(("a", 30_000, 4.0), ("a", -1000, 1.0), ("b", 30_000, 1.0))
+    ledger, decided = decide(ledger, ahead, T0, BOUNDS)
+    assert decided.decisions["balance"].to_pylist() == [6.0, 9.0, None]
+    assert decided.decisions["at_ms"].to_pylist()[0] == T0 + 30_000
+    assert [row["until_ms"] for row in decided.metrics.to_pylist()] == [T0, T0]
+    ledger, decided = decide(ledger, events(("a", 100, 0.0)), T0 + 200, BOUNDS)
+    assert decided.decisions.select(["balance", "late_ms"]).to_pylist() == [
+        {"balance": 7.0, "late_ms": 0}
+    ]
+    # The job's own clock may go back, too.
+    ledger, decided = decide(ledger, events(("a", 300, 0.0)), T0 - 1000, BOUNDS)
+    assert decided.decisions["late_ms"].to_pylist() == [0]
+    assert ledger.last_ms.tolist() == [T0 + 100]
+
+
 def test_an_event_that_is_too_late_is_a_dead_letter_and_counts_for_nothing() -> None:
     ledger = begin(definitions(a=10.0))
     ledger, _ = decide(ledger, events(("a", 70_000, 4.0)), T0 + 70_000, BOUNDS)
-    after, decided = decide(ledger, events(("a", 9_999, 5.0), ("a", 10_000, 1.0)), T0, BOUNDS)
+    late = events(("a", 9_999, 5.0), ("a", 10_000, 1.0))
+    after, decided = decide(ledger, late, T0 + 70_000, BOUNDS)
     assert decided.rejected.select(["at_ms", "reason"]).to_pylist() == [
         {"at_ms": T0 + 9_999, "reason": "too_late"}
     ]
     assert decided.decisions["balance"].to_pylist() == [5.0]
-    assert after.bank.last_ms.tolist() == [T0 + 70_000]
+    assert after.last_ms.tolist() == [T0 + 70_000]
 
 
 def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
@@ -222,6 +243,8 @@ def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
         ("a", 0, nan, "bad_units"),
         ("a", 0, float("inf"), "bad_units"),
         ("a", 0, -0.5, "bad_units"),
+        ("a", 0, 1e18, None),
+        ("a", 0, 1.001e18, "bad_units"),
     ]
     table = events(*(row[:3] for row in rows), tag=[str(n) for n in range(len(rows))])
     _, decided = decide(begin(definitions(a=10.0)), table, T0, BOUNDS)
@@ -231,7 +254,7 @@ def test_what_cannot_be_used_is_a_dead_letter_with_its_reason() -> None:
         )
     )
     assert rejected == {str(n): row[3] for n, row in enumerate(rows) if row[3]}
-    assert decided.decisions["tag"].to_pylist() == ["5"]
+    assert decided.decisions["tag"].to_pylist() == ["5", "10"]
     odd = events(("a", 0, 1.0), dimension=["height"])
     _, decided = decide(begin(), odd, T0, BOUNDS)
     assert decided.rejected["reason"].to_pylist() == ["bad_dimension"]
@@ -255,6 +278,21 @@ def test_without_positions_who_asks_for_less_comes_first() -> None:
     assert decided.decisions["balance"].to_pylist() == [-3.0, 9.0, 5.0]
 
 
+def test_columns_that_are_passed_on_may_have_any_name() -> None:
+    rows = [("hard", 0, 8.0), ("hard", 0, 1.0)]
+    asked = events(*rows, position=["t@10", "t@9"], length=[1, 2])
+    _, decided = decide(begin(definitions(hard=10.0)), asked, T0, BOUNDS)
+    assert decided.decisions["balance"].to_pylist() == [1.0, 9.0]
+    assert decided.decisions["length"].to_pylist() == [1, 2]
+
+
+def test_units_may_be_whole_numbers_beyond_those_of_a_float() -> None:
+    asked = events(("hard", 0, 8.0)).set_column(2, "units", pa.array([2**53 + 1]))
+    _, decided = decide(begin(definitions(hard=10.0)), asked, T0, BOUNDS)
+    assert decided.decisions["units"].to_pylist() == [2**53 + 1]
+    assert decided.decisions["balance"].to_pylist() == [10.0 - 2**53]
+
+
 def changes(*rows: tuple[str, float | None, bool, int]) -> pa.Table:
     """(group, messages a second, whether it was deleted, version) each."""
     group, rate, deleted, version = zip(*rows, strict=True)
@@ -276,6 +314,43 @@ def test_a_changed_quota_holds_at_once_and_keeps_what_was_used() -> None:
     ledger = ledger.changed(changes(("a", 4.0, False, 4)))
     _, decided = decide(ledger, events(("a", 0, 1.0)), T0, BOUNDS)
     assert decided.decisions["balance"].to_pylist() == [3.0]
+
+
+@pytest.mark.parametrize("terms", ['{"*": {"law": "sliding_window"}}', '{"*": {"samples": 3}}'])
+def test_under_another_law_late_stays_late_and_the_meter_goes_on(terms: str) -> None:
+    first = pa.table({"group": ["a"], "publish_messages_per_s": [9.0]})
+    law = '{"*": {"law": "windowed_rate"}}'
+    ledger = begin(first.append_column("throttle", [[law]]))
+    ledger, _ = decide(ledger, events(("a", 70_000, 8.0)), T0 + 70_000, BOUNDS)
+    ledger = ledger.defined(first.append_column("throttle", [[terms]]))
+    asked = events(("a", 9_999, 1.0), ("a", 50_000, 1.0), ("a", 70_000, 1.0))
+    ledger, [decided] = run(ledger, [asked])
+    assert decided.rejected["reason"].to_pylist() == ["too_late"]
+    assert decided.decisions["late_ms"].to_pylist() == [20_000, 0]
+    [row] = decided.metrics.to_pylist()
+    assert row["until_ms"] == T0 + 70_000
+    assert row["rate_per_s"] == pytest.approx(10.0 / 10)  # 8 of before are in it
+
+
+def test_who_has_no_quota_any_more_is_forgotten_and_others_stay_as_they_were() -> None:
+    rates = dict.fromkeys("abcde", 5.0)
+    ledger = begin(definitions(**rates))
+    rows = [(name, 10 * at, 1.0 + at) for at in range(9) for name in "abcde"]
+    ledger, _ = decide(ledger, events(*rows), T0 + 80, BOUNDS)
+    for gone in "bda":
+        ledger = ledger.defined(definitions(**{**rates, gone: None}))
+        assert gone not in ledger.names.to_pylist()
+        assert len(ledger) == 4
+        rest = events(*((name, 500, 1.0) for name in "abcde" if name != gone))
+        ledger, [decided] = run(ledger, [rest])
+        expected, _ = decide(begin(definitions(**rates)), events(*rows), T0 + 80, BOUNDS)
+        _, told = decide(expected, rest, T0 + 500, BOUNDS)
+        assert decided.decisions.equals(told.decisions)
+        assert decided.metrics.equals(told.metrics)
+        ledger = expected
+    assert len(ledger.defined(definitions())) == 0
+    nobody = Ledger.from_bytes(ledger.defined(definitions()).to_bytes())
+    assert nobody.bank.states == {}
 
 
 def test_of_several_changes_the_last_one_counts() -> None:

@@ -53,6 +53,17 @@ def test_it_is_what_a_loop_over_the_last_eleven_seconds_finds(
         np.testing.assert_allclose(found.throttle_ms[one], mean)
 
 
+def test_the_newest_window_never_falls() -> None:
+    quotas = Quotas.of([5.0])
+    parts = [Requests(np.array([0]), np.array([s * 1000]), np.array([3.0])) for s in (30, 25, 9)]
+    _, meter = run(quotas, parts[:1])
+    bank = begin(np.zeros(1, np.int64), quotas)
+    for part in parts[1:]:  # to a bank that began anew
+        meter = record(meter, part, bank.answer(part)[1])
+    assert meter.newest.tolist() == [30]
+    assert meter.units.sum() == 6.0
+
+
 def test_who_is_new_begins_with_nothing() -> None:
     quotas = Quotas.of([5.0])
     _, meter = run(quotas, [Requests(np.array([0]), np.array([9_000]), np.array([3.0]))])

@@ -122,24 +122,63 @@ def plainly(
     groups: list[str], has_quota: list[bool], user: str | None, client: str | None
 ) -> tuple[int, tuple[str | None, str | None] | None]:
     """Kafka's DefaultQuotaCallback, read off: the definition, and the tags of the bucket."""
-    u, c = user or "", client or ""
-    # No scope names nobody, so "" is never found but as the default.
-    name_u, name_c = (encode(name) if name else "" for name in (u, c))
-    levels = [
-        ((name_u, name_c), (u, c)),
-        ((name_u, "<default>"), (u, c)),
-        ((name_u, None), (u, None)),
-        (("<default>", name_c), (u, c)),
-        (("<default>", "<default>"), (u, c)),
-        (("<default>", None), (u, None)),
-        ((None, name_c), (None, c)),
-        ((None, "<default>"), (None, c)),
-    ]
-    for names, tags in levels:
-        group = str(Scope(*names))
-        if group in groups and has_quota[groups.index(group)]:
-            return groups.index(group), tags
+    quotas = {group: at for at, group in enumerate(groups) if has_quota[at]}
+
+    def at(user: str | None, client: str | None) -> int | None:
+        return quotas.get(str(Scope(user, client)))
+
+    u, c = (encode(name) if name else "" for name in (user, client))
+    d = "<default>"
+    # quotaMetricTags, of more than one type of quotas; of one type, it comes to the same.
+    if at(u, c) is not None or at(u, d) is not None:
+        tags = (u, c)
+    elif at(u, None) is not None:
+        tags = (u, "")
+    elif at(d, c) is not None or at(d, d) is not None:
+        tags = (u, c)
+    elif at(d, None) is not None:
+        tags = (u, "")
+    else:
+        tags = ("", c)
+    # quotaLimit
+    if tags[0] and tags[1]:
+        found = [at(u, c), at(u, d), at(d, c), at(d, d)]
+    elif tags[0]:
+        found = [at(u, None), at(d, None)]
+    elif tags[1]:
+        found = [at(None, c), at(None, d)]
+    else:
+        found = []
+    for definition in found:
+        if definition is not None:
+            return definition, (user if tags[0] else None, client if tags[1] else None)
     return -1, None
+
+
+@pytest.mark.parametrize(
+    ("groups", "user", "client", "holds"),
+    [
+        (["user=alice", "user=alice,client=<default>"], "alice", "", "user=alice"),
+        (["user=alice,client=<default>", "user=<default>"], "alice", "", "user=<default>"),
+        (["user=alice,client=<default>", "client=<default>"], "alice", "", None),
+        (["client=<default>"], "alice", "", None),
+        (["user=<default>", "user=<default>,client=<default>"], "bob", "", "user=<default>"),
+        (["user=<default>,client=<default>"], "", "app", None),
+        (["user=<default>,client=<default>", "client=app"], "", "app", "client=app"),
+        (["client=app", "client=<default>"], "", "app", "client=app"),
+        # Kafka looks among the users, where there is nobody without a name.
+        (["user=<default>", "client=app"], "", "app", None),
+        (["user=<default>", "client=<default>"], "", "", None),
+        (["user=<default>"], "ANONYMOUS", "", "user=<default>"),
+    ],
+)
+def test_who_has_no_name_is_nobody_as_in_kafka(
+    groups: list[str], user: str, client: str, holds: str | None
+) -> None:
+    found = one(groups, np.ones(len(groups), bool), user, client)
+    wanted = -1 if holds is None else groups.index(holds)
+    assert found.definition.tolist() == [wanted]
+    assert plainly(groups, [True] * len(groups), user, client)[0] == wanted
 
 
 @given(

@@ -144,6 +144,39 @@ def test_other_terms_are_told_in_the_next_round_although_no_limit_moves(transiti
     assert rounds.run(uses=USES) == {}
 
 
+B1, B2 = ({name: uses} for name, uses in USES.items())
+
+
+@pytest.mark.parametrize(
+    ("in_sight", "who"),
+    [(B1, ("b2", "g")), ({"b1": ["h"], **B2}, ("b1", "g"))],
+    ids=["a broker", "a group of a broker"],
+)
+def test_strict_tells_who_was_out_of_sight_when_terms_changed_as_soon_as_it_is_back(
+    in_sight, who
+) -> None:
+    """It tells a stale broker nothing; what is new meanwhile must not wait for a refresh."""
+    step = replace(NO_REFRESH.step, transition=Transition.STRICT, learns=False)
+    rounds = settled(replace(NO_REFRESH, step=step))
+    for _ in range(int(step.stale_after_ms / 1000) + 1):
+        rounds.run(uses=in_sight)
+    told = rounds.run({"g": {"throttle": HARD}}, in_sight)
+    assert told == {pair: text for pair, text in G_HARD.items() if pair != who}
+    assert rounds.run(uses=in_sight) == {}
+    assert rounds.run(uses=USES) == {who: HARD}
+    assert all(message.safe_limits is not None for message in rounds.messages)
+    assert rounds.run(uses=USES) == {}
+
+
+@pytest.mark.parametrize("transition", Transition)
+def test_a_long_time_between_two_rounds_tells_nobody_anything_again(transition) -> None:
+    """In no round anybody was out of sight: an overloaded job must not be given more to do."""
+    step = replace(NO_REFRESH.step, transition=transition, learns=False)
+    rounds = settled(replace(NO_REFRESH, step=step))
+    rounds.seq += int(step.stale_after_ms / 1000) + 5
+    assert rounds.run(uses=USES) == {}
+
+
 def test_the_same_terms_put_again_are_no_news() -> None:
     rounds = settled(g={"throttle": HARD})
     again = '{"*": {"mode": "hard", "law": "token_bucket"}}'

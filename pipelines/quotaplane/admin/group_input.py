@@ -126,11 +126,16 @@ def _read_quotas(texts: object, quotas: list[float], field: Callable[[str], str]
 
 
 def _with_windows(throttle: object, timeframe_s: list[float]) -> tuple[object, list[float]]:
-    """Windows that are given themselves go before a quota's timeframe; samples alone split it."""
+    """Windows that are given themselves go before a quota's timeframe; samples alone split it.
+
+    A second is no timeframe to split, and there is nothing that it could keep: the terms are new.
+    """
     if not isinstance(throttle, dict):
         return throttle, timeframe_s
     throttle, timeframe_s = dict(throttle), list(timeframe_s)
     for place, dimension in enumerate(DIMENSIONS):
+        if timeframe_s[place] == 1:
+            timeframe_s[place] = math.nan
         own = throttle.get(dimension, throttle.get(ALL_DIMENSIONS))
         if math.isnan(timeframe_s[place]) or not isinstance(own, dict):
             continue

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.policy import DEFAULTS
 from quotaplane.throttle.resolve import resolve, scopes_of
-from quotaplane.throttle.scope import DEFAULT, scope_of
+from quotaplane.throttle.scope import DEFAULT, encode, scope_of
 from quotaplane.throttle.terms import terms_of
 
 
@@ -44,15 +45,21 @@ def scope_named(user: str | None, client: str | None) -> str | None:
 def resolved(groups: pa.Table, user: str | None, client: str | None) -> Iterator[dict[str, Any]]:
     """What applies to requests of a user and a client, a dimension each; None: without one.
 
-    ``groups`` is as ``list_groups`` has it. ``shared_by`` is whose requests use up the quota
-    together: those of this user, of this client id, or of both.
+    ``groups`` is as ``list_groups`` has it. ``mode`` is the group's: a shadow or a soft one hides
+    less specific ones, too. ``shared_by`` is whose requests use up the quota together: those of
+    this user, of this client id, or of both.
+
+    Names are as requests have them: ``<default>`` is somebody who is called so.
 
     Raises:
-        InputError: a name is no user's or client's own.
+        InputError: a name can't be one.
     """
     for option, name in (("--user", user), ("--client", client)):
-        if name in ("", DEFAULT):
-            raise InputError(f"{option}: must be a name, not {name!r}")
+        try:
+            if name is not None:
+                encode(name)
+        except InputError as error:
+            raise InputError(f"{option}: {error}") from None
     names, throttle = groups["group"], groups["throttle"]
     scopes = scopes_of(names)
     who = (pa.array([user], pa.string()), pa.array([client], pa.string()))
@@ -66,6 +73,7 @@ def resolved(groups: pa.Table, user: str | None, client: str | None) -> Iterator
             "dimension": dimension,
             "rate_per_s": groups[column][row].as_py(),
             "group": names[row].as_py(),
+            "mode": groups["mode"][row].as_py() or DEFAULTS["mode"],
             "terms": terms_of(throttle[row].as_py(), dimension).model_dump(mode="json"),
-            "shared_by": {k: v.as_py() or None for k, v in shared.items() if v.is_valid},
+            "shared_by": {k: v.as_py() for k, v in shared.items() if v.is_valid},
         }

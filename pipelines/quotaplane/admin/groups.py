@@ -57,7 +57,7 @@ the group's among its siblings; --brokers gives single brokers of the group term
    "*": {"ceiling": {"publish_bytes_per_s": 1e6}}}        "*" is every broker; {} takes all away
 
 --quota is [read|write|both] NUMBER[K|M|G|T|P] [bytes|requests|mutations]/(s|min|hour|day): a quota
-and the time over which it is measured. --throttle says how requests are held to the quotas:
+and, but for s, the time over which it is measured. --throttle says how requests are held to them:
   {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard", "window_s": 60}}
 "*" is every dimension without terms of its own; {} takes all away. law: token_bucket (default),
 windowed_rate, amended_rate, sliding_window; window_s, samples: over what time it measures; mode: a
@@ -127,7 +127,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     resolve = actions.add_parser(
         "resolve", parents=[place], help="print the quotas of a user's or client's requests"
     )
-    resolve.add_argument("--user", metavar="NAME", help="none: requests without a user")
+    resolve.add_argument(
+        "--user", metavar="NAME", help="none: requests without a user (in Kafka: ANONYMOUS)"
+    )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")

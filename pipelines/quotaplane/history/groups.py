@@ -65,7 +65,7 @@ def put_groups(
         policy: n rows of any of ``policy.POLICY_COLUMNS``; null keeps what a group has. What equals
             its default is written as null.
         timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
-            sets the windows in ``throttle``; NaN keeps them.
+            sets the windows in ``throttle``; NaN keeps them, and so does a second.
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
 
@@ -104,7 +104,7 @@ def put_groups(
         others = pc.invert(pc.is_in(current["group"], value_set=rows["group"].combine_chunks()))
         now = pa.concat_tables([rows, current.filter(others)]).combine_chunks()
         parent = parents_of(now["group"].combine_chunks())
-        for line in doubts(now, parent, names):
+        for line in doubts(now, parent, names, timeframe_s):
             warn(line)
         return with_parents(now, parent).slice(0, len(names))
 

@@ -32,6 +32,8 @@ from quotaplane.history.tables import (
     Table,
     one_line,
     open_table,
+    storage_options,
+    table_uri,
 )
 from quotaplane.settings import DeltaTransport, History, load_settings
 from quotaplane.transport import REPORTS_AND_LIMITS
@@ -67,11 +69,18 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     Tables with a ``date`` column lose whole days, which costs next to nothing.
 
     Raises:
-        HistoryError: a table is missing, can't be written, or is being maintained by another run.
+        HistoryError: a table of the quota loop is missing, or one can't be written, or is being
+            maintained by another run.
     """
     before = now - timedelta(days=keep_days)
+    kept = [_maintain(history, table, before) for table in APPENDED]
+    options = storage_options(history)
+    for table in THROTTLED:
+        # A history of an earlier version has none until a job adds them.
+        if DeltaTable.is_deltatable(table_uri(history, table.name), options):
+            kept.append(_maintain(history, table, before))
     # Quotas last: theirs is the table that others may be changing.
-    return [_maintain(history, table, before) for table in (*APPENDED, *THROTTLED, RESOURCE_GROUPS)]
+    return [*kept, _maintain(history, RESOURCE_GROUPS, before)]
 
 
 def _maintain(history: History, table: Table, before: datetime) -> Kept:

@@ -20,7 +20,7 @@ from quotaplane.model import (
     IntArray,
 )
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
-from quotaplane.throttle.terms import measured_over
+from quotaplane.throttle.terms import measured_over, windows_kept
 
 _MOST_WARNINGS: Final = 10
 
@@ -94,19 +94,34 @@ def with_parents(rows: pa.Table, parent: IntArray | None = None) -> pa.Table:
     return rows.append_column("parent", above)
 
 
-def doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> Iterator[str]:
+def doubts(
+    rows: pa.Table,
+    parent: IntArray,
+    names: Sequence[str],
+    timeframe_s: FloatArray | None = None,
+) -> Iterator[str]:
     """What is strange about the named groups, given all there are and their parents: a line each.
 
-    A child may have a quota above its parent's (the parent's still holds), and floors may add up
-    to more than there is to guarantee (they are then cut): often a mistake, never an error.
+    A child may have a quota above its parent's (the parent's still holds), floors may add up to
+    more than there is to guarantee (they are then cut), and a quota may be given per second where
+    other windows are kept: often a mistake, never an error.
+
+    The first n rows are those of ``names``; ``timeframe_s`` is as ``put_groups`` takes it.
     """
+    lines = [*_family_doubts(rows, parent, names), *_window_doubts(rows, timeframe_s)]
+    yield from lines[:_MOST_WARNINGS]
+    if len(lines) > _MOST_WARNINGS:
+        yield f"and {len(lines) - _MOST_WARNINGS} more"
+
+
+def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> list[str]:
     group = rows["group"].combine_chunks()
     child = np.flatnonzero(parent >= 0)
     if not len(child):
-        return
+        return []
     above = parent[child]
     put = np.asarray(pc.is_in(group, value_set=pa.array(names, pa.string())).to_numpy(False))
-    lines = []
+    lines: list[str] = []
     for rate, floor in zip(RATE_COLUMNS, FLOOR_COLUMNS, strict=True):
         quota = _filled(rows, rate, np.inf)
         concerned = put[child] | put[above]
@@ -125,9 +140,21 @@ def doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> Iterator[s
                 f"group {group[a].as_py()!r}: {floor}: the floors of its children add up to "
                 f"{total[a]:g}, more than its quota of {quota[a]:g}"
             )
-    yield from lines[:_MOST_WARNINGS]
-    if len(lines) > _MOST_WARNINGS:
-        yield f"and {len(lines) - _MOST_WARNINGS} more"
+    return lines
+
+
+def _window_doubts(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[str]:
+    if timeframe_s is None:
+        return
+    for row, place in np.argwhere(timeframe_s == 1).tolist():
+        dimension = DIMENSIONS[place]
+        kept = windows_kept(rows["throttle"][row].as_py(), dimension)
+        if kept is not None:
+            yield (
+                f"group {rows['group'][row].as_py()!r}: {dimension}: is measured over "
+                f"{kept.samples} x {kept.window_s:g} s as before: a quota per second sets no "
+                "windows"
+            )
 
 
 def _filled(rows: pa.Table, name: str, default: float) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "topic"
 """In place of a path."""
+
+_TABLES: Final = ("decisions", "metrics", "rejected")
 
 TOP: Final = 20
 """Entities that are shown: those that it would have hurt most."""
@@ -83,15 +86,16 @@ def dry_run(
     Raises:
         InputError: the events can't be read or have other columns, or ``--out`` is taken.
     """
-    if args.out and DeltaTable.isDeltaTable(spark, f"{args.out}/decisions"):
-        raise InputError(f"--out: {args.out}: has the tables of another dry run already")
+    for name in _TABLES if args.out else ():
+        if DeltaTable.isDeltaTable(spark, f"{args.out}/{name}"):
+            raise InputError(f"--out: {args.out}: has the table {name} of another dry run already")
     events = _recorded(spark, settings) if args.events == TOPIC else _read(spark, args.events)
     told = throttle_table(events, definitions, bounds_of(settings.throttle))
     outputs = told.outputs.persist()
     told = told.of(outputs)
     entities = totals(told.metrics()).persist()
     if args.out:
-        for name, rows in _tables(told, entities).items():
+        for name, rows in zip(_TABLES, (told.decisions(), entities, told.rejected()), strict=True):
             rows.write.format("delta").save(f"{args.out}/{name}")
     text = _summary(told, entities, begin(definitions).definitions, args.format)
     outputs.unpersist()
@@ -128,27 +132,24 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
         raise InputError(f"--events: {path}: can't be read: {why}") from None
 
 
-def _tables(told: Throttled, entities: DataFrame) -> dict[str, DataFrame]:
-    return {"decisions": told.decisions(), "metrics": entities, "rejected": told.rejected()}
-
-
 def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:
     counts = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
     overall = entities.agg(
         F.count("*").alias("entities"),
-        F.min("since").alias("since"),
-        F.max("until").alias("until"),
+        # Timestamps would come as this machine's local time.
+        F.unix_millis(F.min("since")).alias("since"),
+        F.unix_millis(F.max("until")).alias("until"),
         *(column.alias(name) for name, column in counts.items()),
     ).collect()[0]
     reasons = told.rejected().groupBy("reason").count().orderBy("reason").collect()
     found: dict[str, Any] = {**overall.asDict(), "rejected": dict(map(tuple, reasons))}
     for name in ("since", "until"):
-        found[name] = None if found[name] is None else f"{found[name]:%Y-%m-%dT%H:%M:%S.%f}Z"
+        found[name] = None if found[name] is None else _utc(found[name])
     found["units_refused"] = found["units_asked"] - found.pop("units_admitted")
 
     span_s = 1.0
     if found["events"]:
-        span_s = max((overall["until"] - overall["since"]).total_seconds(), span_s)
+        span_s = max((overall["until"] - overall["since"]) / 1000.0, span_s)
     refused = F.col("units_asked") - F.col("units_admitted")
     hurt = (
         entities.where("refused + delayed > 0")
@@ -167,6 +168,16 @@ def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: 
     if form == "json":
         return json.dumps({**found, "most": rows})
     return "\n".join(_lines(found, rows))
+
+
+def _utc(at_ms: int) -> str:
+    """Epoch milliseconds as a text.
+
+    >>> _utc(1_690_000_000_125)
+    '2023-07-22T04:26:40.125000Z'
+    """
+    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=at_ms)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 _COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")

@@ -195,6 +195,13 @@ def definitions_from(given: DataFrame | pd.DataFrame | pa.Table) -> pa.Table:
 
 
 def _checked(events: DataFrame) -> DataFrame:
+    # To Spark they are the same names, whatever their case; to tables in Arrow they are not.
+    spelled = [name.lower() for name in events.columns]
+    for name in events.columns:
+        if spelled.count(name.lower()) > 1:
+            raise InputError(f"events: column {name} is there twice, in whatever case")
+        if name.lower() in _KINDS and name not in _KINDS:
+            raise InputError(f"events: column {name} must be called {name.lower()}")
     for name, (kind, wanted) in _KINDS.items():
         if name in events.columns:
             there = events.schema[name].dataType
@@ -204,7 +211,7 @@ def _checked(events: DataFrame) -> DataFrame:
                 )
         elif name in _NEEDED:
             raise InputError(f"events: column {name} is missing")
-    taken = [name for name in events.columns if name in _OWN]
+    taken = [name for name in events.columns if name.lower() in _OWN]
     if taken:
         raise InputError(f"events: column {taken[0]} has the name of one that is added")
     return events.withColumn("at_ms", F.unix_millis("at"))

@@ -32,6 +32,7 @@ SESSION: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(PIECE // 1
 """Rows are small here, as they are not in the quota loop."""
 
 _EVENT: Final = "id string, entity string, at_ms long, units double, dimension string"
+_END: Final = "what ends the message"
 _LAST_MS: Final = 253_402_300_799_000
 """The end of the year 9999; later times would overflow."""
 _RAW_BYTES: Final = 4096
@@ -59,15 +60,22 @@ def open_topics(settings: Settings) -> Transport:
 def request_events(rows: DataFrame) -> DataFrame:
     """Events out of messages (``value``, ``position``) of JSON: see docs/dry-run.md.
 
-    What is missing or of another type is null; then ``raw`` has the message, cut off.
+    What is missing or of another type is null, and so is all of a message that is not one object
+    and nothing else; then, or where units are no finite number, ``raw`` has the message, cut off.
     """
-    said = F.from_json(F.col("value").cast("string"), _EVENT)
+    text = F.col("value").cast("string")
+    # Spark reads the first object and leaves what follows; in a list it can't.
+    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
+    ends = F.from_json(listed, f"array<struct<`{_END}`:boolean>>")[_END]
+    whole = (F.size(ends) == 2) & F.element_at(ends, -1)
+    said = F.when(whole, F.from_json(text, _EVENT))
     read = rows.select(said.alias("said"), "value", "position").select(
         "said.*", "position", "value"
     )
     at_ms = F.col("at_ms")
     at = F.when(at_ms.between(0, _LAST_MS), F.timestamp_millis(at_ms))
-    unclear = F.col("entity").isNull() | F.col("at").isNull() | F.col("units").isNull()
+    finite = F.abs("units") < float("inf")  # NaN is above all
+    unclear = F.col("entity").isNull() | F.col("at").isNull() | ~F.coalesce(finite, F.lit(False))
     raw = F.when(unclear, F.substring("value", 1, _RAW_BYTES))
     return read.withColumn("at", at).withColumn("raw", raw).drop("at_ms", "value")
 

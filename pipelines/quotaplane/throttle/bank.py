@@ -94,6 +94,15 @@ class Bank:
                 field[depth][..., to] = old[depth][..., fro]
         return bank
 
+    def take(self, entities: IntArray) -> Bank:
+        """Some of the entities, as they are."""
+        states = {}
+        for name, members, place in self._laws():
+            own = place[entities[members[entities]]]
+            if len(own):
+                states[name] = type(self.states[name])(*(f[..., own] for f in self.states[name]))
+        return Bank(self.law[entities], self.quotas.take(entities), states)
+
     def balance(self, at_ms: FloatArray) -> FloatArray:
         """What each entity has left at a time (e,), which is not before its last request."""
         left = np.zeros(len(self))

@@ -2,13 +2,13 @@
 
 Pure, and the same whether Spark reads a stream or a table: ``(ledger, events, now) -> (ledger,
 decided)``. Events may come in any order. Those of one step are answered in the order of time; one
-that is older than the newest that an earlier step answered for its entity is late: it was used, so
-it counts, but as if it came at that newest time. Too late, it is a dead letter.
+that is older than the newest that an earlier step answered for its entity is late: it is answered
+as if it came at that newest time. Too late, it is a dead letter. One that is ahead of now counts as
+of now.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -37,7 +37,8 @@ DECIDED: Final = pa.schema(
 all, null: for ever. ``balance``: what is left, in units; null without a quota. ``error``: what a
 client is told that is refused, else null. ``late_ms``: how much older it is than the newest event
 answered before it; it was answered as of that one's time. 0: not late. ``enforced``: False where
-the group's mode is soft or shadow, and the rest only what would be.
+the group's mode is soft or shadow, or its ``enforcement_percent`` below 100, and the rest only what
+would be.
 """
 
 METRICS: Final = pa.schema(
@@ -81,7 +82,7 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     """Answer events (``events.EVENTS``), and the ledger after them; ``ledger`` stays as it is.
 
     Who has no quota is admitted. Two steps give what one with the events of both would, unless an
-    event of the second is late.
+    event of the second is late, or one is ahead of now.
 
     >>> from quotaplane.throttle.ledger import begin
     >>> ledger = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
@@ -96,26 +97,27 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     asker, names, dimensions = _askers(events["entity"].take(pa.array(used)), dimension[used])
     ledger, entity = ledger.with_all(names, dimensions)
 
-    last_ms = np.append(ledger.bank.last_ms, 0.0).astype(np.int64)[entity]  # the last for -1
-    late_ms = np.maximum(last_ms[asker] - at_ms[used], 0)
+    last_ms = np.append(ledger.last_ms, 0)[entity][asker]  # the last for -1
+    late_ms = np.maximum(last_ms - at_ms[used], 0)
     in_time = late_ms <= bounds.late_ms
     reason[used[~in_time]] = CODES.index(TOO_LATE)
     used, asker, late_ms = used[in_time], asker[in_time], late_ms[in_time]
-    at_ms, units = at_ms[used], units[used]
+    # One clock that is ahead would make late what everybody else sends until then.
+    at_ms, units = np.minimum(at_ms[used], now_ms), units[used]
+    counted_ms = np.maximum(at_ms, last_ms[in_time])
 
     usable = events if len(used) == len(events) else events.take(pa.array(used))
     order = in_order(asker, at_ms, usable)
     order = order[entity[asker[order]] >= 0]
-    requests = Requests(entity[asker[order]], (at_ms + late_ms)[order], units[order])
-    bank, said = ledger.bank.answer(requests)
-    ledger = replace(ledger, bank=bank, meter=meters.record(ledger.meter, requests, said))
+    requests = Requests(entity[asker[order]], counted_ms[order], units[order])
+    ledger, said = ledger.answer(requests)
 
     n = len(used)
     answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.full(n, np.inf))
     for whole, part in zip(answers, said, strict=True):
         whole[order] = part
     columns = (names, dimensions, entity)
-    counts = _counts(len(entity), asker, at_ms, units, late_ms, answers)
+    counts = _counts(len(entity), asker, at_ms, counted_ms, units, late_ms, answers)
     return ledger, Decided(
         _with_answers(usable, answers, late_ms, ledger.enforces(names)[asker]),
         _with_reasons(events, reason),
@@ -141,6 +143,7 @@ def _counts(
     askers: int,
     asker: IntArray,
     at_ms: IntArray,
+    counted_ms: IntArray,
     units: FloatArray,
     late_ms: IntArray,
     answers: Answers,
@@ -153,7 +156,7 @@ def _counts(
     oldest = np.full(askers, np.iinfo(np.int64).max)
     np.minimum.at(oldest, asker, at_ms)
     newest = np.zeros(askers, np.int64)
-    np.maximum.at(newest, asker, at_ms + late_ms)
+    np.maximum.at(newest, asker, counted_ms)
     return {
         "since_ms": oldest,
         "until_ms": newest,
@@ -170,13 +173,16 @@ def _metrics(
     ledger: Ledger, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
 ) -> pa.Table:
     names, dimensions, entity = askers
-    last_ms = ledger.bank.last_ms.astype(np.int64)
-    measured = meters.metrics(ledger.meter, ledger.bank, last_ms)
     busy = np.flatnonzero(counts["events"])
+    limited = entity[busy] >= 0
+    own = entity[busy][limited]
+    bank, meter = ledger.bank.take(own), ledger.meter.take(own)
+    measured = meters.metrics(meter, bank, ledger.last_ms[own])
     columns = {name: column[busy] for name, column in counts.items()}
     for name, column in zip(measured._fields, measured, strict=True):
-        # -1, without a quota, is the last.
-        columns[name] = _finite(np.append(column, np.nan)[entity[busy]])
+        values = np.full(len(busy), np.nan)
+        values[limited] = column
+        columns[name] = _finite(values)
     columns["entity"] = names.take(pa.array(busy))
     columns["dimension"] = pa.array(DIMENSIONS).take(pa.array(dimensions[busy]))
     return pa.table({name: columns[name] for name in METRICS.names}, schema=METRICS)

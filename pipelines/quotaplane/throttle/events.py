@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, MAX_RATE, FloatArray, IntArray
 
 EVENTS: Final = pa.schema(
     [
@@ -37,7 +37,7 @@ REASONS: Final = {
     NO_ENTITY: "the entity is missing or empty",
     NO_TIME: "the time is missing, or before 1970",
     FUTURE: "the time is too far ahead of now: it would make everything after it late",
-    BAD_UNITS: "the units are missing, below 0, or no finite number",
+    BAD_UNITS: f"the units are missing, no number, below 0, or above {MAX_RATE:g}",
     BAD_DIMENSION: "there is no such dimension",
     TOO_LATE: "too much older than the newest event answered for its entity",
 }
@@ -76,7 +76,7 @@ def read(events: pa.Table, now_ms: int, bounds: Bounds) -> Read:
     """
     n = len(events)
     at_ms = events["at_ms"].cast(pa.int64()).fill_null(-1).to_numpy()
-    units = events["units"].cast(pa.float64()).fill_null(np.nan).to_numpy()
+    units = events["units"].cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
     dimension = np.zeros(n, np.int64)
     if "dimension" in events.column_names:
         said = events["dimension"].cast(pa.string()).fill_null(DIMENSIONS[0])
@@ -85,7 +85,8 @@ def read(events: pa.Table, now_ms: int, bounds: Bounds) -> Read:
         NO_ENTITY: pc.equal(events["entity"], "").fill_null(True).to_numpy(),
         NO_TIME: at_ms < 0,
         FUTURE: at_ms > now_ms + bounds.ahead_ms,
-        BAD_UNITS: ~((units >= 0) & (units < np.inf)),
+        # More than any quota: what was used would not be paid off in a lifetime, nor forgotten.
+        BAD_UNITS: ~((units >= 0) & (units <= MAX_RATE)),
         BAD_DIMENSION: dimension < 0,
     }
     reason = np.full(n, -1, np.int64)
@@ -113,12 +114,13 @@ def in_order(owner: IntArray, at_ms: IntArray, tie: pa.Table) -> IntArray:
     tied = np.append(alike, False)
     tied[1:] |= alike
     among = order[tied]
-    rows = tie.take(pa.array(among))
-    keys = [("units", "ascending")]
-    if "position" in tie.column_names:
-        length = pc.utf8_length(rows["position"])
-        rows = rows.append_column("length", length)
-        keys = [("length", "ascending"), ("position", "ascending")]
+    name = "position" if "position" in tie.column_names else "units"
+    said = tie[name].take(pa.array(among))  # alone: events have columns of any name
+    rows = pa.table({name: said})
+    keys = [(name, "ascending")]
+    if name == "position":
+        rows = rows.append_column("length", pc.utf8_length(said))
+        keys.insert(0, ("length", "ascending"))
     rank = np.empty(len(among), np.int64)
     ranked = pc.sort_indices(rows, keys, null_placement="at_start")
     rank[ranked.to_numpy()] = np.arange(len(among))

@@ -22,7 +22,7 @@ from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
 from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
-from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.model import Answers, Quotas, Requests
 
 FORMAT: Final = "1"
 
@@ -33,11 +33,13 @@ DEFINITIONS: Final = pa.schema(
         pa.field("group", pa.string(), nullable=False),
         *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
         pa.field("mode", pa.string()),
+        pa.field("enforcement_percent", pa.float64()),
         pa.field("throttle", pa.string()),
     ]
 )
 """The columns of ``resource_groups`` that say what holds for the entity called as the group: a null
-quota is none, a null mode is hard, null terms are the defaults (``throttle.terms``)."""
+quota is none, a null mode is hard, a null percentage 100, null terms are the defaults
+(``throttle.terms``)."""
 
 _HELD: Final = ("rate_per_s", "samples", "window_ms", "hard")
 """What definitions say of ``Quotas``: their bursts are those of the windows."""
@@ -47,13 +49,17 @@ _WATCHED: Final = tuple(mode for mode in MODES if mode != "hard")
 
 @dataclass(frozen=True)
 class Ledger:
-    """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names`` and
-    ``dimension`` (e,), an index into ``DIMENSIONS``; the bank and the meter have the same order.
+    """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names``,
+    ``dimension`` (e,), an index into ``DIMENSIONS``, and ``last_ms`` (e,), the epoch milliseconds
+    of the last answer, 0 for none; the bank and the meter have the same order.
+
+    The bank has a last time, too, but begins anew with another law; what was said is said.
     """
 
     definitions: pa.Table
     names: pa.StringArray
     dimension: IntArray
+    last_ms: IntArray
     bank: Bank
     meter: Meter
 
@@ -67,23 +73,45 @@ class Ledger:
         """
         entity = self._find(names, dimension)
         new = np.flatnonzero(entity < 0)
-        _, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
-        new = new[np.isfinite(quotas.rate_per_s)]
+        law, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
+        limited = np.isfinite(quotas.rate_per_s)
+        new = new[limited]
         if not len(new):
             return self, entity
+        # What holds for the others is known: to read it again costs more than to answer them.
+        law = np.concatenate([self.bank.law, law[limited]])
+        of_all = zip(_held(self.bank.quotas), _held(quotas.take(limited)), strict=True)
         entity[new] = np.arange(len(self), len(self) + len(new))
         grown = replace(
             self,
             names=pa.concat_arrays([self.names, names.take(pa.array(new))]),
             dimension=np.concatenate([self.dimension, dimension[new]]),
+            last_ms=np.concatenate([self.last_ms, np.zeros(len(new), np.int64)]),
+            bank=self.bank.change(law, Quotas(*map(np.concatenate, of_all))),
             meter=meters.grown(self.meter, len(self) + len(new)),
         )
-        return grown._retuned(), entity
+        return grown, entity
+
+    def answer(self, requests: Requests) -> tuple[Ledger, Answers]:
+        """The answers to requests, none of which is before its entity's ``last_ms``, and the
+        ledger after them.
+
+        Raises:
+            InputError: as ``Bank.answer``.
+        """
+        bank, said = self.bank.answer(requests)
+        last_ms = self.last_ms.copy()
+        np.maximum.at(last_ms, requests.entity, requests.at_ms)
+        meter = meters.record(self.meter, requests, said)
+        return replace(self, last_ms=last_ms, bank=bank, meter=meter), said
 
     def enforces(self, names: pa.StringArray) -> BoolArray:
-        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``)."""
+        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``), or
+        not on 100 % of brokers. A share of one entity there is not.
+        """
         only = pc.is_in(self.definitions["mode"], value_set=pa.array(_WATCHED))
-        watched = self.definitions.filter(only)
+        percent = self.definitions["enforcement_percent"].fill_null(100.0)
+        watched = self.definitions.filter(pc.or_(only, pc.less(percent, 100.0)))
         return _place(names, _joined(watched["group"])) < 0
 
     def _find(self, names: pa.StringArray, dimension: IntArray) -> IntArray:
@@ -97,9 +125,21 @@ class Ledger:
     def defined(self, definitions: pa.Table) -> Ledger:
         """Under other definitions: columns of ``DEFINITIONS``, and others that say nothing here.
 
-        Entities keep what they used as ``Bank.change`` has it; without a quota all is admitted.
+        Entities keep what they used as ``Bank.change`` has it. Who has no quota any more is
+        forgotten, or who comes and goes would fill up the memory.
         """
-        return replace(self, definitions=_complete(definitions))._retuned()
+        told = _complete(definitions)
+        law, quotas = held(told, self.names, self.dimension)
+        stays = np.flatnonzero(np.isfinite(quotas.rate_per_s))
+        return replace(
+            self,
+            definitions=told,
+            names=self.names.take(pa.array(stays)),
+            dimension=self.dimension[stays],
+            last_ms=self.last_ms[stays],
+            bank=self.bank.take(stays).change(law[stays], quotas.take(stays)),
+            meter=self.meter.take(stays),
+        )
 
     def changed(self, changes: pa.Table) -> Ledger:
         """After changes of definitions; ``deleted`` and ``version`` are columns, too.
@@ -118,11 +158,6 @@ class Ledger:
         kept = self.definitions.filter(stays)
         return self.defined(pa.concat_tables([kept, put.cast(DEFINITIONS)]))
 
-    def _retuned(self) -> Ledger:
-        return replace(
-            self, bank=self.bank.change(*held(self.definitions, self.names, self.dimension))
-        )
-
     def to_bytes(self) -> bytes:
         """The ledger as Arrow IPC streams, one behind the other.
 
@@ -133,8 +168,9 @@ class Ledger:
             {
                 "name": self.names,
                 "dimension": self.dimension.astype(np.int8),
+                "last_ms": self.last_ms,
                 "law": self.bank.law.astype(np.int8),
-                **{name: getattr(self.bank.quotas, name) for name in _HELD},
+                **dict(zip(_HELD, _held(self.bank.quotas), strict=True)),
             },
             metadata={"format": FORMAT},
         )
@@ -169,6 +205,7 @@ class Ledger:
             _complete(definitions),  # of an earlier version it may lack some
             _joined(entities["name"]),
             column["dimension"].astype(np.int64),
+            column["last_ms"],
             Bank(law, quotas, states),
             _unpacked(arrays[-1], meters.begin(0), len(law)),
         )
@@ -186,6 +223,7 @@ def begin(definitions: pa.Table | None = None) -> Ledger:
     empty = Ledger(
         DEFINITIONS.empty_table(),
         pa.array([], pa.string()),
+        none,
         none,
         banks.begin(none, Quotas.of([])),
         meters.begin(0),
@@ -209,9 +247,13 @@ def held(
         mine = np.flatnonzero(dimension == one)
         rates = _rates(found, RATE_COLUMNS[one])[mine]
         law[mine], own = held_to(texts[mine].tolist(), rates[:, None], [DIMENSIONS[one]])
-        for name in _HELD:
-            getattr(quotas, name)[mine] = getattr(own, name)
+        for whole, part in zip(_held(quotas), _held(own), strict=True):
+            whole[mine] = part
     return law, quotas
+
+
+def _held(quotas: Quotas) -> list[Any]:
+    return [getattr(quotas, name) for name in _HELD]
 
 
 def _complete(definitions: pa.Table) -> pa.Table:

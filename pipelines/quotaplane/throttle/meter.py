@@ -31,6 +31,10 @@ class Meter(NamedTuple):
     throttled: FloatArray
     throttle_ms: FloatArray
 
+    def take(self, entities: IntArray) -> Meter:
+        """That of some entities."""
+        return Meter(self.newest[entities], *(field[:, entities] for field in self[1:]))
+
 
 class Metrics(NamedTuple):
     """Each (e,): units per second; what is left (``Bank.balance``); the mean throttle time of
@@ -61,7 +65,7 @@ def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
     """The meter after requests were answered so; ``meter`` itself stays as it is."""
     window = requests.at_ms // WINDOW_MS
     newest = meter.newest.copy()
-    newest[requests.entity] = window  # of several the last one stays
+    np.maximum.at(newest, requests.entity, window)
     after = Meter(newest, *_within(meter, newest))
     counts = np.flatnonzero(window > newest[requests.entity] - WINDOWS)
     at = window[counts] % WINDOWS, requests.entity[counts]

@@ -4,6 +4,11 @@
 has a quota holds, alone. Dimensions go by themselves: a scope without a quota in one hides nothing
 there. Its metric tags say who shares a bucket: where a user and a client decide, they share it with
 nobody; else all clients of the user do, or all users of the client id.
+
+Kafka looks twice: that level says which tags the bucket has, and then the tags say which levels
+there are for it. With both names it comes to the same level. Who has no name has no tag, either:
+without a client id only the levels of the user alone are left, without a user only those of the
+client alone.
 """
 
 from __future__ import annotations
@@ -35,6 +40,9 @@ LEVELS: Final = (
 )
 """What a scope has of the user and of the client, the most specific first (Kafka's order)."""
 
+_SAYS: Final = np.array(LEVELS) != _ABSENT
+"""(levels, 2) whether it says anything of the user, of the client."""
+
 
 @dataclass(frozen=True)
 class Scopes:
@@ -62,7 +70,7 @@ class Resolved(NamedTuple):
     entity_definition: IntArray
     """(e,) the definition that applies to it: one only."""
     entity_user: pa.StringArray
-    """(e,) the user whose it is ("" for requests without one); null: all users share it."""
+    """(e,) the user whose it is; null: all users share it."""
     entity_client: pa.StringArray
     """(e,) as ``entity_user``."""
 
@@ -97,8 +105,8 @@ def scopes_of(groups: pa.Array) -> Scopes:
 def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.Array) -> Resolved:
     """What applies to n requests in a dimension.
 
-    Requests without a user (null or "") are of one user without a name, as Kafka's ANONYMOUS is:
-    the defaults hold for it. The same goes for requests without a client id.
+    ``<default>`` is nobody who has no name (null or ""): to Kafka, who has not said who he is has
+    the name ANONYMOUS.
 
     Args:
         scopes: of d definitions.
@@ -112,7 +120,7 @@ def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.A
     ...     pa.array(["x", "x", "y", "app"]),
     ... )
     >>> found.definition.tolist(), found.entity.tolist(), found.entity_user.to_pylist()
-    ([1, 0, 1, 0], [0, 1, 0, 2], ['alice', 'bob', ''])
+    ([1, 0, 1, -1], [0, 1, 0, -1], ['alice', 'bob'])
     """
     user, user_names = _encoded(users)
     client, client_names = _encoded(clients)
@@ -120,18 +128,20 @@ def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.A
     stride = max(len(client_names), 1)
     pairs, pair = np.unique(user * stride + client, return_inverse=True)
     user, client = np.divmod(pairs, stride)
-    level, definition = _first_that_fits(
+    fitting = _fitting(
         scopes,
         has_quota,
         _places(user_names, scopes.users)[user],
         _places(client_names, scopes.clients)[client],
     )
+    fits = fitting >= 0
+    named = np.column_stack([_named(user_names)[user], _named(client_names)[client]])
+    tags = named & _SAYS[fits.argmax(axis=0)]
+    fits &= (tags == _SAYS[:, None]).all(axis=2)
+    applies = fits.any(axis=0)
+    definition = np.where(applies, fitting[fits.argmax(axis=0), np.arange(len(pairs))], -1)
 
-    applies = level >= 0
-    kinds = np.array(LEVELS)[level[applies]]
-    alone = (kinds < _ABSENT).all(axis=1)
-    of_user = np.where(alone | (kinds[:, 1] == _ABSENT), user[applies] + 1, 0)
-    of_client = np.where(alone | (kinds[:, 0] == _ABSENT), client[applies] + 1, 0)
+    of_user, of_client = np.where(tags, np.column_stack([user, client]) + 1, 0)[applies].T
     stride += 1
     keys, first, which = np.unique(
         of_user * stride + of_client, return_index=True, return_inverse=True
@@ -148,15 +158,12 @@ def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.A
     )
 
 
-def _first_that_fits(
-    scopes: Scopes, has_quota: BoolArray, user: IntArray, client: IntArray
-) -> tuple[IntArray, IntArray]:
-    """The level and the definition that apply to each pair, -1 for none.
+def _fitting(scopes: Scopes, has_quota: BoolArray, user: IntArray, client: IntArray) -> IntArray:
+    """(levels, pairs) the definition of each level that fits a pair, -1 for none.
 
     ``user`` and ``client``, of shape (pairs,), are indexes of those that scopes name, or -1.
     """
-    level = np.full(len(user), -1, np.int64)
-    definition = np.full(len(user), -1, np.int64)
+    fitting = np.full((len(LEVELS), len(user)), -1, np.int64)
     stride = len(scopes.clients) + 1
     for number, kinds in enumerate(LEVELS):
         there = np.flatnonzero(has_quota & (scopes.level == number))
@@ -172,10 +179,9 @@ def _first_that_fits(
         ]
         wanted = named[0] * stride + named[1]
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        fits = (level < 0) & (named[0] >= 0) & (named[1] >= 0) & (keys[place] == wanted)
-        level[fits] = number
-        definition[fits] = there[place[fits]]
-    return level, definition
+        fits = (named[0] >= 0) & (named[1] >= 0) & (keys[place] == wanted)
+        fitting[number, fits] = there[place[fits]]
+    return fitting
 
 
 def _encoded(names: pa.Array) -> tuple[IntArray, pa.StringArray]:
@@ -191,6 +197,10 @@ def _encoded(names: pa.Array) -> tuple[IntArray, pa.StringArray]:
 def _places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
     found = pc.index_in(names, value_set=among).fill_null(-1)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _named(names: pa.StringArray) -> BoolArray:
+    return np.asarray(pc.not_equal(names, "").to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _taken(names: pa.StringArray, one_more: IntArray) -> pa.StringArray:

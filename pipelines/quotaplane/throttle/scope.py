@@ -11,8 +11,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from quotaplane.errors import InputError
-from quotaplane.model import SEPARATOR
+from quotaplane.model import SEPARATOR, BoolArray
 
 DEFAULT: Final = "<default>"
 
@@ -112,6 +116,22 @@ def parse_scope(group: str) -> Scope:
             _check(key, name)
     given = {key: name for key, _, name in parts}
     return Scope(given.get("user"), given.get("client"))
+
+
+def templates(groups: pa.StringArray) -> BoolArray:
+    """Which of n names are scopes for everybody who has no quota of his own, shape (n,).
+
+    >>> templates(pa.array(["user=alice", "client=<default>", "=<default>"])).tolist()
+    [False, True, False]
+    """
+    found = np.zeros(len(groups), np.bool_)
+    maybe = pc.match_substring(groups, f"={DEFAULT}")  # of many groups few
+    for place in np.flatnonzero(maybe.to_numpy(zero_copy_only=False)):
+        try:
+            found[place] = DEFAULT in parse_scope(groups[place].as_py())
+        except InputError:
+            continue
+    return found
 
 
 def _check(key: str, name: str) -> None:

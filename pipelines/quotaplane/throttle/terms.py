@@ -28,7 +28,8 @@ from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 ALL_DIMENSIONS: Final = "*"
 """In place of a dimension: every one that has no terms of its own."""
 
-MAX_SAMPLES: Final = 10_000
+MAX_SAMPLES: Final = 1000
+"""Whoever holds to a quota keeps a number per sample for each who shares it."""
 
 MIN_WINDOW_S: Final = 0.001
 MAX_WINDOW_S: Final = 86_400.0
@@ -93,7 +94,7 @@ class ThrottleTerms(BaseModel):
 
     @model_validator(mode="after")
     def _not_too_long(self) -> ThrottleTerms:
-        if self.samples * self.window_s > MAX_TIME_S:
+        if self.samples * self.window_ms > MAX_TIME_S * 1000:
             raise ValueError(f"samples x window_s must be at most {MAX_TIME_S:g} s")
         return self
 
@@ -105,17 +106,14 @@ class ThrottleTerms(BaseModel):
     def over(self, timeframe_s: int) -> ThrottleTerms:
         """The same law and mode, measured over a timeframe: a minute, an hour, a day.
 
-        A second is what rates are per anyway: the law then has its own windows.
-
         >>> minute = ThrottleTerms(law=ThrottleLaw.WINDOWED_RATE).over(60)
         >>> minute.samples, minute.window_s
         (10, 6.0)
         """
-        samples, window_s = WINDOWS[self.law]
-        if timeframe_s != 1:
-            samples = samples if samples == 1 else _SPLIT
-            window_s = timeframe_s / samples
-        return ThrottleTerms(law=self.law, mode=self.mode, window_s=window_s, samples=samples)
+        samples = 1 if WINDOWS[self.law][0] == 1 else _SPLIT
+        return ThrottleTerms(
+            law=self.law, mode=self.mode, window_s=timeframe_s / samples, samples=samples
+        )
 
     def given(self) -> dict[str, Any]:
         """What is not the default, as JSON has it.
@@ -148,16 +146,21 @@ class TermsByDimension(
     model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True)
 
     def text(self) -> str:
-        """As JSON in one form only, without what says nothing: equal terms are equal texts.
+        """As JSON in one form only, without what says nothing.
+
+        Equal terms, of each dimension and of those that are not named, are equal texts.
 
         >>> TermsByDimension.model_validate({"*": {"samples": 1}, "publish_bytes": {}}).text()
         '{}'
         """
-        everywhere = self.root.get(ALL_DIMENSIONS, ThrottleTerms())
+        root = dict(self.root)
+        if root.keys() >= set(DIMENSIONS):
+            root.pop(ALL_DIMENSIONS, None)  # there is nothing left that it is for
+        everywhere = root.get(ALL_DIMENSIONS, ThrottleTerms())
         default = {ALL_DIMENSIONS: ThrottleTerms()}
         said = {
             name: terms.given()
-            for name, terms in self.root.items()
+            for name, terms in root.items()
             if terms != default.get(name, everywhere)
         }
         return json.dumps(said, sort_keys=True)
@@ -208,8 +211,30 @@ def terms_of(text: str | None, dimension: str) -> ThrottleTerms:
 def measured_over(text: str | None, timeframes: Mapping[str, int]) -> str:
     """The column's text with the windows of some dimensions set by timeframes, in seconds.
 
+    A second is what rates are per anyway: it sets none.
+
     >>> measured_over('{"*": {"mode": "hard"}}', {"publish_bytes": 60})
     '{"*": {"mode": "hard"}, "publish_bytes": {"mode": "hard", "window_s": 60.0}}'
     """
-    own = {name: terms_of(text, name).over(seconds) for name, seconds in timeframes.items()}
+    own = {
+        name: terms_of(text, name).over(seconds)
+        for name, seconds in timeframes.items()
+        if seconds != 1
+    }
     return TermsByDimension({**read_throttle(text), **own}).text()
+
+
+def windows_kept(text: str | None, dimension: str) -> ThrottleTerms | None:
+    """A dimension's own terms, if they have windows that neither the law nor a second implies.
+
+    A timeframe of long ago may have set them, and a quota per second leaves them.
+
+    >>> windows_kept('{"publish_bytes": {"window_s": 60}}', "publish_bytes").window_ms
+    60000
+    >>> windows_kept('{"*": {"window_s": 60}}', "publish_bytes") is None
+    True
+    """
+    own = read_throttle(text).get(dimension)
+    if own is None or (own.samples, own.window_s) == WINDOWS[own.law]:
+        return None
+    return None if own.samples * own.window_ms == 1000 else own

@@ -58,7 +58,7 @@ class GivenQuota(NamedTuple):
     rate_per_s: float
     """Messages, bytes or mutations."""
     timeframe_s: int
-    """Over which it is measured: a second, a minute, an hour or a day."""
+    """Over which it is measured: a minute, an hour or a day; 1, as the terms have it."""
 
 
 def parse_quota(text: str) -> GivenQuota:
