@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.arena.__main__ import results_csv, write
+from benchmarks.arena.__main__ import DOCS, results_csv, write
 from benchmarks.arena.ceilings import best_limits
 from benchmarks.arena.contenders import CAUSAL, CLAIRVOYANT, STATIC, contenders, play
 from benchmarks.arena.grid import Key, Table, fill
+from benchmarks.arena.page import rules
 from benchmarks.arena.scenarios import CONDITIONS, draw, scenarios
 from benchmarks.arena.wishes import WISHES, Wish, grants, judge
 
@@ -168,6 +169,9 @@ def test_the_page_says_what_the_table_says(tmp_path: Path) -> None:
         places = verdict.met + len(verdict.missed)
         met = "all" if not verdict.missed else verdict.met
         assert f"| {verdict.wish.name} | {verdict.law} | {met} of {places} |" in words
+    committed = (DOCS / "arena.md").read_text()
+    assert "\n".join(rules(scenarios())) in committed  # else it is older than the code
+    assert _headings(committed) == _headings(words)
     for picture in ("settling", "use", "over", "idle_wakes", "flash_crowd"):
         assert f"arena/{picture}.svg" in words
         assert (tmp_path / "arena" / f"{picture}.svg").read_text().startswith("<svg")
@@ -176,3 +180,7 @@ def test_the_page_says_what_the_table_says(tmp_path: Path) -> None:
     cell = table[Key(CAUSAL, "idle wakes", "none")]
     row = next(r for r in flat if (r["law"], r["scenario"]) == (CAUSAL, "idle wakes"))
     assert float(row["utilisation"]) == pytest.approx(cell.utilisation)
+
+
+def _headings(page: str) -> list[str]:
+    return [line for line in page.splitlines() if line.startswith("## ")]
