@@ -357,3 +357,15 @@ def test_a_dry_run_of_nothing_or_of_what_is_not_there(spark: SparkSession, tmp_p
     assert text.startswith("0 events of 0 entities")
     with pytest.raises(InputError, match=r"--events: .*/none: can't be read: \[PATH_NOT_FOUND\]"):
         tried(spark, "--events", str(tmp_path / "none"))
+
+
+def test_what_pandas_writes_by_default_is_told_how_to_write(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark reads no nanoseconds."""
+    at = pa.array([0], pa.timestamp("ns", tz="UTC"))
+    pq.write_table(
+        pa.table({"entity": ["a"], "at": at, "units": [1.0]}), tmp_path / "nanos.parquet"
+    )
+    with pytest.raises(InputError, match=r"pandas: to_parquet\(\.\.\., coerce_timestamps='us'\)"):
+        tried(spark, "--events", str(tmp_path / "nanos.parquet"))

@@ -129,6 +129,8 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
         return spark.read.format(form).load(path)
     except AnalysisException as error:
         why = " ".join(str(error).splitlines()[0].split())
+        if "TIMESTAMP(NANOS" in why:
+            why += " (write microseconds; pandas: to_parquet(..., coerce_timestamps='us'))"
         raise InputError(f"--events: {path}: can't be read: {why}") from None
 
 
