@@ -18,7 +18,7 @@ import yaml
 from deltalake import DeltaTable
 
 from quotaplane.history.groups import put_groups
-from quotaplane.history.tables import ensure_tables, table_uri
+from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.session import SHORT_LIVED

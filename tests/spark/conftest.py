@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.history.tables import ensure_tables
+from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History
 
 

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.history.audit import register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.tables import RESOURCE_GROUPS, open_table, table_uri
+from quotaplane.history.store import open_table, table_uri
+from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.policy import FLOOR_COLUMNS
 from quotaplane.settings import History

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
-from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, TABLES, table_uri
+from quotaplane.history.store import table_uri
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.settings import History

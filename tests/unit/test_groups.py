@@ -26,7 +26,7 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
-from quotaplane.history.tables import open_table
+from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import DEFAULTS
 from quotaplane.settings import History

@@ -9,7 +9,7 @@ import pytest
 
 from quotaplane.admin.group_input import read_groups
 from quotaplane.history.groups import get_group, list_groups, put_groups
-from quotaplane.history.tables import open_table
+from quotaplane.history.store import open_table
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, rates
 

@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.history import tables
+from quotaplane.history import store
 from quotaplane.history.groups import get_group, group_changes, list_groups, put_groups
-from quotaplane.history.tables import RESOURCE_GROUPS, ensure_tables, open_table, open_to_write
+from quotaplane.history.store import ensure_tables, open_table, open_to_write
+from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, warned
@@ -248,7 +249,7 @@ def test_the_job_adds_the_columns_once(old: History) -> None:
 def test_who_comes_second_finds_the_columns_there(
     old: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, turns = tables.open_table, []
+    real, turns = store.open_table, []
 
     def slow(history: History, name: str) -> DeltaTable:
         opened = real(history, name)
@@ -257,7 +258,7 @@ def test_who_comes_second_finds_the_columns_there(
             open_to_write(history, name)  # somebody else, in between
         return opened
 
-    monkeypatch.setattr(tables, "open_table", slow)
+    monkeypatch.setattr(store, "open_table", slow)
     there = {f.name for f in open_to_write(old, "resource_groups").schema().fields}
     assert {"mode", "total_bytes_per_s"} <= there
     assert real(old, "resource_groups").version() == 2

@@ -11,7 +11,7 @@ import pytest
 
 from quotaplane.history import groups as storage
 from quotaplane.history.groups import get_group, put_groups
-from quotaplane.history.tables import open_table
+from quotaplane.history.store import open_table
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, warned
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.history.earlier import Earlier, read_earlier
-from quotaplane.history.tables import ensure_tables
+from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History

@@ -11,16 +11,8 @@ from deltalake import DeltaTable, Schema
 
 from quotaplane.errors import HistoryError
 from quotaplane.history.ddl import render, write_all
-from quotaplane.history.tables import (
-    APPENDED,
-    RESOURCE_GROUPS,
-    ROUNDS,
-    TABLES,
-    ensure_tables,
-    one_line,
-    open_table,
-    storage_options,
-)
+from quotaplane.history.store import ensure_tables, one_line, open_table, storage_options
+from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, TABLES
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 from tests.unit.history_cases import read

@@ -17,15 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError
-from quotaplane.history.tables import (
-    CHECKPOINT_INTERVAL,
-    LIMITS,
-    REJECTED_REPORTS,
-    TABLES,
-    USAGE,
-    ensure_tables,
-    open_table,
-)
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, TABLES, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.settings import History

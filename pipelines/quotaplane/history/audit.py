@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import InputError
 from quotaplane.history.ddl import TYPES
-from quotaplane.history.tables import (
-    RESOURCE_GROUPS,
-    TABLES,
-    Table,
-    open_table,
-    table_uri,
-)
+from quotaplane.history.store import open_table, table_uri
+from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
 from quotaplane.settings import History
 
 if TYPE_CHECKING:

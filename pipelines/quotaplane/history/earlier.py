@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.history.tables import open_table
+from quotaplane.history.store import open_table
 from quotaplane.settings import History
 
 

@@ -22,15 +22,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.hierarchy import ancestors, parents_of
 from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
-from quotaplane.history.tables import (
-    RESOURCE_GROUPS,
-    ensure_tables,
-    one_line,
-    open_table,
-    open_to_write,
-    table_uri,
-)
-from quotaplane.history.tables import storage_options as options_of
+from quotaplane.history.store import ensure_tables, one_line, open_table, open_to_write, table_uri
+from quotaplane.history.store import storage_options as options_of
+from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
 from quotaplane.settings import History
 from quotaplane.throttle.scope import is_scope, parse_scope

@@ -24,17 +24,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.errors import ConfigError, HistoryError
-from quotaplane.history.tables import (
-    APPENDED,
-    RESOURCE_GROUPS,
-    ROUNDS,
-    THROTTLED,
-    Table,
-    one_line,
-    open_table,
-    storage_options,
-    table_uri,
-)
+from quotaplane.history.store import one_line, open_table, storage_options, table_uri
+from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
 from quotaplane.settings import DeltaTransport, History, load_settings
 from quotaplane.transport import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics

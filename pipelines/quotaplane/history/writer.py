@@ -20,6 +20,7 @@ from deltalake import (
 from deltalake.exceptions import DeltaError
 
 from quotaplane.errors import HistoryError
+from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import (
     APPENDED,
     CHECKPOINT_INTERVAL,
@@ -28,8 +29,6 @@ from quotaplane.history.tables import (
     TABLES,
     TIMESTAMP,
     Table,
-    one_line,
-    open_table,
 )
 from quotaplane.model import Round
 from quotaplane.settings import History

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quotaplane.history.earlier import Earlier, read_earlier
-from quotaplane.history.tables import ensure_tables
+from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.settings import Settings

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from quotaplane.history.tables import table_uri
+from quotaplane.history.store import table_uri
 from quotaplane.model import RATE_COLUMNS, IntArray, group_id
 from quotaplane.packing import pack
 from quotaplane.policy import POLICY_COLUMNS

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.history.tables import THROTTLED, ensure_tables
+from quotaplane.history.store import ensure_tables
+from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.packing import unpack
