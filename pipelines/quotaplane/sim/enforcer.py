@@ -7,7 +7,7 @@ clients want is a rate; they send it evenly, in requests that are small beside t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,15 +16,13 @@ from quotaplane.throttle.bank import FORMS, LAWS, begin
 from quotaplane.throttle.model import Quotas, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.token_bucket import Buckets
-from quotaplane.throttle.waves import rounded
+from quotaplane.throttle.waves import rounded, take
 
 SLOTS_PER_S: Final = 20
 """Requests come at so many times a second. One is a 20th of a second's demand, and of a second's
 limit at most: who wants more sends several at a time."""
 
 _MOST_AT_ONCE: Final = 1e6
-
-Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
 BY_DEFAULT: Final = ThrottleTerms(law=ThrottleLaw.TOKEN_BUCKET, mode=ThrottleMode.SOFT)
@@ -122,7 +120,7 @@ class Enforcer:
     def _admit(self, who: IntArray, demand: FloatArray, limit: FloatArray) -> FloatArray:
         """Let an interval pass, slot by slot; what is admitted (n,) per second."""
         form, hard = self._form, self._terms.mode is ThrottleMode.HARD
-        state = _take(self._bank.states[self._terms.law], who)
+        state = take(self._bank.states[self._terms.law], who)
         terms = form.terms(self._bank.quotas.take(who))
         muted = self._muted_until_ms[who]
         times = np.minimum(np.ceil(demand / limit), _MOST_AT_ONCE)
@@ -134,8 +132,8 @@ class Enforcer:
             sent = 0
             while len(sends):
                 everybody = len(sends) == len(who)
-                front = state if everybody else _take(state, sends)
-                own = terms if everybody else _take(terms, sends)
+                front = state if everybody else take(state, sends)
+                own = terms if everybody else take(terms, sends)
                 outcome = form.wave(front, own, now[sends], units[sends])
                 front[0][:] = now[sends]  # last_ms, which a wave leaves alone
                 if not everybody:
@@ -196,7 +194,3 @@ class Enforcers:
         """They begin anew, as after a restart."""
         for code, enforcer in enumerate(self._by.values()):
             enforcer.forget(entities[self._code[entities] == code])
-
-
-def _take(fields: Fields, entities: IntArray) -> Fields:
-    return type(fields)(*(field[..., entities] for field in fields))

@@ -38,11 +38,7 @@ class QuotaOperator(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        arrived: dict[str, list[bytes]] = defaultdict(list)
-        for frame in rows:
-            for kind, payload in zip(frame["kind"], frame["payload"], strict=True):
-                arrived[kind].append(payload)
-        yield self._round(key, arrived, timerValues)
+        yield self._round(key, by_kind(rows), timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
@@ -85,6 +81,15 @@ class QuotaOperator(StatefulProcessor):
         due_ms = max(due_ms, now_ms + 1)
         self._handle.registerTimer(due_ms)
         return due_ms
+
+
+def by_kind(rows: Iterator[pd.DataFrame]) -> dict[str, list[bytes]]:
+    """The payloads that arrived for a shard; none of a kind is an empty list."""
+    arrived: dict[str, list[bytes]] = defaultdict(list)
+    for frame in rows:
+        for kind, payload in zip(frame["kind"], frame["payload"], strict=True):
+            arrived[kind].append(payload)
+    return arrived
 
 
 def _batch_id() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.packing import pack, unpack
+from quotaplane.streams.operator import by_kind
 from quotaplane.throttle.decide import Decided, decide
 from quotaplane.throttle.events import Bounds
 from quotaplane.throttle.ledger import Ledger, begin
@@ -34,10 +34,7 @@ class ThrottleOperator(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        arrived: dict[str, list[bytes]] = defaultdict(list)
-        for frame in rows:
-            for kind, payload in zip(frame["kind"], frame["payload"], strict=True):
-                arrived[kind].append(payload)
+        arrived = by_kind(rows)
         kept = next(self._blob.get(), None)
         ledger = begin() if kept is None else Ledger.from_bytes(kept[0])
         if arrived["groups"]:

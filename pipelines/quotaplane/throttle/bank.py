@@ -15,7 +15,7 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
-from quotaplane.throttle.waves import answer, check_entities
+from quotaplane.throttle.waves import answer, check_entities, take
 
 FORMS: Final[Mapping[ThrottleLaw, Any]] = {
     ThrottleLaw.TOKEN_BUCKET: token_bucket,
@@ -100,7 +100,7 @@ class Bank:
         for name, members, place in self._laws():
             own = place[entities[members[entities]]]
             if len(own):
-                states[name] = type(self.states[name])(*(f[..., own] for f in self.states[name]))
+                states[name] = take(self.states[name], own)
         return Bank(self.law[entities], self.quotas.take(entities), states)
 
     def balance(self, at_ms: FloatArray) -> FloatArray:
@@ -111,14 +111,6 @@ class Bank:
             terms = form.terms(self.quotas.take(members))
             left[members] = form.balance(self.states[law], terms, at_ms[members])
         return left
-
-    @property
-    def last_ms(self) -> FloatArray:
-        """When the last request of each entity was (e,); 0: never."""
-        last_ms = np.zeros(len(self))
-        for law, members, _ in self._laws():
-            last_ms[members] = self.states[law][0]
-        return last_ms
 
     def _laws(self) -> Sequence[tuple[ThrottleLaw, BoolArray, IntArray]]:
         """Each law that is used, whose it is (e,), and their places (e,) in its state."""

@@ -23,6 +23,7 @@ from quotaplane.throttle.bank import FORMS, LAWS, Bank
 from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
 from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.resolve import places
 
 FORMAT: Final = "1"
 
@@ -112,13 +113,13 @@ class Ledger:
         only = pc.is_in(self.definitions["mode"], value_set=pa.array(_WATCHED))
         percent = self.definitions["enforcement_percent"].fill_null(100.0)
         watched = self.definitions.filter(pc.or_(only, pc.less(percent, 100.0)))
-        return _place(names, _joined(watched["group"])) < 0
+        return places(names, _joined(watched["group"])) < 0
 
     def _find(self, names: pa.StringArray, dimension: IntArray) -> IntArray:
         found = np.full(len(names), -1, np.int64)
         for one in np.unique(dimension).tolist():
             asked, own = np.flatnonzero(dimension == one), np.flatnonzero(self.dimension == one)
-            at = _place(names.take(pa.array(asked)), self.names.take(pa.array(own)))
+            at = places(names.take(pa.array(asked)), self.names.take(pa.array(own)))
             found[asked[at >= 0]] = own[at[at >= 0]]
         return found
 
@@ -239,7 +240,7 @@ def held(
     Without a definition, or a quota in it, the rate is inf. What ``groups put`` would refuse is
     taken for the nearest that it allows.
     """
-    place = _place(names, _joined(definitions["group"]))
+    place = places(names, _joined(definitions["group"]))
     found = definitions.take(pa.array(place, mask=place < 0))
     texts = np.array(found["throttle"].fill_null("").to_pylist(), dtype=object)
     law, quotas = np.zeros(len(names), np.int64), Quotas.of(np.full(len(names), np.inf))
@@ -268,11 +269,6 @@ def _rates(definitions: pa.Table, name: str) -> FloatArray:
     given: FloatArray = definitions[name].fill_null(np.inf).to_numpy()
     known = np.where(np.isnan(given), np.inf, given)
     return np.where(np.isinf(known), np.inf, np.clip(known, 0.0, MAX_RATE))
-
-
-def _place(names: pa.StringArray, among: pa.StringArray) -> IntArray:
-    found = pc.index_in(names, value_set=among).fill_null(-1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

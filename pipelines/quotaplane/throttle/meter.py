@@ -14,6 +14,7 @@ import numpy as np
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.throttle.bank import Bank
 from quotaplane.throttle.model import Answers, Requests
+from quotaplane.throttle.waves import take
 
 WINDOWS: Final = 11
 WINDOW_MS: Final = 1000
@@ -33,7 +34,7 @@ class Meter(NamedTuple):
 
     def take(self, entities: IntArray) -> Meter:
         """That of some entities."""
-        return Meter(self.newest[entities], *(field[:, entities] for field in self[1:]))
+        return take(self, entities)
 
 
 class Metrics(NamedTuple):

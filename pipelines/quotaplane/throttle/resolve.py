@@ -131,8 +131,8 @@ def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.A
     fitting = _fitting(
         scopes,
         has_quota,
-        _places(user_names, scopes.users)[user],
-        _places(client_names, scopes.clients)[client],
+        places(user_names, scopes.users)[user],
+        places(client_names, scopes.clients)[client],
     )
     fits = fitting >= 0
     named = np.column_stack([_named(user_names)[user], _named(client_names)[client]])
@@ -194,7 +194,8 @@ def _encoded(names: pa.Array) -> tuple[IntArray, pa.StringArray]:
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 
 
-def _places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
+def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
+    """Where each of the names (n,) is among others; -1: nowhere."""
     found = pc.index_in(names, value_set=among).fill_null(-1)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 

@@ -105,9 +105,9 @@ def answer(
         if not len(source):
             continue
         now = at_ms.take(source)
-        own, units = _take(after, block), requests.units.take(source)
+        own, units = take(after, block), requests.units.take(source)
         _check_order(source, now, counts[block], own[0])
-        outcome = _block(form, own, _take(terms, block), counts[block], now, units)
+        outcome = _block(form, own, take(terms, block), counts[block], now, units)
         _write(answers, source, outcome, np.repeat(quotas.hard[block], counts[block]))
     return after, answers
 
@@ -156,7 +156,7 @@ def _block(
     busy = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     first = (np.cumsum(counts) - counts)[busy]
     counts = counts[busy]
-    part, part_terms = _take(state, busy), _take(terms, busy)
+    part, part_terms = take(state, busy), take(terms, busy)
     n = len(at_ms)
     answers = Outcome(np.zeros(n, np.bool_), np.empty(n), np.empty(n))
     for rank, width in _waves(counts):
@@ -168,8 +168,8 @@ def _block(
                     whole[rest] = values
             break
         at = first[:width] + rank
-        front, now = _take(part, slice(width)), at_ms.take(at)
-        outcome = form.wave(front, _take(part_terms, slice(width)), now, units.take(at))
+        front, now = take(part, slice(width)), at_ms.take(at)
+        outcome = form.wave(front, take(part_terms, slice(width)), now, units.take(at))
         front[0][:] = now
         answers.over_ms[at] = outcome.over_ms
         answers.balance[at] = outcome.balance
@@ -180,8 +180,12 @@ def _block(
     return answers
 
 
-def _take(fields: Fields, entities: IntArray | slice) -> Fields:
-    return type(fields)(*(field[..., entities] for field in fields))
+def take(fields: Fields, entities: IntArray | slice) -> Fields:
+    """Those of some entities, of a named tuple of arrays whose last axis is the entities."""
+    if isinstance(entities, slice):
+        return type(fields)(*(field[..., entities] for field in fields))
+    # Indexing would put the entities of a row apart in memory.
+    return type(fields)(*(field.take(entities, axis=-1) for field in fields))
 
 
 def _waves(counts: IntArray) -> Iterator[tuple[int, int]]:
