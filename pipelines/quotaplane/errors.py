@@ -58,3 +58,9 @@ class TooManyBadReportsError(QuotaplaneError):
     """More reports than the configured share could not be used: stop, do not steer by noise."""
 
     exit_code = 5
+
+
+class ClusterError(QuotaplaneError):
+    """A cluster's REST API can't be reached, refuses, or answers what makes no sense."""
+
+    exit_code = 6

@@ -14,9 +14,9 @@ DataFrame, limits out from the driver. A broker (or its agent, or the simulator)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from quotaplane.settings import DeltaTransport, KafkaTransport
+from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport, TransportSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,9 +99,7 @@ class BrokerLink(Protocol):
         """Let go of connections; a second call does nothing."""
 
 
-def open_transport(
-    settings: DeltaTransport | KafkaTransport, topics: Topics | None = None
-) -> Transport:
+def open_transport(settings: TransportSettings, topics: Topics | None = None) -> Transport:
     """Open the control plane's end; nothing is connected to before its first use.
 
     Raises:
@@ -111,13 +109,17 @@ def open_transport(
         from quotaplane.transport.delta import DeltaTopics
 
         return DeltaTopics(settings, topics or REPORTS_AND_LIMITS)
+    if isinstance(settings, PulsarTransport):
+        from quotaplane.transport.pulsar import PulsarTopics
+
+        return PulsarTopics(_of_topics(settings, topics))
     from quotaplane.transport.kafka import KafkaTopics
 
     return KafkaTopics(_of_topics(settings, topics))
 
 
 def open_broker_link(
-    settings: DeltaTransport | KafkaTransport,
+    settings: TransportSettings,
     *,
     limits_from: Starting = "latest",
     topics: Topics | None = None,
@@ -136,12 +138,19 @@ def open_broker_link(
         from quotaplane.transport.delta import DeltaLink
 
         return DeltaLink(settings, limits_from, topics or REPORTS_AND_LIMITS)
+    if isinstance(settings, PulsarTransport):
+        from quotaplane.transport.pulsar import PulsarLink
+
+        return PulsarLink(_of_topics(settings, topics), limits_from)
     from quotaplane.transport.kafka import KafkaLink
 
     return KafkaLink(_of_topics(settings, topics), limits_from)
 
 
-def _of_topics(settings: KafkaTransport, topics: Topics | None) -> KafkaTransport:
+_Broker = TypeVar("_Broker", KafkaTransport, PulsarTransport)
+
+
+def _of_topics(settings: _Broker, topics: Topics | None) -> _Broker:
     if topics is None:
         return settings
     update = {"report_topics": (topics.incoming,), "limits_topic": topics.outgoing}

@@ -10,91 +10,26 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
+from quotaplane.settings.pulsar import Cluster as Cluster
+from quotaplane.settings.pulsar import Enforce as Enforce
+from quotaplane.settings.section import Section
+from quotaplane.settings.transports import DeltaTransport as DeltaTransport
+from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
+from quotaplane.settings.transports import KafkaTransport as KafkaTransport
+from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
+from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+
+TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class DeltaTransport(_Section):
-    """The embedded transport: two Delta tables stand in for the topics; no server is needed."""
-
-    kind: Literal["delta"]
-    path: str
-    """Folder that holds the tables ``reports`` and ``limits_topic``."""
-    max_files_per_trigger: int | None = Field(default=None, ge=1)
-    """Admission control: how many appends one micro-batch takes at most."""
-    starting: Literal["earliest", "latest"] = "earliest"
-
-
-class KafkaSecurity(_Section):
-    """TLS and SASL, for Spark's consumer and the limits producer alike."""
-
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    ca_file: str | None = None
-    """PEM file with the certificate authorities to trust; absent = the system's."""
-    certificate_file: str | None = None
-    """PEM file with the client certificate, for mutual TLS."""
-    key_file: str | None = None
-    key_password: SecretStr | None = None
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    username: str | None = None
-    password: SecretStr | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> KafkaSecurity:
-        sasl = self.protocol.startswith("SASL")
-        if sasl != (self.sasl_mechanism is not None):
-            raise ValueError("sasl_mechanism goes with protocol SASL_PLAINTEXT or SASL_SSL")
-        if sasl and (self.username is None or self.password is None):
-            raise ValueError("SASL needs username and password (use ${NAME} for the environment)")
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        return self
-
-
-class KafkaTransport(_Section):
-    """Reports from Kafka topics, limits to a Kafka topic keyed by broker."""
-
-    kind: Literal["kafka"]
-    bootstrap_servers: str
-    report_topics: tuple[str, ...] = Field(min_length=1)
-    limits_topic: str
-    starting: Literal["earliest", "latest"] = "latest"
-    """Where a new checkpoint begins to read; a restart always goes on where it was."""
-    max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """So many reports make a micro-batch at most: after a pause, or a backlog would be one. null =
-    no bound."""
-    connect_timeout_s: float = Field(default=10.0, gt=0)
-    security: KafkaSecurity = KafkaSecurity()
-    fail_on_data_loss: bool = True
-    """Stop when reports behind the checkpoint were already deleted by the topic's retention."""
-    group_id_prefix: str = Field(default="quotaplane", min_length=1)
-    """Spark's consumer groups start with this: what the cluster's access rules must allow."""
-    compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
-    """Of what is sent; lz4 and zstd need the Python package of that name. Any is read."""
-    max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
-    """The largest message sent; the topic's ``max.message.bytes`` must allow it too."""
-    publish_timeout_s: float = Field(default=30.0, ge=1)
-    """A message that the cluster did not take by then is an error."""
-
-
-class Reports(_Section):
+class Reports(Section):
     """What the brokers send, and which of it is used."""
 
     interval_s: float = Field(default=5.0, gt=0)
@@ -112,7 +47,7 @@ class Reports(_Section):
     """How many of the latest reports that share is taken over; fewer never stop the job."""
 
 
-class Brokers(_Section):
+class Brokers(Section):
     """When a silent broker stops counting."""
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
@@ -126,14 +61,14 @@ class Brokers(_Section):
         return self
 
 
-class LawChoice(_Section):
+class LawChoice(Section):
     """Which law divides the quotas, and its options."""
 
     name: str = "max_min"
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default={})
 
 
-class Demand(_Section):
+class Demand(Section):
     """How demand is estimated from usage (see ``quotaplane.demand``)."""
 
     headroom: float = Field(default=0.05, ge=0.01, le=10)
@@ -145,7 +80,7 @@ class Demand(_Section):
     """What an idle broker is left to wake up with, as a part of its even share of the quota."""
 
 
-class Limits(_Section):
+class Limits(Section):
     """How limits go out."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
@@ -180,16 +115,16 @@ class Limits(_Section):
         return 0.0 if self.transition is Transition.STRICT else 1.0
 
 
-class History(_Section):
+class History(Section):
     """Where the Delta tables are."""
 
     path: str
-    storage_options: dict[str, SecretStr] = {}
+    storage_options: dict[str, SecretStr] = Field(default={})
     """For object stores: passed to the deltalake package as they are. Spark, which reads the same
     tables, has options of its own for that (``--spark-conf spark.hadoop.fs...``)."""
 
 
-class Throttle(_Section):
+class Throttle(Section):
     """What ``./spark-submit.sh throttle`` reads and writes, and which events it answers."""
 
     events_topic: str = Field(default="request-events", pattern=r"^[A-Za-z0-9._-]+$")
@@ -212,14 +147,14 @@ class Throttle(_Section):
         return name
 
 
-class Trigger(_Section):
+class Trigger(Section):
     interval_s: float = Field(default=1.0, ge=0)
 
 
-class Settings(_Section):
+class Settings(Section):
     """Everything that the jobs read from ``--conf FILE``."""
 
-    transport: Annotated[DeltaTransport | KafkaTransport, Field(discriminator="kind")]
+    transport: Annotated[TransportSettings, Field(discriminator="kind")]
     history: History
     checkpoint: str
     """Folder of the streaming checkpoint; a new one starts a new epoch."""
@@ -232,6 +167,16 @@ class Settings(_Section):
     demand: Demand = Demand()
     limits: Limits = Limits()
     throttle: Throttle = Throttle()
+    cluster: Cluster | None = None
+    enforce: Enforce = Enforce()
+
+    @model_validator(mode="after")
+    def _cluster_reachable(self) -> Settings:
+        if self.cluster is not None and (
+            not isinstance(self.transport, PulsarTransport) or self.transport.admin_url is None
+        ):
+            raise ValueError("cluster needs transport.kind: pulsar and transport.admin_url")
+        return self
 
     @model_validator(mode="after")
     def _topics_apart(self) -> Settings:
@@ -290,7 +235,9 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
         return Settings.model_validate(_expand(raw, source, ""))
     except ValidationError as error:
         first, more = error.errors()[0], error.error_count() - 1
-        key = ".".join(str(part) for part in first["loc"] if part not in ("delta", "kafka"))
+        key = ".".join(
+            str(part) for part in first["loc"] if part not in ("delta", "kafka", "pulsar")
+        )
         also = f" (and {more} more)" if more else ""
         message = first["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{source}: {key + ': ' if key else ''}{message}{also}") from None

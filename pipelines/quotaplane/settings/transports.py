@@ -1,0 +1,168 @@
+"""Settings of the transports: where reports come from and limits go."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from quotaplane.settings.section import Section
+
+
+class DeltaTransport(Section):
+    """The embedded transport: two Delta tables stand in for the topics; no server is needed."""
+
+    kind: Literal["delta"]
+    path: str
+    """Folder that holds the tables ``reports`` and ``limits_topic``."""
+    max_files_per_trigger: int | None = Field(default=None, ge=1)
+    """Admission control: how many appends one micro-batch takes at most."""
+    starting: Literal["earliest", "latest"] = "earliest"
+
+
+class KafkaSecurity(Section):
+    """TLS and SASL, for Spark's consumer and the limits producer alike."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: str | None = None
+    """PEM file with the certificate authorities to trust; absent = the system's."""
+    certificate_file: str | None = None
+    """PEM file with the client certificate, for mutual TLS."""
+    key_file: str | None = None
+    key_password: SecretStr | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSecurity:
+        sasl = self.protocol.startswith("SASL")
+        if sasl != (self.sasl_mechanism is not None):
+            raise ValueError("sasl_mechanism goes with protocol SASL_PLAINTEXT or SASL_SSL")
+        if sasl and (self.username is None or self.password is None):
+            raise ValueError("SASL needs username and password (use ${NAME} for the environment)")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
+
+
+class KafkaTransport(Section):
+    """Reports from Kafka topics, limits to a Kafka topic keyed by broker."""
+
+    kind: Literal["kafka"]
+    bootstrap_servers: str
+    report_topics: tuple[str, ...] = Field(min_length=1)
+    limits_topic: str
+    starting: Literal["earliest", "latest"] = "latest"
+    """Where a new checkpoint begins to read; a restart always goes on where it was."""
+    max_reports_per_trigger: int | None = Field(default=5000, ge=1)
+    """So many reports make a micro-batch at most: after a pause, or a backlog would be one. null =
+    no bound."""
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    security: KafkaSecurity = KafkaSecurity()
+    fail_on_data_loss: bool = True
+    """Stop when reports behind the checkpoint were already deleted by the topic's retention."""
+    group_id_prefix: str = Field(default="quotaplane", min_length=1)
+    """Spark's consumer groups start with this: what the cluster's access rules must allow."""
+    compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
+    """Of what is sent; lz4 and zstd need the Python package of that name. Any is read."""
+    max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
+    """The largest message sent; the topic's ``max.message.bytes`` must allow it too."""
+    publish_timeout_s: float = Field(default=30.0, ge=1)
+    """A message that the cluster did not take by then is an error."""
+
+
+class OAuth2(Section):
+    """The client-credentials flow, as Pulsar's clients know it."""
+
+    issuer_url: str = Field(pattern=r"^https?://")
+    audience: str
+    scope: str | None = None
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    private_key_file: str | None = None
+    """JSON file with ``client_id`` and ``client_secret``, in place of these two."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> OAuth2:
+        by_file = self.private_key_file is not None
+        if by_file == (self.client_id is not None and self.client_secret is not None):
+            raise ValueError("oauth2 needs client_id and client_secret, or private_key_file")
+        return self
+
+
+class PulsarSecurity(Section):
+    """TLS and authentication, for the binary protocol and the REST API alike.
+
+    Encrypted is what says so: ``pulsar+ssl://`` and ``https://``.
+    """
+
+    ca_file: str | None = None
+    """PEM file with the certificate authorities to trust; absent = the system's."""
+    verify_hostname: bool = True
+    certificate_file: str | None = None
+    """PEM file with the client certificate, for mutual TLS."""
+    key_file: str | None = None
+    token: SecretStr | None = None
+    """A JSON web token."""
+    token_file: str | None = None
+    """File with the token, read again for each connection: for tokens that are renewed."""
+    oauth2: OAuth2 | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> PulsarSecurity:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        ways = [self.token, self.token_file, self.oauth2]
+        if sum(way is not None for way in ways) > 1:
+            raise ValueError("token, token_file and oauth2 exclude each other")
+        return self
+
+
+_TOPIC: Final = re.compile(r"^(non-persistent|persistent)://[^/\s]+/[^/\s]+/[^/\s]+$")
+
+
+def _full_topic(name: str) -> str:
+    if not _TOPIC.match(name):
+        raise ValueError(f"{name!r} is no topic: write persistent://tenant/namespace/topic")
+    return name
+
+
+class PulsarTransport(Section):
+    """Reports from Pulsar topics, limits to a Pulsar topic keyed by broker."""
+
+    kind: Literal["pulsar"]
+    service_url: str = Field(pattern=r"^pulsar(\+ssl)?://[^\s/]+/?$")
+    admin_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/?$")
+    """REST API of any broker, or of a proxy: what ``cluster`` and the enforcer need."""
+    report_topics: tuple[str, ...] = ("non-persistent://pulsar/system/resource-usage",)
+    """The default is the one that stock brokers write. What is published to a non-persistent topic
+    while nobody reads is gone (docs/pulsar.md)."""
+    limits_topic: str
+    starting: Literal["earliest", "latest"] = "latest"
+    """Where a new checkpoint begins to read; a restart always goes on where it was."""
+    max_reports_per_trigger: int | None = Field(default=5000, ge=1)
+    """So many reports make a micro-batch at most. null = no bound."""
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    security: PulsarSecurity = PulsarSecurity()
+    fail_on_data_loss: bool = True
+    """Stop when reports behind the checkpoint may have been deleted by retention."""
+    compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
+    """Of what is sent. Any is read."""
+    publish_timeout_s: float = Field(default=30.0, ge=1)
+    """A message that the cluster did not take by then is an error."""
+
+    @field_validator("limits_topic")
+    @classmethod
+    def _limits_are_kept(cls, name: str) -> str:
+        if _full_topic(name).startswith("non-persistent"):
+            raise ValueError("must be persistent: who reads limits later must find them")
+        return name
+
+    @field_validator("report_topics")
+    @classmethod
+    def _full_topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not names:
+            raise ValueError("at least one topic is needed")
+        return tuple(map(_full_topic, names))
