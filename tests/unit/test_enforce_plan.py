@@ -118,13 +118,13 @@ def test_who_waits_long_enough_goes_before_larger_steps() -> None:
     cluster = Cluster(layout, [50.0, 100.0], {"old": 100.0})
     cluster.tick()
     cluster.ledger.settled("old", 0, np.array([50.0, np.inf]))  # a raise, which goes last
-    for turn in range(100):
+    for _ in range(100):
         for i in range(5):  # somebody raises these again and again
             cluster.ledger.settled(f"t{i}", 0, np.array([1000.0, np.inf]))
         cluster.tick(most=1)
         if cluster.written[-1][0] == "old":
             break
-    assert 5 < turn < 30
+    assert 50 < len(cluster.written) < 300
 
 
 def test_what_is_under_way_is_not_written_twice() -> None:

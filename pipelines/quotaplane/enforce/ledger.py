@@ -79,6 +79,17 @@ class Ledger:
         """The topic's rate is being read."""
         self._busy[self.layout.place[topic], kind] = True
 
+    def is_known(self, topic: int, kind: int) -> bool:
+        """Whether a topic's rate is known, and nothing is under way."""
+        unknown = np.isnan(self.in_force[topic, SIDES[kind]]).any()
+        return not (unknown or self._busy[topic, kind])
+
+    def unknown(self, topic: str, kind: int) -> None:
+        """Whatever was known of the topic's rate, it may be another one now."""
+        at = self.layout.place.get(topic)
+        if at is not None:
+            self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = np.nan
+
     def settled(self, topic: str, kind: int, rates: FloatArray) -> None:
         """These (2,) are in force: read, or written."""
         at = self.layout.place.get(topic)
@@ -91,12 +102,16 @@ class Ledger:
         self._busy[at, kind] = False
         self._failures[at, kind] = 0
 
-    def failed(self, topic: str, kind: int, now_s: float) -> None:
-        """A write or a read failed. What is in force then nobody knows, until it is read."""
+    def failed(self, topic: str, kind: int, now_s: float, *, wrote: bool) -> None:
+        """A write or a read failed: nothing more is tried for a while.
+
+        What is in force after a write that failed nobody knows, until it is read.
+        """
         at = self.layout.place.get(topic)
         if at is None:
             return
-        self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = np.nan
+        if wrote:
+            self.unknown(topic, kind)
         self._busy[at, kind] = False
         wait_s = FIRST_WAIT_S * 2.0 ** min(int(self._failures[at, kind]), 10)
         self._failures[at, kind] += 1
