@@ -158,6 +158,10 @@ class PulsarTransport(PulsarConnection):
     fail_on_data_loss: bool = True
     """Stop when reports behind the checkpoint may have been deleted by retention."""
 
+    def full_name(self, topic: str) -> str:
+        """A topic's full name: a short one is in the namespace of the limits topic."""
+        return topic if "://" in topic else f"{self.limits_topic.rpartition('/')[0]}/{topic}"
+
     @field_validator("limits_topic")
     @classmethod
     def _limits_are_kept(cls, name: str) -> str:
