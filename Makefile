@@ -6,6 +6,10 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+# One process a core; the tests of a file stay together, and share what they set up. Tests with a JVM
+# or a server share one of it: they run in one process.
+NO_JVM := -n auto --dist loadfile tests/unit tests/closed_loop pipelines benchmarks/arena
+WITH_JVM := tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
 .PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena lock clean
@@ -17,10 +21,11 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 	@./spark-submit.sh --setup test
 
 test: env ## the whole suite
-	$(PYTEST)
+	$(PYTEST) $(NO_JVM)
+	$(PYTEST) $(WITH_JVM)
 
 unit: env ## tests and doctests that start no JVM
-	$(PYTEST) tests/unit tests/closed_loop pipelines benchmarks/arena
+	$(PYTEST) $(NO_JVM)
 
 spark: env ## tests with one shared Spark session
 	$(PYTEST) tests/spark

@@ -1,0 +1,57 @@
+"""A token by OAuth2's client credentials, as Pulsar's own clients fetch it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from quotaplane.errors import ClusterError
+from quotaplane.settings.transports import OAuth2
+
+
+async def fetch_token(oauth2: OAuth2, timeout_s: float) -> tuple[str, float]:
+    """A token, and for how many seconds it holds.
+
+    Raises:
+        ClusterError: the issuer did not give one.
+    """
+    issuer = oauth2.issuer_url.rstrip("/")
+    where = f"transport.security.oauth2: {issuer}"
+    form = _credentials(oauth2) | {"grant_type": "client_credentials", "audience": oauth2.audience}
+    if oauth2.scope is not None:
+        form["scope"] = oauth2.scope
+    try:
+        async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+            found = await client.get(f"{issuer}/.well-known/openid-configuration")
+            found.raise_for_status()
+            answer = await client.post(found.json()["token_endpoint"], data=form)
+            answer.raise_for_status()
+            said = answer.json()
+            return str(said["access_token"]), float(said.get("expires_in", 3600))
+    except httpx.HTTPStatusError as error:
+        raise ClusterError(f"{where}: refused with {error.response.status_code}") from None
+    except httpx.HTTPError as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ClusterError(f"{where}: can't be reached: {why}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ClusterError(f"{where}: answers what is no token") from None
+
+
+def _credentials(oauth2: OAuth2) -> dict[str, Any]:
+    if oauth2.private_key_file is None:
+        assert oauth2.client_secret is not None
+        return {
+            "client_id": oauth2.client_id,
+            "client_secret": oauth2.client_secret.get_secret_value(),
+        }
+    try:
+        held = json.loads(Path(oauth2.private_key_file).read_text(encoding="utf-8"))
+        return {name: held[name] for name in ("client_id", "client_secret")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ClusterError(
+            f"transport.security.oauth2.private_key_file: {oauth2.private_key_file}: can't be "
+            "read, or is no JSON with client_id and client_secret"
+        ) from None
