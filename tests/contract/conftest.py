@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.rigs import DeltaRig, KafkaRig, Rig
+from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer
+from tests.servers.pulsar_server import PulsarServer
 
 
 @pytest.fixture
@@ -18,7 +19,12 @@ def kafka_rig(kafka_server: KafkaServer) -> KafkaRig:
     return KafkaRig(kafka_server)
 
 
-@pytest.fixture(params=["delta", "kafka"])
+@pytest.fixture
+def pulsar_rig(pulsar_server: PulsarServer) -> PulsarRig:
+    return PulsarRig(pulsar_server)
+
+
+@pytest.fixture(params=["delta", "kafka", "pulsar"])
 def rig(request: pytest.FixtureRequest) -> Rig:
     found: Rig = request.getfixturevalue(f"{request.param}_rig")
     return found

@@ -23,7 +23,7 @@ from quotaplane.settings import Settings, Throttle
 from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.throttle_job import ThrottleJob, prepare, topics_of
 from quotaplane.transport import BrokerLink, open_broker_link
-from tests.contract.rigs import KafkaRig, Rig
+from tests.contract.rigs import KafkaRig, PulsarRig, Rig
 
 NOW_MS = int(time.time() * 1000)
 
@@ -35,6 +35,9 @@ def settings(rig: Rig, tmp_path: Path) -> Settings:
     if isinstance(rig, KafkaRig):
         for topic in topics_of(throttle):
             rig.server.create_topic(topic, partitions=2)
+    if isinstance(rig, PulsarRig):
+        for topic in topics_of(throttle):
+            rig.topic(topic, partitions=2)
     return Settings.model_validate(
         {
             "transport": rig.settings().model_dump(),

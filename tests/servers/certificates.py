@@ -15,19 +15,29 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files: the authority, the server's key and chain in one, the client's apart."""
+    """PEM files: the authority, the server's key and chain in one and apart, the client's apart."""
 
     authority: Path
     server_keystore: Path
+    server_certificate: Path
+    server_key: Path
     client_certificate: Path
     client_key: Path
+    client_name: str
+    """The common name in the client's certificate."""
 
 
 def make_certificates(folder: Path) -> Certificates:
     """Write the files into ``folder``; they are good for one day."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Certificates(
-        folder / "ca.pem", folder / "server.pem", folder / "client.pem", folder / "client.key"
+        authority=folder / "ca.pem",
+        server_keystore=folder / "server.pem",
+        server_certificate=folder / "server.crt",
+        server_key=folder / "server.key",
+        client_certificate=folder / "client.pem",
+        client_key=folder / "client.key",
+        client_name=_common_name("client"),
     )
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign("authority", authority_key, authority_key, None)
@@ -37,6 +47,8 @@ def make_certificates(folder: Path) -> Certificates:
     client = _sign("client", client_key, authority_key, authority)
     files.authority.write_bytes(_pem(authority))
     files.server_keystore.write_bytes(_key_pem(server_key) + _pem(server) + _pem(authority))
+    files.server_certificate.write_bytes(_pem(server) + _pem(authority))
+    files.server_key.write_bytes(_key_pem(server_key))
     files.client_certificate.write_bytes(_pem(client))
     files.client_key.write_bytes(_key_pem(client_key))
     return files
@@ -48,7 +60,7 @@ def _sign(
     signer: ec.EllipticCurvePrivateKey,
     issuer: x509.Certificate | None,
 ) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"quotaplane test {name}")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _common_name(name))])
     now = datetime.datetime.now(datetime.timezone.utc)
     loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     return (
@@ -65,6 +77,10 @@ def _sign(
         )
         .sign(signer, hashes.SHA256())
     )
+
+
+def _common_name(name: str) -> str:
+    return f"quotaplane test {name}"
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -11,24 +11,17 @@ TLS with SASL PLAIN; their certificates are made on the spot.
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
-import socket
 import subprocess
-import tempfile
 import time
-import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import pyspark
 from kafka import KafkaAdminClient
 
 from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.tools import end, fetched_once, free_ports, ivy_retrieve, java, run
 
 JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"
 SASL_USER: Final = "quotaplane"
@@ -48,7 +41,7 @@ class KafkaServer:
         self._folder = folder
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
-        plain, controller, tls, sasl = _free_ports(4)
+        plain, controller, tls, sasl = free_ports(4)
         self._ports = {"PLAINTEXT": plain, "CONTROLLER": controller}
         self.certificates: Certificates | None = None
         if secure:
@@ -81,12 +74,12 @@ class KafkaServer:
             properties.write_text(self._properties())
             (self._folder / "log4j2.properties").write_text(_LOG4J)
             tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
-            _run("formatting Kafka's storage", [_java(), "-cp", classpath, *tool])
+            run("formatting Kafka's storage", [java(), "-cp", classpath, *tool])
         log = self._folder / "server.log"
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 [
-                    _java(),
+                    java(),
                     f"-Xmx{self._heap_mb}m",
                     "-XX:+UseSerialGC",
                     f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
@@ -110,12 +103,7 @@ class KafkaServer:
         """Stop it cleanly, or by force after 20 s."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         self._process = None
 
     def __enter__(self) -> KafkaServer:
@@ -205,35 +193,11 @@ def kafka_jars() -> Path:
     Raises:
         RuntimeError: they could not be fetched; the message is the resolver's.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quotaplane"
-    jars = cache / f"kafka-server-{uuid.uuid5(uuid.NAMESPACE_OID, JARS.read_text()).hex[:12]}"
-    if jars.is_dir():
-        return jars
-    cache.mkdir(parents=True, exist_ok=True)
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    settings = os.environ.get("QUOTAPLANE_IVY_SETTINGS")
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        command = [_java(), "-jar", str(ivy), *(["-settings", settings] if settings else [])]
-        command += ["-ivy", str(JARS), "-types", "jar", "bundle", "-retrieve"]
-        _run("fetching Kafka's jars", [*command, f"{scratch}/jars/[artifact]-[revision].[ext]"])
-        # Renamed when complete: a fetch that was cut short leaves nothing that looks finished.
-        shutil.copytree(f"{scratch}/jars", f"{jars}.{os.getpid()}")
-    try:
-        os.rename(f"{jars}.{os.getpid()}", jars)
-    except OSError:
-        shutil.rmtree(f"{jars}.{os.getpid()}")  # somebody else was first
-    return jars
 
+    def fetch(jars: Path) -> None:
+        ivy_retrieve(JARS, ["jar", "bundle"], f"{jars}/[artifact]-[revision].[ext]")
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
-
-
-def _run(what: str, command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{what} failed:\n{done.stdout}{done.stderr}")
+    return fetched_once("kafka-server", JARS, fetch)
 
 
 def _server_jaas() -> str:
@@ -243,19 +207,3 @@ def _server_jaas() -> str:
     secret = client.partition(" password=")[2].rstrip(";")
     line = client.rstrip(";") + f" user_{SASL_USER}={secret};"
     return line.replace("\\", "\\\\")  # once more for the properties file
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports below those that the system gives to whoever wants any.
-
-    Of the latter one might be gone before the server starts, or until it is back after a stop.
-    """
-    free: list[int] = []
-    with ExitStack() as held:
-        for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-            with suppress(OSError):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                free.append(port)
-            if len(free) == count:
-                return free
-    raise RuntimeError(f"fewer than {count} of 100 ports from 20000 to 32000 are free")

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from quotaplane.settings import PulsarSecurity, PulsarTransport
 
 ADMIN = "/admin/v2/"
+KINDS = ("Msgs", "Bytes")
 
 
 def transport_to(url: str | None, **security: Any) -> PulsarTransport:
@@ -81,9 +82,7 @@ class RestServer:
         path = unquote(handler.path).removeprefix(ADMIN)
         assert handler.command is not None
         self.asked.append(Asked(handler.command, path, handler.headers.get("Authorization"), body))
-        answer = self.answers.get(f"{handler.command} {path}", Answer(404, {"reason": "no such"}))
-        if callable(answer):
-            answer = answer()
+        answer = self.find(handler.command, path)
         self._ended.wait(answer.delay_s)
         text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
         data = text.encode()
@@ -104,6 +103,11 @@ class RestServer:
                 handler.wfile.write(data)
         except OSError:  # who asked does not wait any more
             pass
+
+    def find(self, method: str, path: str) -> Answer:
+        """What is answered."""
+        answer = self.answers.get(f"{method} {path}", Answer(404, {"reason": "no such"}))
+        return answer() if callable(answer) else answer
 
     def paths(self, method: str = "GET") -> list[str]:
         """What was asked for by that method, in order."""
@@ -127,3 +131,49 @@ class RestServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class FakeCluster(RestServer):
+    """A cluster's groups, tenants and namespaces; ``answers`` come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, dict[str, int]] = {}
+        self.namespaces: dict[str, str | None] = {}
+        self.runtime = {
+            "clusterName": "blue",
+            "resourceUsageTransportClassName": "some.Class",
+            "resourceUsageTransportPublishIntervalInSecs": "5",
+        }
+
+    def put(self, group: str, **rates: int) -> None:
+        """Merged with what the group has, as Pulsar does it."""
+        unlimited = {
+            f"{kind}RateIn{unit}": -1 for kind in ("publish", "dispatch") for unit in KINDS
+        }
+        self.groups[group] = unlimited | self.groups.get(group, {}) | rates
+
+    def find(self, method: str, path: str) -> Answer:
+        """What a cluster would answer."""
+        if f"{method} {path}" in self.answers:
+            return super().find(method, path)
+        parts = path.split("/")
+        if method == "POST" and parts[0] == "namespaces" and parts[3] == "resourcegroup":
+            if parts[4] not in self.groups:
+                return Answer(412, {"reason": "ResourceGroup does not exist"})
+            self.namespaces["/".join(parts[1:3])] = parts[4]
+            return Answer(204)
+        if path == "brokers/configuration/runtime":
+            return Answer(200, self.runtime)
+        if path == "resourcegroups":
+            return Answer(200, sorted(self.groups))
+        if parts[0] == "resourcegroups" and parts[1] in self.groups:
+            return Answer(200, self.groups[parts[1]])
+        if parts[0] == "namespaces" and len(parts) == 2:
+            found = [each for each in self.namespaces if each.startswith(parts[1] + "/")]
+            return Answer(200, found) if found else Answer(404, {"reason": "Tenant not found"})
+        namespace = "/".join(parts[1:])
+        if parts[0] == "namespaces" and namespace in self.namespaces:
+            group = self.namespaces[namespace]
+            return Answer(200, {"bundles": {}} | ({"resource_group_name": group} if group else {}))
+        return Answer(404, {"reason": "no such"})

@@ -44,14 +44,14 @@ class Follower:
 
         Returns what could not be done, or not read: it is left as it is, and tried again by the
         next call.
+
+        Raises:
+            ClusterError: the cluster does not say what groups there are; nothing was done.
         """
-        try:
-            listed = await read_names(rest, GROUPS)
-            problems = unfit(listed)
-            fit = [group for group in listed if group not in problems]
-            read = await self._rates.read(rest, fit)
-        except ClusterError as error:
-            return [error]
+        listed = await read_names(rest, GROUPS)
+        problems = unfit(listed)
+        fit = [group for group in listed if group not in problems]
+        read = await self._rates.read(rest, fit)
         failures: list[QuotaplaneError] = [*self._rates.failing.values()]
         try:
             self._apply(fit, read)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from quotaplane.errors import ClusterError, ConfigError
-from quotaplane.settings import PulsarSecurity, PulsarTransport
+from quotaplane.settings import PulsarConnection, PulsarSecurity
 
 try:
     import httpx
@@ -46,7 +46,7 @@ class Rest:
     """
 
     def __init__(
-        self, transport: PulsarTransport, *, timeout_s: float = 10.0, concurrency: int = 16
+        self, transport: PulsarConnection, *, timeout_s: float = 10.0, concurrency: int = 16
     ) -> None:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")

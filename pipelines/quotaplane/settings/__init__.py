@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
@@ -23,6 +23,7 @@ from quotaplane.settings.section import Section
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
+from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
 
@@ -124,15 +125,19 @@ class History(Section):
     tables, has options of its own for that (``--spark-conf spark.hadoop.fs...``)."""
 
 
+_TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
+
+
 class Throttle(Section):
     """What ``./spark-submit.sh throttle`` reads and writes, and which events it answers."""
 
-    events_topic: str = Field(default="request-events", pattern=r"^[A-Za-z0-9._-]+$")
-    """Request events, of the same transport as the reports; JSON, keyed by entity."""
-    decisions_topic: str = Field(default="decisions", pattern=r"^[A-Za-z0-9._-]+$")
+    events_topic: str = Field(default="request-events", pattern=_TOPIC)
+    """Request events, of the same transport as the reports; JSON, keyed by entity. With Pulsar, a
+    name that is not a full one is a topic in the namespace of ``transport.limits_topic``."""
+    decisions_topic: str = Field(default="decisions", pattern=_TOPIC)
     max_events_per_trigger: int | None = Field(default=100_000, ge=1)
-    """So many events make a micro-batch at most, with Kafka; null = no bound. The embedded
-    transport has ``max_files_per_trigger``."""
+    """So many events make a micro-batch at most, with Kafka and Pulsar; null = no bound. The
+    embedded transport has ``max_files_per_trigger``."""
     max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
     """An event older than the newest one answered for its entity by more than this is not used."""
     max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
@@ -184,6 +189,10 @@ class Settings(Section):
         taken = dict.fromkeys(self._own_topics, "the transport's, for reports and limits")
         for key in ("events_topic", "decisions_topic"):
             name = getattr(self.throttle, key)
+            if isinstance(self.transport, PulsarTransport):
+                name = self.transport.full_name(name)
+            elif "://" in name:
+                raise ValueError(f"throttle.{key}: only Pulsar has topics like {name!r}")
             if name in taken:
                 raise ValueError(f"throttle.{key}: the topic {name!r} is {taken[name]}, already")
             taken[name] = f"throttle.{key}"

@@ -129,13 +129,24 @@ def _full_topic(name: str) -> str:
     return name
 
 
-class PulsarTransport(Section):
-    """Reports from Pulsar topics, limits to a Pulsar topic keyed by broker."""
+class PulsarConnection(Section):
+    """How a Pulsar cluster is reached."""
 
-    kind: Literal["pulsar"]
     service_url: str = Field(pattern=r"^pulsar(\+ssl)?://[^\s/]+/?$")
     admin_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/?$")
     """REST API of any broker, or of a proxy: what ``cluster`` and the enforcer need."""
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    security: PulsarSecurity = PulsarSecurity()
+    compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
+    """Of what is sent. Any is read."""
+    publish_timeout_s: float = Field(default=30.0, ge=1)
+    """A message that the cluster did not take by then is an error."""
+
+
+class PulsarTransport(PulsarConnection):
+    """Reports from Pulsar topics, limits to a Pulsar topic keyed by broker."""
+
+    kind: Literal["pulsar"]
     report_topics: tuple[str, ...] = ("non-persistent://pulsar/system/resource-usage",)
     """The default is the one that stock brokers write. What is published to a non-persistent topic
     while nobody reads is gone (docs/pulsar.md)."""
@@ -144,14 +155,12 @@ class PulsarTransport(Section):
     """Where a new checkpoint begins to read; a restart always goes on where it was."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
     """So many reports make a micro-batch at most. null = no bound."""
-    connect_timeout_s: float = Field(default=10.0, gt=0)
-    security: PulsarSecurity = PulsarSecurity()
     fail_on_data_loss: bool = True
     """Stop when reports behind the checkpoint may have been deleted by retention."""
-    compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
-    """Of what is sent. Any is read."""
-    publish_timeout_s: float = Field(default=30.0, ge=1)
-    """A message that the cluster did not take by then is an error."""
+
+    def full_name(self, topic: str) -> str:
+        """A topic's full name: a short one is in the namespace of the limits topic."""
+        return topic if "://" in topic else f"{self.limits_topic.rpartition('/')[0]}/{topic}"
 
     @field_validator("limits_topic")
     @classmethod

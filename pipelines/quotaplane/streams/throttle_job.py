@@ -15,7 +15,7 @@ from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.packing import unpack
-from quotaplane.settings import KafkaTransport, Settings, Throttle
+from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sources import group_events
@@ -52,7 +52,7 @@ def topics_of(throttle: Throttle) -> Topics:
 def open_topics(settings: Settings) -> Transport:
     """The transport of the settings, with events in place of reports and decisions of limits."""
     transport = settings.transport
-    if isinstance(transport, KafkaTransport):
+    if isinstance(transport, (KafkaTransport, PulsarTransport)):
         most = {"max_reports_per_trigger": settings.throttle.max_events_per_trigger}
         transport = transport.model_copy(update=most)
     return open_transport(transport, topics_of(settings.throttle))

@@ -153,5 +153,8 @@ _Broker = TypeVar("_Broker", KafkaTransport, PulsarTransport)
 def _of_topics(settings: _Broker, topics: Topics | None) -> _Broker:
     if topics is None:
         return settings
-    update = {"report_topics": (topics.incoming,), "limits_topic": topics.outgoing}
+    incoming, outgoing = topics
+    if isinstance(settings, PulsarTransport):
+        incoming, outgoing = map(settings.full_name, topics)
+    update = {"report_topics": (incoming,), "limits_topic": outgoing}
     return settings.model_copy(update=update)

@@ -1,0 +1,186 @@
+"""How quotaplane uses pulsar-client: one way to connect, errors that say which cluster and why."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from quotaplane.errors import ConfigError, TransportError
+from quotaplane.settings import PulsarConnection, PulsarSecurity
+
+try:
+    import pulsar
+except ImportError:
+    raise ConfigError("Pulsar needs pulsar-client: pip install quotaplane[pulsar]") from None
+
+_WORDS: Final = {
+    "Timeout": "no answer in time",
+    "ConnectError": "can't be reached",
+    "AuthenticationError": "authentication failed; check security",
+    "AuthorizationError": "the role may not do this; check security and what it is allowed",
+    "TopicNotFound": "does not exist: create it (docs/pulsar.md says how) or correct the name",
+    "MessageTooBig": "the message is too large",
+}
+"""For errors of pulsar-client, which have a name and little else."""
+
+PASSING: Final = (
+    pulsar.Timeout,
+    pulsar.exceptions.ConnectError,
+    pulsar.exceptions.NotConnected,
+    pulsar.exceptions.AlreadyClosed,
+    pulsar.exceptions.ServiceUnitNotReady,
+    pulsar.exceptions.BrokerMetadataError,
+    pulsar.exceptions.BrokerPersistenceError,
+    pulsar.exceptions.TooManyLookupRequestException,
+    pulsar.exceptions.UnknownError,
+)
+"""What a cluster answers while a broker is restarted or its topics move to another."""
+
+
+def open_client(place: PulsarConnection) -> pulsar.Client:
+    """A client; nothing is connected to before its first use. Its log goes nowhere.
+
+    Raises:
+        ConfigError: a file that ``security`` names can't be read.
+    """
+    security = place.security
+    for key in ("ca_file", "certificate_file", "key_file", "token_file"):
+        _readable(key, getattr(security, key))
+    options: dict[str, Any] = {}
+    authentication = _authentication(security)
+    if authentication is None and security.certificate_file is not None:
+        authentication = pulsar.AuthenticationTLS(security.certificate_file, security.key_file)
+    elif security.certificate_file is not None:
+        options["tls_certificate_file_path"] = security.certificate_file
+        options["tls_private_key_file_path"] = security.key_file
+    wait_s = place.connect_timeout_s
+    return pulsar.Client(
+        place.service_url,
+        authentication=authentication,
+        operation_timeout_seconds=max(1, math.ceil(wait_s)),
+        connection_timeout_ms=max(1, int(wait_s * 1000)),
+        tls_trust_certs_file_path=security.ca_file or ssl.get_default_verify_paths().cafile,
+        tls_validate_hostname=security.verify_hostname,
+        stats_interval_in_seconds=0,
+        # A Python logger would be called by the client's own threads while Python shuts down.
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+        **options,
+    )
+
+
+def _authentication(security: PulsarSecurity) -> Any:
+    if security.token is not None:
+        return pulsar.AuthenticationToken(security.token.get_secret_value())
+    if security.token_file is not None:
+        path = Path(security.token_file)
+        return pulsar.AuthenticationToken(lambda: path.read_text(encoding="utf-8").strip())
+    if security.oauth2 is None:
+        return None
+    oauth2 = security.oauth2
+    said = {
+        "type": "client_credentials",
+        "issuer_url": oauth2.issuer_url,
+        "audience": oauth2.audience,
+        "scope": oauth2.scope,
+        "client_id": oauth2.client_id,
+        "client_secret": oauth2.client_secret and oauth2.client_secret.get_secret_value(),
+        "private_key": oauth2.private_key_file,
+    }
+    if oauth2.private_key_file is not None:
+        _readable("oauth2.private_key_file", oauth2.private_key_file)
+    return pulsar.AuthenticationOauth2(json.dumps({k: v for k, v in said.items() if v is not None}))
+
+
+def _readable(key: str, path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"transport.security.{key}: {path}: can't be read: {error.strerror}"
+        ) from None
+
+
+def close_quietly(client: pulsar.Client) -> None:
+    """Let go of a client and of all that it opened, also when the cluster is gone."""
+    with suppress(pulsar.PulsarException):
+        client.shutdown()
+
+
+def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) -> list[str]:
+    """The topic's partitions, or itself if it has none; neither makes it nor asks if it is there.
+
+    Raises:
+        TransportError: no answer within ``connect_timeout_s``, or the cluster refuses.
+    """
+    answered = threading.Event()
+    answer: list[Any] = []
+
+    def keep(result: Any, found: list[str]) -> None:
+        answer.extend((result, found))
+        answered.set()
+
+    # Its own time limit does not hold against a server that says nothing.
+    with as_transport_error(place, f"topic {topic!r}"):
+        client._client.get_topic_partitions_async(topic, keep)
+    if not answered.wait(place.connect_timeout_s + 1.0):
+        raise TransportError(unreachable(place))
+    result, found = answer
+    if result == pulsar.Result.Ok:
+        return list(found)
+    if result.name in ("Timeout", "ConnectError", "TimeOut", "Retryable", "Disconnected"):
+        raise TransportError(unreachable(place))
+    raise TransportError(f"Pulsar at {place.service_url}: topic {topic!r}: {words(result.name)}")
+
+
+def unreachable(place: PulsarConnection) -> str:
+    """Say which cluster did not answer, why as far as we can see, and what to check."""
+    return (
+        f"Pulsar at {place.service_url}: can't be reached within {place.connect_timeout_s:g} s "
+        f"({_why_not(place)}); check service_url and security"
+    )
+
+
+def _why_not(place: PulsarConnection) -> str:
+    """What a plain connection to the first address meets; the client keeps that to its log."""
+    url = urlsplit(place.service_url.split(",")[0])
+    tls = url.scheme == "pulsar+ssl"
+    host, port = url.hostname or "", url.port or (6651 if tls else 6650)
+    try:
+        with socket.create_connection((host, port), timeout=place.connect_timeout_s) as plain:
+            if not tls:
+                return "it takes connections, but does not answer"
+            context = ssl.create_default_context(cafile=place.security.ca_file)
+            context.check_hostname = place.security.verify_hostname
+            with context.wrap_socket(plain, server_hostname=host):
+                return "it takes encrypted connections, but does not answer"
+    except OSError as error:
+        return " ".join((error.strerror or str(error) or type(error).__name__).split())
+
+
+def words(name: str) -> str:
+    """What an error of pulsar-client means."""
+    return _WORDS.get(name, name)
+
+
+@contextmanager
+def as_transport_error(place: PulsarConnection, what: str) -> Iterator[None]:
+    """Turn what pulsar-client raises into one line."""
+    try:
+        yield
+    except (pulsar.Timeout, pulsar.exceptions.ConnectError):
+        raise TransportError(f"{unreachable(place)}: {what}") from None
+    except pulsar.PulsarException as error:
+        why = words(type(error).__name__)
+        raise TransportError(f"Pulsar at {place.service_url}: {what}: {why}") from None

@@ -1,0 +1,119 @@
+"""Options of ``format("pulsar")``: texts, as Spark hands them on, to what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from quotaplane.errors import ConfigError
+from quotaplane.settings import PulsarConnection
+
+_SECURITY: Final = (
+    *("ca_file", "verify_hostname", "certificate_file", "key_file", "token", "token_file"),
+    *("issuer_url", "audience", "scope", "client_id", "client_secret", "private_key_file"),
+)
+_SPARKS_OWN: Final = {"checkpointlocation", "queryname", "path", "outputmode"}
+
+REDACTED: Final = "(?i)token|secret"
+"""Options that Spark must not print in plans, errors and its web page."""
+
+
+class Options(PulsarConnection):
+    """What a query reads or writes, and how the cluster is reached."""
+
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    starting: str = Field(default="latest", pattern=r"^(earliest|latest|\d{1,15})$")
+    max_messages_per_trigger: int | None = Field(default=None, ge=1)
+    max_bytes_per_trigger: int = Field(default=128 * 1024 * 1024, ge=1)
+    fail_on_data_loss: bool = True
+    discovery_interval_s: float = Field(default=30.0, ge=0)
+    receiver_queue_size: int = Field(default=256, ge=1)
+
+    @field_validator("topics_pattern")
+    @classmethod
+    def _is_pattern(cls, text: str | None) -> str | None:
+        if text is not None:
+            parts = re.match(r"^(non-persistent|persistent)://[^/]+/[^/]+/(.+)$", text)
+            if parts is None:
+                raise ValueError("write persistent://tenant/namespace/regular-expression")
+            try:
+                re.compile(parts[2])
+            except re.error as error:
+                raise ValueError(f"{parts[2]!r} is no regular expression: {error}") from None
+        return text
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Options:
+        if self.topics and self.topics_pattern is not None:
+            raise ValueError("topic, topics and topics_pattern exclude each other")
+        if self.topics_pattern is not None and self.admin_url is None:
+            raise ValueError("topics_pattern needs admin_url: topics are listed over the REST API")
+        return self
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Check the options.
+
+    Raises:
+        ConfigError: one is unknown, missing or wrong; names it.
+
+    >>> parse_options({"service_url": "pulsar://host:6650", "topics": "a, t/n/b"}).topics
+    ('persistent://public/default/a', 'persistent://t/n/b')
+    """
+    options: dict[str, Any] = {}
+    security: dict[str, Any] = {}
+    topics: list[str] = []
+    for key, value in given.items():
+        name = key.lower()
+        if name in _SPARKS_OWN:
+            continue
+        if name in ("topic", "topics"):
+            topics += [full_name(part.strip()) for part in value.split(",") if part.strip()]
+        elif name.startswith("oauth2_") and name.removeprefix("oauth2_") in _SECURITY[6:]:
+            security.setdefault("oauth2", {})[name.removeprefix("oauth2_")] = value
+        elif name in _SECURITY[:6]:
+            security[name] = value
+        else:
+            options[name] = value
+    if len(set(topics)) != len(topics):
+        raise ConfigError('format("pulsar"): option topics: names a topic twice')
+    try:
+        return Options.model_validate({**options, "topics": topics, "security": security})
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = [str(part) for part in first["loc"] if part != "security"]
+        message = first["msg"].removeprefix("Value error, ")
+        option = f"option {'_'.join(where)}: " if where else ""
+        raise ConfigError(f'format("pulsar"): {option}{message}') from None
+
+
+def full_name(topic: str) -> str:
+    """A topic's full name, out of the short forms that Pulsar's own tools take.
+
+    Raises:
+        ConfigError: it is none.
+
+    >>> full_name("t"), full_name("acme/orders/t")
+    ('persistent://public/default/t', 'persistent://acme/orders/t')
+    """
+    if "://" not in topic:
+        topic = f"persistent://{'public/default/' if '/' not in topic else ''}{topic}"
+    if not re.match(r"^(non-persistent|persistent)://[^/\s]+/[^/\s]+/[^/\s]+$", topic):
+        raise ConfigError(
+            f'format("pulsar"): {topic!r} is no topic: write persistent://tenant/namespace/topic'
+        )
+    return topic
+
+
+def must_read(options: Options) -> None:
+    """A reader needs to know what.
+
+    Raises:
+        ConfigError: it doesn't.
+    """
+    if not options.topics and options.topics_pattern is None:
+        raise ConfigError('format("pulsar"): needs option topic, topics or topics_pattern')

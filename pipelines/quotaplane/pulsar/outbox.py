@@ -1,0 +1,182 @@
+"""Sending: producers that are opened at first use, kept, and replaced after an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import pulsar
+
+from quotaplane.errors import ConfigError, TransportError
+from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client, words
+from quotaplane.pulsar.options import full_name
+from quotaplane.settings import PulsarConnection
+
+_BATCHED_BYTES: Final = 1024 * 1024
+"""Larger messages go in chunks where the broker's maximum asks for it; a producer can't do both."""
+_PENDING: Final = 1000
+_PIECE: Final = 10_000
+
+
+class Outgoing(NamedTuple):
+    """One message on its way out. Without a value it is a tombstone, as Pulsar knows them."""
+
+    topic: str
+    key: str | None
+    value: bytes | None
+    event_time_ms: int | None = None
+    properties: dict[str, str] | None = None
+
+
+class Outbox:
+    """Sends to any topics of one cluster; not for use by several threads at once."""
+
+    def __init__(self, place: PulsarConnection, client: pulsar.Client | None = None) -> None:
+        self._place = place
+        self._client = client
+        self._producers: dict[tuple[str, bool], pulsar.Producer] = {}
+
+    def send(self, messages: Sequence[Outgoing]) -> None:
+        """Send and wait until the cluster has them; those of one key stay in order.
+
+        Raises:
+            TransportError: some were not taken within ``publish_timeout_s``.
+        """
+        if not messages:
+            return
+        try:
+            with as_transport_error(self._place, "messages were not taken"):
+                self._send(messages)
+        except TransportError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the producers; nothing is queued, since ``send`` waits."""
+        client, self._client = self._client, None
+        self._producers.clear()
+        if client is not None:
+            close_quietly(client)
+
+    def _send(self, messages: Sequence[Outgoing]) -> None:
+        large = any(len(message.value or b"") > _BATCHED_BYTES for message in messages)
+        refused: list[tuple[str, Outgoing]] = []
+        used = set()
+        for message in messages:
+            producer = self._producer(message.topic, chunked=large)
+            used.add(producer)
+
+            def keep(result: Any, _: Any, message: Outgoing = message) -> None:
+                if result != pulsar.Result.Ok:
+                    refused.append((result.name, message))
+
+            producer.send_async(
+                message.value,
+                keep,
+                partition_key=message.key or None,
+                event_timestamp=message.event_time_ms,
+                properties=message.properties,
+            )
+        for producer in used:
+            with suppress(pulsar.PulsarException):  # each message has its own result
+                producer.flush()
+        if refused:
+            name, message = refused[0]
+            raise TransportError(
+                f"Pulsar at {self._place.service_url}: topic {message.topic!r} did not take "
+                f"{len(message.value or b'')} bytes for {message.key!r}: {words(name)}"
+            )
+
+    def _producer(self, topic: str, *, chunked: bool) -> pulsar.Producer:
+        found = self._producers.get((topic, chunked))
+        if found is None:
+            if self._client is None:
+                self._client = open_client(self._place)
+            found = self._client.create_producer(
+                topic,
+                send_timeout_millis=int(self._place.publish_timeout_s * 1000),
+                compression_type=getattr(pulsar.CompressionType, _CODECS[self._place.compression]),
+                max_pending_messages=_PENDING,
+                block_if_queue_full=True,
+                batching_enabled=not chunked,
+                batching_max_publish_delay_ms=2,
+                batching_max_allowed_size_in_bytes=_BATCHED_BYTES,
+                chunking_enabled=chunked,
+            )
+            self._producers[topic, chunked] = found
+        return found
+
+
+_CODECS: Final = {
+    "none": "NONE",
+    "lz4": "LZ4",
+    "zlib": "ZLib",
+    "zstd": "ZSTD",
+    "snappy": "SNAPPY",
+}
+
+
+_COLUMNS: Final = {
+    "key": {"string"},
+    "value": {"binary", "string"},
+    "topic": {"string"},
+    "event_time": {"timestamp"},
+    "properties": {"map<string,string>"},
+}
+_READ_ONLY: Final = {"message_id", "publish_time"}
+"""The cluster gives these anew."""
+
+
+def check_columns(columns: Mapping[str, str]) -> None:
+    """Check what is to be written; ``columns`` are Spark's simple types by name.
+
+    Raises:
+        ConfigError: one is missing, unknown or of another type.
+
+    >>> check_columns({"value": "binary", "key": "string"})
+    """
+    if "value" not in columns:
+        raise ConfigError('format("pulsar"): there is no column value to write')
+    for name, kind in columns.items():
+        if name in _READ_ONLY:
+            continue
+        if name not in _COLUMNS:
+            wanted = ", ".join(_COLUMNS)
+            raise ConfigError(f'format("pulsar"): column {name} is none of {wanted}')
+        if kind not in _COLUMNS[name]:
+            wanted = " or ".join(sorted(_COLUMNS[name]))
+            raise ConfigError(f'format("pulsar"): column {name} is {kind}, not {wanted}')
+
+
+def write_rows(place: PulsarConnection, topics: Sequence[str], rows: Iterable[Any]) -> None:
+    """Send a task's rows, which have the columns ``value`` and maybe others: docs/pulsar.md.
+
+    Raises:
+        ConfigError: a row has no topic where the options have none.
+        TransportError: some were not taken.
+    """
+    outbox = Outbox(place)
+    messages = _outgoing(topics, rows)
+    try:
+        while piece := list(islice(messages, _PIECE)):
+            outbox.send(piece)
+    finally:
+        outbox.close()
+
+
+def _outgoing(topics: Sequence[str], rows: Iterable[Any]) -> Iterator[Outgoing]:
+    for row in rows:
+        named = row.asDict()
+        topic = named.get("topic") or (topics[0] if topics else None)
+        if topic is None:
+            raise ConfigError('format("pulsar"): a row has no topic, and there is no option topic')
+        value, event_time = named["value"], named.get("event_time")
+        yield Outgoing(
+            full_name(topic),
+            named.get("key"),
+            value.encode() if isinstance(value, str) else None if value is None else bytes(value),
+            None if event_time is None else round(event_time.timestamp() * 1000),
+            named.get("properties"),
+        )

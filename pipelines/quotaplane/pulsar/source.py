@@ -1,0 +1,155 @@
+"""The Data Source that Spark is told of: ``spark.dataSource.register(PulsarDataSource)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import Row, StructType
+
+from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
+from quotaplane.pulsar.follower import Follower, read_between, read_range
+from quotaplane.pulsar.options import Options, must_read, parse_options
+from quotaplane.pulsar.outbox import check_columns, write_rows
+from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
+from quotaplane.pulsar.reader import last_position
+from quotaplane.pulsar.rows import DDL, batches
+from quotaplane.pulsar.topics import topic_partitions
+
+
+class PulsarDataSource(DataSource):
+    """Pulsar topics as a table that is read whole, followed, or written to."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "pulsar"
+
+    def schema(self) -> str:
+        """The columns of what is read."""
+        return DDL
+
+    def reader(self, schema: StructType) -> PulsarReader:
+        """For ``spark.read``."""
+        return PulsarReader(_to_read(self.options))
+
+    def simpleStreamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802
+        """For ``spark.readStream``: one client on the driver, exact counts per micro-batch."""
+        return PulsarStreamReader(_to_read(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
+        """For ``DataFrame.write``; topics can only be appended to."""
+        return PulsarWriter(parse_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802
+        """For ``DataFrame.writeStream``."""
+        return PulsarStreamWriter(parse_options(self.options), schema)
+
+
+def _to_read(given: dict[str, str]) -> Options:
+    options = parse_options(given)
+    must_read(options)
+    return options
+
+
+class _Piece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, topic: str, start: str, last: Id) -> None:
+        super().__init__((topic, start, tuple(last)))
+
+
+class PulsarReader(DataSourceReader):
+    """A batch read: a task each topic partition, to what was its end when the read was planned."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Whatever is there now; of live topics nothing is kept."""
+        options = self._options
+        starting = options.starting
+        start = EARLIEST if starting == EARLIEST else from_time(int(starting))
+        client = open_client(options)
+        try:
+            pieces = []
+            for topic in topic_partitions(client, options):
+                if is_live(topic):
+                    continue
+                with as_transport_error(options, f"topic {topic!r}"):
+                    last = last_position(client, options, topic)
+                if last != EARLIEST:
+                    pieces.append(_Piece(topic, start, Id.parse(last)))
+            return pieces
+        finally:
+            close_quietly(client)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if partition is None:
+            return iter(())
+        topic, start, last = partition.value
+        return read_range(self._options, topic, start, Id(*last))
+
+
+class PulsarStreamReader(SimpleDataSourceStreamReader):
+    """A streaming read; Spark keeps what ``read`` returned until its batch is committed."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._follower: Follower | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        return self._opened().begin()
+
+    def read(self, start: Offset) -> tuple[Iterator[Any], Offset]:
+        """What is there now, and the offset after it."""
+        rows, end = self._opened().read(start)
+        return iter(list(batches(rows))), end
+
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Any]:  # noqa: N802
+        """What ``read`` gave before a restart; runs in a task."""
+        return read_between(self._options, start, end)
+
+    def _opened(self) -> Follower:
+        if self._follower is None:
+            self._follower = Follower(self._options)
+        return self._follower
+
+
+class _Writing:
+    """What both writers do: at least once, since a task that failed is run again."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Send the rows of one task; durable when it returns."""
+        write_rows(self._options, self._options.topics, iterator)
+        return WriterCommitMessage()
+
+
+class PulsarWriter(_Writing, DataSourceWriter):
+    """A batch write."""
+
+
+class PulsarStreamWriter(_Writing, DataSourceStreamWriter):
+    """A streaming write."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing is left to do: tasks wait for what they send."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was sent stays sent."""

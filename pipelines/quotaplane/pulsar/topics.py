@@ -1,0 +1,113 @@
+"""Which topic partitions there are, and what the REST API knows of one that the client does not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pulsar
+
+from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.errors import ClusterError, TransportError
+from quotaplane.pulsar.client import partitions_of
+from quotaplane.pulsar.options import Options
+from quotaplane.pulsar.position import Id
+from quotaplane.settings import PulsarConnection
+
+_T = TypeVar("_T")
+
+
+def topic_partitions(client: pulsar.Client, options: Options) -> list[str]:
+    """Full names of all that is to be read now.
+
+    Raises:
+        TransportError: the cluster does not answer or refuses.
+    """
+    if options.topics_pattern is not None:
+        return _matching(options, options.topics_pattern)
+    return [
+        partition for topic in options.topics for partition in partitions_of(client, options, topic)
+    ]
+
+
+def _matching(place: PulsarConnection, pattern: str) -> list[str]:
+    domain, _, rest = pattern.partition("://")
+    tenant, namespace, wanted = rest.split("/", 2)
+
+    async def listed() -> Any:
+        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+            return await api.get(api.path(domain, tenant, namespace))
+
+    name = re.compile(wanted)
+    found = _now(listed())
+    # Names with two underscores are Pulsar's own.
+    return sorted(
+        topic
+        for topic in found
+        if (match := re.fullmatch(r".*/((?!__)[^/]+?)(-partition-\d+)?", topic))
+        and name.fullmatch(match[1])
+    )
+
+
+def is_there(place: PulsarConnection, topic: str) -> bool | None:
+    """Does the topic exist? None if only its use would tell: there is no ``admin_url``.
+
+    Raises:
+        TransportError: the REST API does not answer or refuses.
+    """
+    if place.admin_url is None:
+        return None
+    domain, _, name = topic.partition("://")
+
+    async def asked() -> bool:
+        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+            path = api.path(domain, name, "partitions")
+            try:
+                await api.get(path + "?checkAllowAutoCreation=false")
+            except RefusedError as error:
+                if error.status == 404:
+                    return False
+                raise
+            return True
+
+    return _now(asked())
+
+
+def last_entry(place: PulsarConnection, topic: str) -> Id | None:
+    """The topic partition's last entry, deleted or not; None if nobody can or wants to tell."""
+    if place.admin_url is None:
+        return None
+    domain, _, name = topic.partition("://")
+
+    async def asked() -> Any:
+        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+            return await api.get(api.path(domain, name, "internalStats"))
+
+    try:
+        return Id.parse(f"{_now(asked())['lastConfirmedEntry']}:-1")
+    except (TransportError, KeyError, TypeError):
+        return None
+
+
+def _now(question: Coroutine[Any, Any, _T]) -> _T:
+    """Ask in a thread of its own: a notebook's has an event loop that runs already."""
+    answers: list[_T] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(asyncio.run(question))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    if not errors:
+        return answers[0]
+    if isinstance(errors[0], ClusterError):
+        raise TransportError(str(errors[0])) from None
+    raise errors[0]

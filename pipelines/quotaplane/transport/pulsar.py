@@ -1,0 +1,221 @@
+"""The Pulsar transport: reports by the Data Source of ours, limits by one producer on the driver.
+
+Limits are keyed by broker, so each broker's limits stay in order. Topics are never created here:
+how they are replicated and kept is the cluster owner's to say (docs/pulsar.md).
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pydantic import SecretStr
+
+from quotaplane.errors import TransportError
+from quotaplane.pulsar.client import (
+    as_transport_error,
+    close_quietly,
+    open_client,
+    partitions_of,
+)
+from quotaplane.pulsar.options import REDACTED
+from quotaplane.pulsar.outbox import Outbox, Outgoing
+from quotaplane.pulsar.position import is_live
+from quotaplane.pulsar.topics import is_there
+from quotaplane.settings import PulsarTransport
+from quotaplane.transport import Message, Starting
+
+# Last, so that a missing package is told by pulsar/client.py's one line.
+import pulsar  # isort: skip
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+PARTITIONS_MAX_AGE_S = 60.0
+"""How soon a link hears of new partitions."""
+
+_REDACTION: Final = "spark.sql.redaction.options.regex"
+
+
+class PulsarTopics:
+    """The control plane's end of the Pulsar transport."""
+
+    def __init__(self, settings: PulsarTransport) -> None:
+        self._settings = settings
+        self._outbox = Outbox(settings)
+
+    def check(self) -> None:
+        """Ask the cluster for the topics.
+
+        Raises:
+            ConfigError: a certificate, key or token file can't be read.
+            TransportError: no broker answers within ``connect_timeout_s``, or a topic is missing.
+        """
+        settings = self._settings
+        client = open_client(settings)
+        try:
+            for topic in (*settings.report_topics, settings.limits_topic):
+                partitions = partitions_of(client, settings, topic)
+                there = True if is_live(topic) else is_there(settings, topic)
+                if there is False:
+                    raise TransportError(
+                        f"Pulsar at {settings.service_url}: topic {topic!r} does not exist: "
+                        "create it (docs/pulsar.md says how) or correct the name"
+                    )
+                with as_transport_error(settings, f"topic {topic!r} can't be read"):
+                    client.create_reader(partitions[0], pulsar.MessageId.latest)
+        finally:
+            close_quietly(client)
+
+    def read_reports(self, spark: SparkSession) -> DataFrame:
+        """Stream the reports: ``value``, ``published_at_ms`` and ``position``.
+
+        ``published_at_ms`` is a message's event time, or its publish time if it has none;
+        ``position`` is ``topic@message id``. A message without a value comes as an empty one.
+        """
+        return self._rows(spark, spark.readStream, source_options(self._settings))
+
+    def read_recorded(self, spark: SparkSession) -> DataFrame:
+        """All reports that the topics still hold, as ``read_reports`` has them."""
+        options = source_options(self._settings) | {"starting": "earliest"}
+        return self._rows(spark, spark.read, options)
+
+    def _rows(
+        self,
+        spark: SparkSession,
+        reader: DataStreamReader | DataFrameReader,
+        options: dict[str, str],
+    ) -> DataFrame:
+        from quotaplane.pulsar.source import PulsarDataSource
+
+        spark.dataSource.register(PulsarDataSource)
+        # Plans and analysis errors print a source's options; these may hold tokens.
+        before = spark.conf.get(_REDACTION, "") or ""
+        if REDACTED not in before:
+            spark.conf.set(_REDACTION, f"{before}|{REDACTED}" if before else REDACTED)
+        return (
+            reader.format("pulsar")
+            .options(**options)
+            .load()
+            .selectExpr(
+                "coalesce(value, X'') AS value",
+                "unix_millis(coalesce(event_time, publish_time)) AS published_at_ms",
+                "concat(topic, '@', message_id) AS position",
+            )
+        )
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Send the limits and wait until the cluster has them.
+
+        Raises:
+            TransportError: some were not taken within ``publish_timeout_s``.
+        """
+        topic = self._settings.limits_topic
+        self._outbox.send([Outgoing(topic, key, value) for key, value in messages])
+
+    def close(self) -> None:
+        """Close the producers."""
+        self._outbox.close()
+
+
+class PulsarLink:
+    """A broker's end of the Pulsar transport; not for use by several threads at once.
+
+    Reports of one broker always go to the same topic, so that they stay in order.
+    """
+
+    def __init__(self, settings: PulsarTransport, limits_from: Starting = "latest") -> None:
+        self._settings = settings
+        self._outbox = Outbox(settings)
+        self._client = open_client(settings)
+        self._readers: dict[str, pulsar.Reader] = {}
+        self._listed_s = float("-inf")
+        try:
+            self._follow(limits_from)
+        except TransportError:
+            self.close()
+            raise
+
+    def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
+        """Send the reports and wait until the cluster has them.
+
+        Raises:
+            TransportError: some were not taken within ``publish_timeout_s``.
+        """
+        self._outbox.send(
+            [
+                Outgoing(self._topic_of(broker), broker, value, published_at_ms)
+                for broker, value, published_at_ms in reports
+            ]
+        )
+
+    def poll_limits(self) -> list[Message]:
+        """Return every limit that was in the topic when this was called, since the last call.
+
+        Raises:
+            TransportError: the cluster did not answer within ``connect_timeout_s``.
+        """
+        self._follow("earliest")
+        limits: list[Message] = []
+        wait_ms = int(self._settings.connect_timeout_s * 1000)
+        with as_transport_error(self._settings, "limits can't be read"):
+            for reader in self._readers.values():
+                while reader.has_message_available():
+                    message = reader.read_next(wait_ms)
+                    limits.append(Message(message.partition_key(), message.data()))
+        return limits
+
+    def close(self) -> None:
+        """Close the readers and the producers."""
+        self._outbox.close()
+        close_quietly(self._client)
+
+    def _topic_of(self, broker: str) -> str:
+        topics = self._settings.report_topics
+        return topics[zlib.crc32(broker.encode()) % len(topics)]
+
+    def _follow(self, starting: Starting) -> None:
+        """Open a reader on each partition that has none yet."""
+        now_s = time.monotonic()
+        if now_s - self._listed_s < PARTITIONS_MAX_AGE_S:
+            return
+        start = getattr(pulsar.MessageId, starting)
+        topic = self._settings.limits_topic
+        if not self._readers and is_there(self._settings, topic) is False:
+            raise TransportError(
+                f"Pulsar at {self._settings.service_url}: topic {topic!r} does not exist"
+            )
+        for partition in partitions_of(self._client, self._settings, topic):
+            if partition not in self._readers:
+                with as_transport_error(self._settings, f"topic {partition!r}"):
+                    self._readers[partition] = self._client.create_reader(partition, start)
+        self._listed_s = now_s
+
+
+def source_options(settings: PulsarTransport) -> dict[str, str]:
+    """Options of our Data Source that say the same as the settings."""
+    security = settings.security.model_dump(exclude_none=True, exclude={"oauth2"})
+    oauth2 = settings.security.oauth2
+    if oauth2 is not None:
+        said = oauth2.model_dump(exclude_none=True)
+        security |= {f"oauth2_{name}": value for name, value in said.items()}
+    options = {
+        "service_url": settings.service_url,
+        "admin_url": settings.admin_url,
+        "topics": ",".join(settings.report_topics),
+        "starting": settings.starting,
+        "max_messages_per_trigger": settings.max_reports_per_trigger,
+        "fail_on_data_loss": settings.fail_on_data_loss,
+        "connect_timeout_s": settings.connect_timeout_s,
+        **security,
+    }
+    return {name: _text(value) for name, value in options.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value).lower() if isinstance(value, bool) else str(value)

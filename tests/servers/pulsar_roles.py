@@ -1,0 +1,201 @@
+"""The parts that a Pulsar is made of, each a process of the stock distribution on loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.servers.tools import end, fetched_once, ivy_retrieve, run
+
+DISTRIBUTION: Final = Path(__file__).parents[2] / "deploy" / "pulsar-server.xml"
+CLUSTER: Final = "quotaplane"
+"""The cluster's name, in its own metadata."""
+TRANSPORT: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
+
+_MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+_MAX_FRAME_BYTES: Final = _MAX_MESSAGE_BYTES + 1024 * 1024
+# The shipped flags are for machines that do nothing else: they touch all memory at once. Here most
+# of the work is to start.
+_FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_WITHIN_S: Final = 180.0
+_TAIL_LINES: Final = 40
+
+
+def pulsar_home() -> Path:
+    """Return the folder of the distribution, fetched and unpacked at the first call here (240 MB).
+
+    Raises:
+        RuntimeError: it could not be fetched; the message is the resolver's.
+    """
+
+    def fetch(home: Path) -> None:
+        scratch = home.parent
+        # A cache of its own, gone afterwards: the user's would keep the archive for good.
+        cache = ["-cache", f"{scratch}/ivy"]
+        ivy_retrieve(DISTRIBUTION, ["tar.gz"], f"{scratch}/fetched/[artifact].[ext]", *cache)
+        (archive,) = (scratch / "fetched").iterdir()
+        home.mkdir()
+        unpack = ["tar", "-xzf", str(archive), "-C", str(home), "--strip-components=1"]
+        run("unpacking Pulsar", unpack)
+
+    return fetched_once("pulsar-server", DISTRIBUTION, fetch)
+
+
+class Role:
+    """A process: ``zookeeper``, ``bookie`` or ``broker``, as ``bin/pulsar`` names them."""
+
+    def __init__(self, folder: Path, name: str, heap_mb: int, conf: Path, *options: str) -> None:
+        self._log = folder / f"{conf.stem}.log"
+        self._command = [str(pulsar_home() / "bin" / "pulsar"), name, *options]
+        self._env = _environment(folder, heap_mb)
+        conf_names = {"zookeeper": "ZK", "bookie": "BOOKKEEPER", "broker": "BROKER"}
+        self._env[f"PULSAR_{conf_names[name]}_CONF"] = str(conf)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """-1 while it does not run."""
+        return self._process.pid if self._process else -1
+
+    def start(self) -> None:
+        """Start it, and do not wait."""
+        with self._log.open("wb") as out:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
+                start_new_session=True,
+            )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait for what says that it serves.
+
+        Raises:
+            RuntimeError: it ended, or took too long; the message ends with its log.
+        """
+        deadline = time.monotonic() + _WITHIN_S
+        while not ready():
+            if self._process is None or self._process.poll() is not None:
+                why = "ended at its start"
+            elif time.monotonic() > deadline:
+                why = f"does not serve after {_WITHIN_S:.0f} s"
+            else:
+                time.sleep(0.05)
+                continue
+            self.stop()
+            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+            raise RuntimeError(f"Pulsar's {self._command[1]} {why}; its log ends:\n{tail}")
+
+    def stop(self) -> None:
+        """Stop it cleanly, or by force after 20 s."""
+        if self._process is not None:
+            end(self._process)
+        self._process = None
+
+    def kill(self) -> None:
+        """Let it die without a word (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def initialize_metadata(folder: Path, metadata: str, web_url: str, service_url: str) -> None:
+    """Write the cluster's metadata: without it the usage transport keeps a broker from starting.
+
+    Args:
+        folder: Where logs may go.
+        metadata: The store's URL: ``rocksdb://...`` or ``zk:...``.
+        web_url: The REST API's URL, as others shall know it.
+        service_url: The binary protocol's.
+    """
+    command = [str(pulsar_home() / "bin" / "pulsar"), "initialize-cluster-metadata"]
+    command += ["--cluster", CLUSTER, "--metadata-store", metadata]
+    command += ["--configuration-metadata-store", metadata]
+    command += ["--web-service-url", web_url, "--broker-service-url", service_url]
+    run("writing Pulsar's metadata", command, _environment(folder, 256))
+
+
+def broker_conf(metadata: str, broker_port: int, web_port: int) -> dict[str, str]:
+    """What a stock broker needs to be told on loopback, over the shipped ``broker.conf``."""
+    return {
+        "clusterName": CLUSTER,
+        "metadataStoreUrl": metadata,
+        "configurationMetadataStoreUrl": metadata,
+        "brokerServicePort": str(broker_port),
+        "webServicePort": str(web_port),
+        "bindAddress": "127.0.0.1",
+        "advertisedAddress": "127.0.0.1",
+        "managedLedgerDefaultEnsembleSize": "1",
+        "managedLedgerDefaultWriteQuorum": "1",
+        "managedLedgerDefaultAckQuorum": "1",
+        "maxMessageSize": str(_MAX_MESSAGE_BYTES),
+        # Topics that a test made stay until its end; what retention may delete goes soon.
+        "brokerDeleteInactiveTopicsEnabled": "false",
+        "retentionCheckIntervalInSeconds": "2",
+    }
+
+
+def usage_transport(report_interval_s: int, stats_interval_s: int) -> dict[str, str]:
+    """PIP-82's reports, and how often a broker renews the rates that its REST API tells."""
+    return {
+        "resourceUsageTransportClassName": TRANSPORT,
+        "resourceUsageTransportPublishIntervalInSecs": str(report_interval_s),
+        "statsUpdateFrequencyInSecs": str(stats_interval_s),
+    }
+
+
+def bookie_conf(folder: Path, metadata: str, port: int) -> dict[str, str]:
+    return {
+        "metadataServiceUri": f"metadata-store:{metadata}",
+        "bookiePort": str(port),
+        "journalDirectory": str(folder / "journal"),
+        "ledgerDirectories": str(folder / "ledgers"),
+        "allowLoopback": "true",
+        "listeningInterface": "lo",
+        "advertisedAddress": "127.0.0.1",
+        "journalSyncData": "false",
+        # In steps of 1 MB, a 31 MB message was unreadable after 4 restarts of 6; so in none of 4.
+        "journalPreAllocSizeMB": "64",
+        "nettyMaxFrameSizeBytes": str(_MAX_FRAME_BYTES),
+        "dbStorage_writeCacheMaxSizeMb": "128",
+        "dbStorage_readAheadCacheMaxSizeMb": "64",
+        # Full enough to stop a bookie that keeps others' data; here it is a test's own.
+        "diskUsageThreshold": "0.99",
+        "diskUsageWarnThreshold": "0.98",
+    }
+
+
+def write_conf(path: Path, values: Mapping[str, str], shipped: str | None = None) -> Path:
+    """Write a settings file: the shipped one, where named, with these values in place of its own.
+
+    In place, as Pulsar takes the last of two lines with one name and BookKeeper the first.
+    """
+    lines = (pulsar_home() / "conf" / shipped).read_text().splitlines() if shipped else []
+    kept = [line for line in lines if line.partition("=")[0].strip() not in values]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*kept, *(f"{name}={value}" for name, value in values.items())]))
+    return path
+
+
+def _environment(folder: Path, heap_mb: int) -> dict[str, str]:
+    # What the shell says about another Pulsar has no say here.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_")}
+    memory = f"-Xms64m -Xmx{heap_mb}m -XX:MaxDirectMemorySize={heap_mb}m"
+    return env | {
+        "PULSAR_MEM": memory,
+        "BOOKIE_MEM": memory,
+        "PULSAR_GC": _FLAGS,
+        "BOOKIE_GC": _FLAGS,
+        "PULSAR_GC_LOG": "-Xlog:disable",
+        "BOOKIE_GC_LOG": "-Xlog:disable",
+        "PULSAR_LOG_DIR": str(folder),
+        "PULSAR_LOG_LEVEL": "warn",
+    }

@@ -1,0 +1,115 @@
+"""Tokens that a Pulsar on loopback accepts, and an OAuth2 issuer that hands them out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from urllib.parse import parse_qs
+
+ADMIN: Final = "quotaplane-admin"
+STRANGER: Final = "quotaplane-stranger"
+"""A role that may do nothing."""
+
+
+class Tokens:
+    """JSON web tokens signed with a secret key (HS256), which is made on the spot."""
+
+    def __init__(self, folder: Path) -> None:
+        self._key = secrets.token_bytes(32)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.key_file = folder / "token.key"
+        self.key_file.write_bytes(self._key)
+
+    def sign(self, role: str) -> str:
+        """Return a token that makes who shows it that role."""
+        head, body = (_base64(json.dumps(part)) for part in ({"alg": "HS256"}, {"sub": role}))
+        signed = hmac.new(self._key, f"{head}.{body}".encode(), hashlib.sha256).digest()
+        return f"{head}.{body}.{_base64(signed)}"
+
+
+class Issuer:
+    """An OAuth2 issuer that knows one client; a context manager.
+
+    It is asked in two steps, as Pulsar's clients do: ``/.well-known/openid-configuration`` says
+    where tokens are, and there a POST with the client's credentials gets one.
+    """
+
+    client_id: Final = "quotaplane"
+    client_secret: Final = "odd&secret=with+characters%"
+
+    def __init__(self, token: str) -> None:
+        self.issued = 0
+        """How many tokens were asked for with the right credentials."""
+        self._token = token
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def write_key_file(self, path: Path) -> Path:
+        """Write the credentials as the JSON file that Pulsar's clients read."""
+        key = {"type": "client_credentials", "issuer_url": self.url}
+        credentials = {"client_id": self.client_id, "client_secret": self.client_secret}
+        path.write_text(json.dumps(key | credentials))
+        return path
+
+    def __enter__(self) -> Issuer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path != "/.well-known/openid-configuration":
+                    return self._answer(404, {"error": "not_found"})
+                return self._answer(200, {"token_endpoint": f"{issuer.url}/oauth/token"})
+
+            def do_POST(self) -> None:
+                raw = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                is_json = "json" in self.headers.get("Content-Type", "")
+                asked = {name: values[0] for name, values in parse_qs(raw).items()}
+                if is_json:
+                    asked = json.loads(raw)
+                given = asked.get("client_id"), asked.get("client_secret")
+                if given != (issuer.client_id, issuer.client_secret):
+                    return self._answer(401, {"error": "access_denied"})
+                issuer.issued += 1
+                token = {"access_token": issuer._token, "token_type": "Bearer", "expires_in": 3600}
+                return self._answer(200, token)
+
+            def _answer(self, status: int, body: dict[str, object]) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing: a test's output is its own."""
+
+        return Handler
+
+
+def _base64(part: str | bytes) -> str:
+    raw = part.encode() if isinstance(part, str) else part
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -1,0 +1,150 @@
+"""A real Pulsar on loopback, for the contract tests: one broker, its bookie, its metadata.
+
+The stock distribution comes from Maven once (240 MB, kept unpacked in the user's cache). Broker and
+bookie run in one process, the metadata in a folder beside them; ready in about 10 s. Not ``pulsar
+standalone``: that takes no settings for its bookie (messages above 5 MB kill it), chooses the
+bookie's port anew, and has to be started twice before the usage transport comes up.
+
+    with PulsarServer(Path("/some/empty/folder")) as pulsar:
+        namespace = pulsar.rest.create_namespace("public/tests")
+        topic = pulsar.rest.create_topic(f"persistent://{namespace}/reports")
+        ... pulsar.service_url ...
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_roles import (
+    Role,
+    bookie_conf,
+    broker_conf,
+    initialize_metadata,
+    usage_transport,
+    write_conf,
+)
+from tests.servers.pulsar_security import ADMIN, STRANGER, Tokens
+from tests.servers.tools import free_ports
+
+_PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+
+
+class PulsarServer:
+    """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports.
+
+    With ``secure`` it listens with TLS too, and asks everybody for a token (``admin_token`` may do
+    everything, ``stranger_token`` nothing) or for the client certificate, which is an admin's.
+    """
+
+    rest: PulsarRest
+    """As the admin; once it runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = 768,
+        report_interval_s: int = 2,
+        stats_interval_s: int = 5,
+        secure: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._metadata = f"rocksdb://{folder / 'metadata'}"
+        self._port, self._web_port, bookie, self._tls_port, self._web_tls_port = free_ports(5)
+        self.certificates: Certificates | None = None
+        self.tokens: Tokens | None = None
+        broker = broker_conf(self._metadata, self._port, self._web_port)
+        # Nothing to balance between: what a broker is asked for, it takes.
+        broker |= {"loadBalancerEnabled": "false"}
+        broker |= usage_transport(report_interval_s, stats_interval_s)
+        if secure:
+            self.certificates = make_certificates(folder / "certificates")
+            self.tokens = Tokens(folder)
+            broker |= self._security(self.certificates, self.tokens)
+        conf = write_conf(folder / "broker.conf", broker, "broker.conf")
+        bookies = write_conf(folder / "bookie.conf", bookie_conf(folder, self._metadata, bookie))
+        options = ["--run-bookie", "--bookie-conf", str(bookies)]
+        self._role = Role(folder, "broker", heap_mb, conf, *options)
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self._port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self._web_port}"
+
+    @property
+    def service_url_tls(self) -> str:
+        """With ``secure`` only."""
+        return f"pulsar+ssl://127.0.0.1:{self._tls_port}"
+
+    @property
+    def admin_url_tls(self) -> str:
+        """With ``secure`` only."""
+        return f"https://127.0.0.1:{self._web_tls_port}"
+
+    @property
+    def admin_token(self) -> str | None:
+        """None where nobody is asked for one."""
+        return self.tokens.sign(ADMIN) if self.tokens else None
+
+    @property
+    def stranger_token(self) -> str | None:
+        return self.tokens.sign(STRANGER) if self.tokens else None
+
+    @property
+    def pid(self) -> int:
+        """-1 while it does not run."""
+        return self._role.pid
+
+    def start(self) -> None:
+        """Start and wait until it serves.
+
+        Raises:
+            RuntimeError: it did not come up; the message ends with its log.
+        """
+        if not (self._folder / "metadata").exists():
+            initialize_metadata(self._folder, self._metadata, self.admin_url, self.service_url)
+        self._role.start()
+        self.rest = PulsarRest(self.admin_url, token=self.admin_token)
+        self._role.wait_until(self.rest.is_ready)
+
+    def stop(self) -> None:
+        """Stop it cleanly, or by force after 20 s."""
+        self._role.stop()
+        self.rest.close()
+
+    def __enter__(self) -> PulsarServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _security(self, certificates: Certificates, tokens: Tokens) -> dict[str, str]:
+        return {
+            "brokerServicePortTls": str(self._tls_port),
+            "webServicePortTls": str(self._web_tls_port),
+            "tlsCertificateFilePath": str(certificates.server_certificate),
+            "tlsKeyFilePath": str(certificates.server_key),
+            "tlsTrustCertsFilePath": str(certificates.authority),
+            "authenticationEnabled": "true",
+            "authenticationProviders": f"{_PROVIDERS}Tls,{_PROVIDERS}Token",
+            "tokenSecretKey": f"file://{tokens.key_file}",
+            "authorizationEnabled": "true",
+            "superUserRoles": f"{ADMIN},{certificates.client_name}",
+            # The broker is a client of its own: of the topics that reports and policies are in.
+            "brokerClientAuthenticationPlugin": (
+                "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+            ),
+            "brokerClientAuthenticationParameters": f"token:{tokens.sign(ADMIN)}",
+        }

@@ -1,0 +1,89 @@
+"""What every server on loopback needs: jars fetched once, free ports, a JVM."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pyspark
+
+
+def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
+    """Return a folder of the user's cache, which ``fill`` is asked to make at the first call.
+
+    Args:
+        name: What the folder's name starts with.
+        wanted: The Ivy file that says what is in it; another text is another folder.
+        fill: Fills the folder that it is given.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quotaplane"
+    folder = cache / f"{name}-{uuid.uuid5(uuid.NAMESPACE_OID, wanted.read_text()).hex[:12]}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        fill(Path(scratch) / "full")
+        # Renamed when complete: a fetch that was cut short leaves nothing that looks finished.
+        try:
+            os.rename(f"{scratch}/full", folder)
+        except OSError:
+            if not folder.is_dir():  # else somebody was first
+                raise
+    return folder
+
+
+def ivy_retrieve(wanted: Path, types: list[str], pattern: str, *options: str) -> None:
+    """Put what an Ivy file asks for where ``pattern`` says; the jar that does so is Spark's.
+
+    Raises:
+        RuntimeError: something could not be fetched; the message is the resolver's.
+    """
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    settings = os.environ.get("QUOTAPLANE_IVY_SETTINGS")
+    command = [java(), "-jar", str(ivy), *(["-settings", settings] if settings else []), *options]
+    command += ["-ivy", str(wanted), "-types", *types, "-retrieve", pattern]
+    run(f"fetching what {wanted.name} asks for", command)
+
+
+def java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def run(what: str, command: list[str], env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        raise RuntimeError(f"{what} failed:\n{done.stdout}{done.stderr}")
+
+
+def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:
+    """Stop it cleanly, or by force when that takes too long."""
+    process.terminate()
+    try:
+        process.wait(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports below those that the system gives to whoever wants any.
+
+    Of the latter one might be gone before the server starts, or until it is back after a stop.
+    """
+    free: list[int] = []
+    with ExitStack() as held:
+        for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+            with suppress(OSError):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                free.append(port)
+            if len(free) == count:
+                return free
+    raise RuntimeError(f"fewer than {count} of 100 ports from 20000 to 32000 are free")
