@@ -143,7 +143,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             ]
             assert len(lines) == 2, lines
             assert lines[0].startswith("quotaplane: warning: ")
-            assert "/resourcegroups: 500" in lines[0]
+            assert ": 500 " in lines[0]
             assert "followed again" in lines[1]
 
             # Pulsar deletes no group that is attached to something.
