@@ -9,16 +9,17 @@ import numpy as np
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture
 from benchmarks.pulsar_proof.figures import fair, means
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
-from quotaplane.model import FloatArray
+from quotaplane.model import FloatArray, IntArray
 
 _PANEL_W, _PANEL_H, _GAP = 400, 190, 76
 _LEFT, _TOP = 50, 34
+_EVERY = SLOTS_PER_S // 2
 _DOTS, _DASHES = "1.5 3", "6 4"
 
 
 def picture(records: Sequence[Record], titles: Sequence[str]) -> str:
     """SVG text; the records are of one scenario, and all panels have one scale."""
-    width = _LEFT + len(records) * (_PANEL_W + _GAP) - _GAP + 20
+    width = _LEFT + max(2, len(records)) * (_PANEL_W + _GAP) - _GAP + 20
     drawn = Picture(width, _TOP + _PANEL_H + 66)
     peak = max(float(_seconds(_usage(record).sum(axis=1)).max()) for record in records)
     top = 1.08 * max(peak, max(max(record.quota) for record in records))
@@ -32,6 +33,8 @@ def _panel(drawn: Picture, record: Record, title: str, x0: float, top: float) ->
     times = record.times
 
     def path(values: FloatArray, at_s: FloatArray) -> list[tuple[float, float]]:
+        turns = _turns(values)
+        values, at_s = values[turns], at_s[turns]
         x = x0 + _PANEL_W * (at_s - times[0]) / (times[-1] - times[0])
         y = _TOP + _PANEL_H * (1.0 - np.minimum(values, top) / top)
         return list(zip(x.tolist(), y.tolist(), strict=True))
@@ -47,7 +50,7 @@ def _panel(drawn: Picture, record: Record, title: str, x0: float, top: float) ->
     ((x, _),) = path(np.zeros(1), np.zeros(1))
     drawn.line([(x, _TOP), (x, _TOP + _PANEL_H)], QUIET, 1, "2 2")
     usage, due = _usage(record), fair(record)
-    middles = times[SLOTS_PER_S - 1 :] - 0.5 + 1.0 / SLOTS_PER_S
+    middles = times[: 1 - SLOTS_PER_S : _EVERY] + 0.5
     drawn.line(path(np.asarray(record.quota), times), QUIET, 1.6, _DASHES)
     drawn.line(path(_seconds(usage.sum(axis=1)), middles), INK, 1.2)
     for broker in range(usage.shape[1]):
@@ -81,4 +84,10 @@ def _usage(record: Record) -> FloatArray:
 
 def _seconds(values: FloatArray) -> FloatArray:
     """Means over a second: tenths show the brokers' token buckets, and little else."""
-    return means(values, 1.0)
+    return means(values, 1.0)[::_EVERY]
+
+
+def _turns(values: FloatArray) -> IntArray:
+    """The points that a line cannot do without: where it goes on as it came, none is needed."""
+    bends = np.flatnonzero(np.diff(values, n=2)) + 1
+    return np.union1d(bends, [0, len(values) - 1])
