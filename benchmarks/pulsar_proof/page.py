@@ -84,9 +84,9 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
         "- *overshoot*: by how much all brokers together exceeded the quota at most after the",
         "  event, as means over 1 s and 5 s.",
         "",
-        "Stock brokers set their limiters anew whenever their calculator has run, and a new limiter",
-        "lets a burst through: that is the peak in every report interval, and why they use more",
-        "than the quota even where their limits add up to it.",
+        "Stock brokers set their limiters anew whenever their calculator has run, and a new",
+        "limiter lets a burst through: that is the peak in every report interval, and why they use",
+        "more than the quota even where their limits add up to it.",
         "",
     ]
     for scene in (*TOGETHER, *ALONE):
