@@ -21,6 +21,7 @@ from tests.servers.pulsar_cluster import PulsarCluster
 
 _IN_CONTROL_WITHIN_S: Final = 240.0
 _STOPS_WITHIN_S: Final = 30.0
+_LIMITS_TOPIC: Final = "persistent://public/quotaplane/limits"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ def _stock(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> 
 
 @contextmanager
 def _ours(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> Iterator[None]:
+    cluster.rest().create_namespace("public/quotaplane")
+    cluster.rest().create_topic(_LIMITS_TOPIC)
     conf = folder / "pulsar.yaml"
     conf.write_text(yaml.safe_dump(_settings(cluster, scenes, folder)))
     quotaplane = str(Path(sys.executable).with_name("quotaplane"))
@@ -76,7 +79,7 @@ def _settings(
             "kind": "pulsar",
             "service_url": cluster.service_urls[0],
             "admin_url": cluster.admin_urls[0],
-            "limits_topic": "persistent://public/quotaplane/limits",
+            "limits_topic": _LIMITS_TOPIC,
         },
         "cluster": {"poll_interval_s": 1.0, "tenants": tenants},
         "enforce": {},

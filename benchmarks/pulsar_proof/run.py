@@ -45,7 +45,6 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
         )
         say(f"{contender.title}: starting a cluster of {BROKERS} brokers")
         held.enter_context(cluster)
-        cluster.rest().create_namespace("public/quotaplane")
         stages = {scene.name: _Stage(scene, contender, cluster, folder) for scene in scenes}
         for stage in stages.values():
             held.callback(stage.stop)
