@@ -66,7 +66,7 @@ def clusters(draw: st.DrawFn) -> tuple[Layout, FloatArray, FloatArray, Any]:
 
 
 @given(clusters(), st.sampled_from(LAWS), st.sampled_from([0.01, 0.1, 0.5, 1.0]))
-def test_shares_are_whole_and_add_up_to_the_limit(
+def test_shares_are_whole_and_those_held_back_get_what_the_others_do_not_use(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide, floor_share: float
 ) -> None:
     layout, limits, usage, saturated = cluster
@@ -78,11 +78,24 @@ def test_shares_are_whole_and_add_up_to_the_limit(
             assert np.isposinf(own).all()
             continue
         units = math.floor(limit)
+        parts = pairs.parts[pairs.starts[pair] : pairs.starts[pair + 1]]
+        used = np.nan_to_num(usage[parts, 0])
+        held = saturated[parts, 0] | np.isnan(usage[parts, 0])
         assert (own == np.floor(own)).all()
         assert (own >= 1).all()
-        assert own.sum() == max(units, len(own))
-        floor = min(max(floor_share * units / len(own), 1.0), units / len(own))
-        assert (own >= math.floor(floor * (1 - 1e-9))).all()
+        # What all of them may use together, at most and while somebody wants more, at least.
+        assert np.minimum(own, used)[~held].sum() <= units + len(own)
+        assert own.sum() <= 2 * units * (1 + 1e-9) + 2 * len(own)
+        if law == "even":
+            assert own.sum() == max(units, len(own))
+        elif law == "max_min":
+            busy = own[held].sum() + np.minimum(own, used)[~held].sum()
+            assert busy <= units * (1 + 1e-9) + len(own)
+            if held.any():
+                assert busy >= units * (1 - 1e-9) - 1
+        floor = math.floor(max(floor_share * units / len(own), 1.0) * (1 - 1e-9))
+        if law != "max_min" or not (held | (used > own)).any():
+            assert (own >= min(floor, math.floor(units / len(own)))).all()
     assert np.isnan(shares[layout.broker < 0]).all()
 
 
@@ -92,9 +105,7 @@ def test_a_partitioned_topic_takes_no_more_than_its_partitions_have_together(
 ) -> None:
     layout, limits, usage, saturated = cluster
     rates, shares = divide(layout, limits, usage, saturated, law=law)
-    wants = np.where(
-        saturated | np.isnan(usage), np.inf, np.maximum(usage * 1.1, usage / 0.95 + (usage > 0))
-    )[:, 0]
+    wants = np.where(saturated | np.isnan(usage), np.inf, usage / 0.95 + (usage > 0))[:, 0]
     for topic in range(len(layout.topics)):
         parts = np.flatnonzero(layout.topic == topic)
         own, rate = shares[parts, 0], rates[topic, 0]
@@ -132,21 +143,33 @@ def test_topics_may_come_in_any_order(usage: list[float], random: Any, limit: in
 def test_no_unit_is_lost_to_rounding(law: Divide, limit: int) -> None:
     layout = layout_of({f"t{i}": "b" for i in range(7)}, "g")
     limits = np.full((1, 4), float(limit))
-    usage = np.outer([1.0, 2.0, 3.0, 5.0, 7.0, 11.0, 0.0], np.ones(4))
-    shares = divide(layout, limits, usage, np.zeros((7, 4), np.bool_), law=law).shares
+    usage = np.outer([4.0, 3.0, 4.0, 5.0, 7.0, 11.0, 4.0], np.ones(4))
+    shares = divide(
+        layout, limits, usage, np.ones((7, 4), np.bool_), law=law, floor_share=0.01
+    ).shares
     assert shares.sum(axis=0).tolist() == [max(limit, 7)] * 4
 
 
-def test_max_min_fills_by_demand_and_spreads_what_is_left_over() -> None:
-    assert rates_of(100, [30, 0], [True, False]) == [95, 5]
-    assert rates_of(100, [30, 10, 0], [True, True, False]) == [49, 48, 3]
-    # 22.05 and 11.53 wanted, with something to grow; the floor of 3.33; 63.1 to spare.
-    assert rates_of(100, [20, 10, 0]) == [43, 33, 24]
+def test_max_min_gives_those_held_back_what_the_others_do_not_use() -> None:
+    # The floor of an idle one is on top: kept free, the broker would never be seen to be full.
+    assert rates_of(100, [30, 0], [True, False]) == [100, 5]
+    assert rates_of(2, [1, 0], [True, False]) == [2, 1]
+    assert rates_of(100, [30, 10, 0], [True, True, False]) == [50, 50, 3]
+    assert rates_of(100, [30, 10, 0], [True, False, False]) == [90, 11, 3]
     assert rates_of(90, [math.nan] * 3) == [30, 30, 30]
 
 
+def test_while_nobody_is_held_back_each_may_grow_by_an_even_share_but_not_above_the_limit() -> None:
+    assert rates_of(100, [20, 10, 0]) == [54, 44, 34]
+    assert rates_of(100, [98, 1, 1]) == [100, 3, 3]
+    assert rates_of(40, [30, 30]) == [20, 20]  # the limit came down
+    assert rates_of(2, [0, 0]) == [1, 1]
+    assert rates_of(40, [0]) == [40]
+
+
 def test_by_rate_goes_by_usage_above_the_floor_and_even_by_nothing() -> None:
-    assert rates_of(110, [30, 10, 0], law="by_rate", floor_share=0.3) == [69, 30, 11]
+    assert rates_of(110, [30, 10, 0], law="by_rate", floor_share=0.3) == [83, 27, 11]
+    assert rates_of(2, [1, 0], law="by_rate") == [2, 1]
     assert rates_of(100, [0, 0, 0, 0], law="by_rate") == [25, 25, 25, 25]
     assert rates_of(100, [900, 0, 0], [True] * 3, law="even") == [34, 33, 33]
 
@@ -168,7 +191,9 @@ def test_a_busy_partition_has_what_idle_ones_on_other_brokers_leave() -> None:
     assert divide(layout, limits, usage * 0 + 1, ~full, law="even").rates[0, 0] == 10
     # Nobody wants much: the busiest one's demand, and an even part of what is left over.
     usage[:] = np.array([[6.0], [1.0], [1.0]])
-    assert divide(layout, limits, usage, ~full).rates[0, 0] == math.floor(7.3 + (30 - 11.4) / 3)
+    wants = 6 / 0.95 + 1 + 2 * (1 / 0.95 + 1)
+    rate = math.floor(6 / 0.95 + 1 + (30 - wants) / 3)
+    assert divide(layout, limits, usage, ~full).rates[0, 0] == rate
 
 
 def test_brokers_without_a_limit_do_not_count_for_a_partitioned_topic() -> None:

@@ -14,7 +14,9 @@ from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 WAITED_S: Final = 10.0
 """Who waits for so long counts as much as a change of everything: nobody waits for ever."""
 
-_SLACK: Final = 1e-9
+_TOLERANCE: Final = 0.01
+"""Rates may add up to this part more: to take a hundredth from each of many topics costs a write of
+each, and the burst that comes with it is worth more."""
 
 
 class Rates(NamedTuple):
@@ -53,7 +55,7 @@ def plan(
 ) -> Moves:
     """What to write of a division.
 
-    Rates come down only where that is needed: a pair's rates add up to more than its limit, or one
+    Rates come down only where that is needed: a pair's rates add up to more than its shares, or one
     of them is to be raised and there is no room. Then the largest steps down go first, and no more
     of them than it takes. A raise waits until what is in force leaves room for it, so those who
     come down have been confirmed before; it is made if it is significant. So limits of pairs are
@@ -111,7 +113,9 @@ def _one_dimension(
         share, wanted[topic], out=claim, where=np.isfinite(share) & np.isfinite(wanted[topic])
     )
     had = np.where(np.isfinite(in_force), in_force, 0.0)
-    most = np.where(np.isfinite(limit), limit * (1.0 + _SLACK) + _SLACK, np.inf)
+    # Idle parts may use something, too, so shares may be more than the limit in all.
+    most = np.maximum(limit, rows.total(np.where(np.isfinite(share), share, 0.0)))
+    most = np.where(np.isfinite(limit), most * (1.0 + _TOLERANCE), np.inf)
     room = most - rows.total(claim * had[topic])
     # Who has no rate yet, or nobody knows which, may take any amount.
     loose = np.isnan(in_force) | (np.isposinf(in_force) & np.isfinite(wanted))

@@ -18,10 +18,6 @@ Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 SATURATED: Final = 0.95
 """Who used at least this part of its rate is taken to want more."""
 
-HEADROOM: Final = 0.1
-"""What a topic that is not held back may grow by before it is, as a part of its usage, and one unit
-at least: with its demand as its rate, rounded down, it must not look saturated."""
-
 MOST: Final = np.array([2.0**31 - 1, 2.0**53, 2.0**31 - 1, 2.0**53])
 """Of Pulsar's rates: messages are 32-bit numbers, bytes 64-bit ones (floats are exact so far)."""
 
@@ -32,7 +28,8 @@ class Division(NamedTuple):
     rates: FloatArray
     """(u, 4) of each topic; inf = unlimited, NaN = nobody was told anything: leave it alone."""
     shares: FloatArray
-    """(p, 4) of each part, of its broker's limit; inf and NaN as in ``rates``."""
+    """(p, 4) what each part may use of its broker's limit; inf and NaN as in ``rates``. More than
+    the limit in all, as idle parts may use something, too (see ``divide``)."""
 
 
 def divide(
@@ -46,12 +43,16 @@ def divide(
 ) -> Division:
     """Rates of all topics, from limits of all (broker, group) pairs.
 
-    The shares of a pair's parts are whole and add up to its limit, rounded down, and rounded by
-    largest remainder; 1 each where there are more parts than units to share. ``even`` is even;
-    ``by_rate`` gives each its floor, ``floor_share`` of the even share, and the rest in proportion
-    to usage; ``max_min`` is ``laws.max_min`` with these floors and a demand of usage and 10 % more
-    or, of the saturated, as much as there is. What is left over is spread over all, so that they
-    can grow.
+    What counts towards a pair's limit is what its parts use, not what they might: room kept for
+    idle ones would stay unused, and the broker would never be seen to use up its limit, nor be
+    given more. So under ``max_min`` those that are held back divide what the others do not use,
+    fairly (``laws.max_min``, with a floor of ``floor_share`` of the even share). The others may use
+    their floor, or a twentieth more than they do; while nobody is held back, up to an even share
+    more. If all did at once, that would be up to twice the limit, until the next usage is known.
+
+    ``by_rate`` divides in proportion to usage, with the floor for the idle on top; ``even`` evenly,
+    whoever uses it. Shares are whole, by largest remainder, and 1 each where there are more parts
+    than units.
 
     The one rate of a partitioned topic is the level up to which its partitions, filled as far as
     each wants, take up their shares together: a busy partition has what idle ones leave, on other
@@ -69,15 +70,15 @@ def divide(
     ...     np.array([0, 1]), np.array([0, 0]))
     >>> usage, full = np.array([[30.0] * 4, [0.0] * 4]), np.array([[True] * 4, [False] * 4])
     >>> divide(layout, np.array([[100.0, 1.0, np.inf, np.nan]]), usage, full).rates
-    array([[95.,  1., inf, nan],
-           [ 5.,  1., inf, nan]])
+    array([[100.,  1., inf, nan],
+           [  5.,  1., inf, nan]])
     """
     pairs = layout.pairs
     rows = Segments(pairs.starts)
     shares = np.full((len(layout.parts), BASIC), np.nan)
     used = np.nan_to_num(usage)
-    demand = np.maximum(used * (1.0 + HEADROOM), used / SATURATED + (used > 0))
-    demand[saturated | np.isnan(usage)] = np.inf
+    held = saturated | np.isnan(usage)
+    demand = np.where(held, np.inf, _with_headroom(used))
     for d in range(BASIC):
         if np.isnan(limits[:, d]).all():
             continue
@@ -86,7 +87,7 @@ def divide(
             rows,
             limits[:, d],
             used[pairs.parts, d],
-            demand[pairs.parts, d],
+            held[pairs.parts, d],
             law,
             floor_share,
         )
@@ -94,12 +95,17 @@ def divide(
     return Division(np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST)), shares)
 
 
+def _with_headroom(usage: FloatArray) -> FloatArray:
+    """The least rate, rounded down, under which who uses so much does not look saturated."""
+    return usage / SATURATED + (usage > 0)
+
+
 def _shares(
     pairs: Pairs,
     rows: Segments,
     limit: FloatArray,
     usage: FloatArray,
-    demand: FloatArray,
+    saturated: BoolArray,
     law: Divide,
     floor_share: float,
 ) -> FloatArray:
@@ -107,41 +113,68 @@ def _shares(
     count = np.maximum(rows.counts, 1)
     told = np.isfinite(limit)
     units = np.where(told, np.floor(np.where(told, limit, 0.0)), 0.0)
-    scarce = units <= count
     even = units / count
-    floor = np.where(scarce, even, np.maximum(floor_share * even, 1.0))
     if law == "even":
-        exact = rows.spread(even)
-    elif law == "by_rate":
-        total = rows.total(usage)
-        part = np.divide(usage, rows.spread(total), out=np.zeros(len(usage)), where=usage > 0)
-        part = np.where(rows.spread(total > 0), part, rows.spread(1.0 / count))
-        exact = rows.spread(floor) + rows.spread(np.maximum(units - count * floor, 0.0)) * part
+        whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
     else:
-        one = np.ones(len(usage))
-        problem = Problem(
-            starts=pairs.starts,
-            quota=units,
-            usage=usage,
-            limit=one * np.inf,
-            demand=demand,
-            weight=one,
-            floor=rows.spread(floor),
-        )
-        exact = max_min(problem).limits
-    whole = np.where(rows.spread(scarce), 1.0, _rounded(rows, exact, units))
+        floor = rows.spread(np.maximum(floor_share * even, 1.0))
+        exact, held, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
+        left = units - rows.total(np.where(held, 0.0, exact))
+        whole = _rounded(rows, exact, np.floor(np.round(left, 6)), held)
+        loose = floor
+        if law == "max_min":
+            more = usage + rows.spread(np.minimum(spare, np.ceil(even)))
+            most = np.minimum(np.maximum(_with_headroom(usage), more), rows.spread(units))
+            loose = np.maximum(floor, most)
+        whole = np.where(held, whole, np.floor(np.round(loose, 6)))
     unlimited = np.where(np.isnan(limit), np.nan, np.inf)
     return np.where(rows.spread(told), whole, rows.spread(unlimited))
 
 
-def _rounded(rows: Segments, exact: FloatArray, units: FloatArray) -> FloatArray:
-    """Whole shares, at least 1, that add up to the units: largest remainders are rounded up."""
+def _by_law(
+    pairs: Pairs,
+    rows: Segments,
+    units: FloatArray,
+    usage: FloatArray,
+    saturated: BoolArray,
+    law: Divide,
+    floor: FloatArray,
+) -> tuple[FloatArray, BoolArray, FloatArray]:
+    """What each part is charged with (m,), who is held to it (m,), what is to spare (k,)."""
+    if law == "by_rate":
+        total = rows.total(usage)
+        none = rows.spread(total == 0.0)
+        part = np.divide(usage, rows.spread(total), out=np.zeros(len(usage)), where=~none)
+        part = np.where(none, rows.spread(1.0 / np.maximum(rows.counts, 1)), part)
+        exact = rows.spread(units) * part
+        return exact, exact >= floor, np.zeros(len(units))
+    one = np.ones(len(usage))
+    demand = np.where(saturated, np.inf, usage)
+    problem = Problem(
+        starts=pairs.starts,
+        quota=units,
+        usage=usage,
+        limit=one * np.inf,
+        demand=demand,
+        weight=one,
+        floor=np.minimum(floor, demand),
+    )
+    exact = np.minimum(max_min(problem).limits, demand)
+    held = saturated | (exact < usage * (1.0 - 1e-9))
+    return exact, held, np.maximum(units - rows.total(exact), 0.0)
+
+
+def _rounded(rows: Segments, exact: FloatArray, units: FloatArray, which: BoolArray) -> FloatArray:
+    """Some parts' shares as whole numbers, at least 1: largest remainders are rounded up.
+
+    They add up to ``units`` (k,), or 1 each where that is more.
+    """
     # A little less, so that no rounding brings their sum above the units; it is handed out below.
-    base = np.maximum(np.floor(exact * (1.0 - 1e-12)), 1.0)
-    left = units - rows.total(base)
-    each, more = np.divmod(left, np.maximum(rows.counts, 1))
+    base = np.where(which, np.maximum(np.floor(exact * (1.0 - 1e-12)), 1.0), 0.0)
+    counts = np.maximum(rows.total(which.astype(np.float64)), 1.0)
+    each, more = np.divmod(np.maximum(units - rows.total(base), 0.0), counts)
     # Equal remainders differ in their last bits; then it goes by name.
-    order = np.lexsort((np.round(base - exact, 6), rows.of_row))
+    order = np.lexsort((np.round(base - exact, 6), ~which, rows.of_row))
     starts = np.cumsum(rows.counts) - rows.counts
     rank = np.empty(len(base))
     rank[order] = np.arange(len(base)) - starts[rows.of_row]
