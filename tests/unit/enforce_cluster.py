@@ -34,6 +34,7 @@ class FakePulsar(FakeCluster):
     def __init__(self, brokers: int = 1) -> None:
         super().__init__()
         self.runtime["statsUpdateFrequencyInSecs"] = "1"
+        self.runtime["exposeTopicLevelMetricsInPrometheus"] = "false"
         self.namespaces[NAMESPACE] = "g"
         self.owned: dict[str, list[str]] = {f"127.0.0.1:{i}": [] for i in range(brokers)}
         self.owned["127.0.0.1:0"] = [f"{NAMESPACE}/{ALL_OF_IT}"]

@@ -365,7 +365,7 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
             put(settings.history, "g", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
             assert cluster.groups["g"]["dispatchRateInMsgs"] == 900
-            assert running.enforcer.status()["taken_over"] == 1
+            await running.until(lambda: running.enforcer.status()["taken_over"] == 1)
             # Changed with Pulsar's own tools: again once it is recorded.
             cluster.put("g", publishRateInMsgs=600)
             put(settings.history, "g", 600.0)

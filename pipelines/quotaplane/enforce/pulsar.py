@@ -33,6 +33,7 @@ _SLOW_STATS_S: Final = 10.0
 _LEAVE_WITHIN_S: Final = 20.0
 _PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
+_CANCELLED_AGAIN_S: Final = 0.2
 _RECENT_MS: Final = 5000.0
 _STILL_TICKS: Final = 3
 
@@ -77,12 +78,12 @@ class Enforcer:
             ClusterError: it does not, or can't be reached.
         """
         await self._scene.start()
-        interval_s = self._scene.stats_interval_s
-        if interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
+        live, interval_s = self._scene.told
+        if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
             self._say(
                 f"cluster {self._scene.cluster}: its brokers say what topics use every "
-                f"{interval_s:g} s only (statsUpdateFrequencyInSecs); a topic that wakes waits as "
-                "long for its share: 5 is better (docs/enforcer.md)"
+                f"{interval_s:g} s only; a topic that wakes waits as long for its share: set "
+                "exposeTopicLevelMetricsInPrometheus=true, or statsUpdateFrequencyInSecs=5"
             )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -117,16 +118,20 @@ class Enforcer:
         ]
         if self._enforce.take_over:
             parts.append(("take over", _TAKE_OVER_EVERY_S, self._take))
-        tasks = [asyncio.create_task(self._again(*part)) for part in parts]
+        tasks = {asyncio.create_task(self._again(*part, stop)) for part in parts}
         await stop.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks:
+            # Again and again: Python before 3.12 may lose a cancellation that comes with an answer.
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_CANCELLED_AGAIN_S)
 
-    async def _again(self, part: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _again(
+        self, part: str, every_s: float, work: Callable[[], Awaitable[None]], stop: asyncio.Event
+    ) -> None:
         """Work again and again, never twice at once; what fails is told, and tried again."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not stop.is_set():
             begun_s = loop.time()
             failed: Exception | None = None
             try:
@@ -135,7 +140,7 @@ class Enforcer:
                 # Even a mistake of ours must not end what keeps limits.
                 failed = error
             self._trouble("enforcer", part, failed)
-            await asyncio.sleep(max(begun_s + every_s - loop.time(), 0.01))
+            await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
 
     async def _listen(self) -> None:
         messages, wrong = await asyncio.to_thread(self._poll)

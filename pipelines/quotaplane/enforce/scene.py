@@ -10,13 +10,17 @@ import numpy as np
 from quotaplane.cluster.groups import read_runtime
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.placement import Placement, at_once
-from quotaplane.cluster.rates import Snapshots, read_stats_interval_s
 from quotaplane.cluster.rest import Rest
+from quotaplane.cluster.usage import Counters, Snapshots, Source, read_told
 from quotaplane.enforce.layout import Layout
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.enforce.usage import Usage
 from quotaplane.errors import ClusterError
 
+_LIVE_EVERY_S: Final = 2.0
+"""Long enough for counts to make a rate, with what a request takes one time and the other."""
+_BUSY_SHARE: Final = 0.05
+"""A broker that takes long to answer is asked less often: this part of its time at most."""
 _LOOKS_PER_SNAPSHOT: Final = 5
 _STATS_AT_ONCE: Final = 4
 _SOON_S: Final = 0.05
@@ -27,7 +31,9 @@ class Scene:
 
     def __init__(self, rest: Rest, pace: Pace, trouble: Trouble) -> None:
         self._rest, self._pace, self._trouble = rest, pace, trouble
-        self._snapshots: dict[str, Snapshots] = {}
+        self._sources: dict[str, Source] = {}
+        self._not_before_s: dict[str, float] = {}
+        self._looks = 0
         self._seen: set[str] = set()
         self._new: Layout | None = None
 
@@ -39,8 +45,9 @@ class Scene:
         """
         runtime = await read_runtime(self._rest)
         self.cluster = runtime.cluster
-        self.stats_interval_s = await read_stats_interval_s(self._rest)
-        self.look_every_s = max(self.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
+        self.told = await read_told(self._rest)
+        every_s = max(self.told.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
+        self.look_every_s = _LIVE_EVERY_S if self.told.live else every_s
         self.placement = Placement(self._rest, runtime.cluster, self._pace, self._trouble)
         self.usage = Usage(self.look_every_s)
 
@@ -65,24 +72,33 @@ class Scene:
             await asyncio.sleep(_SOON_S)
         self._follow()
         brokers = self.placement.brokers
-        for gone in self._snapshots.keys() - brokers.keys():
-            del self._snapshots[gone]
+        for gone in self._sources.keys() - brokers.keys():
+            del self._sources[gone]
+            self._not_before_s.pop(gone, None)
             self._trouble.forget("use of topics", gone)
         await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
-        self._seen.add("usage")
+        self._looks += 1
+        # Counters tell nothing before the second look.
+        if self._looks > self.told.live:
+            self._seen.add("usage")
 
     async def _look_at_broker(self, broker: str) -> None:
-        await self._pace.take()
-        snapshots = self._snapshots.setdefault(broker, Snapshots(self.look_every_s))
-        now_s = asyncio.get_running_loop().time()
-        try:
-            url = self.placement.brokers[broker].url
-            sample = await snapshots.read(self._rest, url, now_s)
-        except KeyError:  # it went while we waited
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before_s.get(broker, 0.0):
             return
+        await self._pace.take()
+        if broker not in self.placement.brokers:  # it went while we waited
+            return
+        url = self.placement.brokers[broker].url
+        if broker not in self._sources:
+            self._sources[broker] = Counters() if self.told.live else Snapshots(self.look_every_s)
+        begun_s = loop.time()
+        try:
+            sample = await self._sources[broker].read(self._rest, url, begun_s)
         except ClusterError as error:
             self._trouble("use of topics", broker, error)
             return
+        self._not_before_s[broker] = loop.time() + (loop.time() - begun_s) / _BUSY_SHARE
         self._trouble("use of topics", broker, None)
         if sample is None or broker not in self.placement.brokers:
             return

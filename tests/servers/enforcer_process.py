@@ -1,0 +1,124 @@
+"""``quotaplane enforce pulsar`` as its users run it, and somebody who tells it limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import yaml
+
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.transport import Message, open_transport
+from quotaplane.wire.limits import encode_limits
+from tests.job import ROOT, write_conf
+from tests.servers.pulsar_server import PulsarServer
+
+
+class Limits:
+    """Tells one broker its limits of one group, over the topic; each holds for a minute."""
+
+    def __init__(self, settings: Settings, broker: str, group: str) -> None:
+        self._transport = open_transport(settings.transport)
+        self._broker, self._group = broker, group
+        self._seq = 0
+
+    def tell(
+        self,
+        publish: float = np.inf,
+        dispatch: float = np.inf,
+        *,
+        safe_publish: float = np.inf,
+        lease_s: float = 60.0,
+    ) -> None:
+        """In messages."""
+        self._seq += 1
+        value = encode_limits(
+            broker=self._broker,
+            shard=0,
+            epoch=1,
+            seq=self._seq,
+            issued_at_ms=int(time.time() * 1000),
+            lease_ms=int(lease_s * 1000),
+            groups=[self._group],
+            limits=np.array([[publish, np.inf, dispatch, np.inf]]),
+            safe_limits=np.array([[safe_publish, np.inf, np.inf, np.inf]]),
+        )
+        self._transport.publish([Message(self._broker, value)])
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class EnforcerProcess:
+    """One process; whatever happens, nothing of it is left behind."""
+
+    def __init__(self, conf: Path, *options: str) -> None:
+        self._errors = conf.with_suffix(".err")
+        self._out = conf.with_suffix(".out")
+        with self._out.open("wb") as out, self._errors.open("wb") as errors:
+            command = ["-m", "quotaplane", "enforce", "pulsar", "--conf", str(conf), *options]
+            paths = os.pathsep.join([str(ROOT / "pipelines"), os.environ.get("PYTHONPATH", "")])
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdout=out,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+
+    def errors(self) -> str:
+        return self._errors.read_text(encoding="utf-8")
+
+    def wait_until(self, done: Callable[[], object], within_s: float = 60.0) -> None:
+        """Poll until ``done()``; what it said is in the message if it ends or takes too long."""
+        deadline = time.monotonic() + within_s
+        while not done():
+            ended = self.process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                what = "took too long" if ended is None else f"ended with exit code {ended}"
+                raise AssertionError(f"the enforcer {what}: {self.errors()}")
+            time.sleep(0.05)
+
+    def stop(self) -> dict[str, Any]:
+        """SIGTERM; returns the last line of its figures."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0, self.errors()
+        figures: dict[str, Any] = json.loads(self._out.read_text().splitlines()[-1])
+        return figures
+
+    def __enter__(self) -> EnforcerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: Any) -> Path:
+    """A settings file; quotas are not taken over unless that is said."""
+    transport = {
+        "kind": "pulsar",
+        "service_url": server.service_url,
+        "admin_url": server.admin_url,
+        "limits_topic": limits_topic,
+    }
+    return write_conf(folder, transport, enforce={"interval_s": 0.2, "take_over": False, **enforce})
+
+
+def settings_in(conf: Path) -> Settings:
+    return parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))

@@ -1,0 +1,229 @@
+"""A stock Pulsar is held to limits by the enforcer, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pulsar
+import pytest
+
+from quotaplane.history.groups import put_groups
+from quotaplane.settings import Settings
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_server import PulsarServer
+
+MEASURED_S = 3.0
+
+
+@dataclass
+class Scene:
+    """A namespace attached to a group, and limits that are told."""
+
+    server: PulsarServer
+    namespace: str
+    group: str
+    limits: Limits
+    conf: Path
+    settings: Settings
+
+    @property
+    def rest(self) -> PulsarRest:
+        return self.server.rest
+
+    def topic(self, name: str, partitions: int = 0) -> str:
+        return self.rest.create_topic(
+            f"persistent://{self.namespace}/{name}", partitions=partitions
+        )
+
+    def again(self, **enforce: Any) -> Path:
+        """Other settings of the enforcer."""
+        transport = self.settings.transport
+        return conf_for(self.server, self.conf.parent, transport.limits_topic, **enforce)  # type: ignore[union-attr]
+
+    def rate(self, topic: str, kind: str = "publish") -> int | None:
+        """The rate in messages that is written on a topic."""
+        held = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
+        return held[f"{kind}ThrottlingRateInMsg"] if held else None
+
+    def count(self, topic: str, counter: str = "msgInCounter") -> int:
+        """Live, unlike rates."""
+        stats = self.rest.call("GET", f"{topic.replace('://', '/')}/stats")
+        return int(stats[counter])
+
+    def per_s(self, topic: str, counter: str = "msgInCounter") -> float:
+        """Measured; the burst that a write allows is let go by before."""
+        time.sleep(1.5)
+        before, begun_s = self.count(topic, counter), time.monotonic()
+        time.sleep(MEASURED_S)
+        return (self.count(topic, counter) - before) / (time.monotonic() - begun_s)
+
+
+@pytest.fixture
+def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
+    rest, name = pulsar_server.rest, uuid.uuid4().hex[:8]
+    tenant = rest.create_tenant(f"acme-{name}")
+    namespace = rest.create_namespace(f"{tenant}/orders", bundles=4)
+    group = rest.put_group(f"rg-{name}")
+    rest.attach(namespace, group)
+    limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
+    conf = conf_for(pulsar_server, tmp_path, limits_topic)
+    settings = settings_in(conf)
+    limits = Limits(settings, pulsar_server.service_url, group)
+    yield Scene(pulsar_server, namespace, group, limits, conf, settings)
+    limits.close()
+
+
+def client_of(server: PulsarServer) -> pulsar.Client:
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(server.service_url, logger=quiet)
+
+
+@contextmanager
+def publishing(server: PulsarServer, *topics: str) -> Iterator[None]:
+    """Somebody publishes to each, some 400 messages a second if he is let; each by himself.
+
+    Topics that share a connection would be throttled together.
+    """
+    ended = threading.Event()
+
+    def publish(topic: str) -> None:
+        client = client_of(server)
+        producer = client.create_producer(
+            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=20
+        )
+        waiting = threading.Semaphore(20)
+        while not ended.wait(0.0025):
+            if waiting.acquire(timeout=0.1):
+                producer.send_async(b"x" * 100, lambda *_: waiting.release())
+        client.close()
+
+    threads = [threading.Thread(target=publish, args=(topic,)) for topic in topics]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> None:
+    topic = scene.topic("a topic & more")
+    scene.limits.tell(publish=100)
+    with publishing(scene.server, topic), EnforcerProcess(scene.conf) as enforcer:
+        enforcer.wait_until(lambda: scene.rate(topic) == 100)
+        assert scene.per_s(topic) == pytest.approx(100, rel=0.05)
+        scene.limits.tell(publish=40, safe_publish=20, lease_s=9)
+        enforcer.wait_until(lambda: scene.rate(topic) == 40)
+        assert scene.per_s(topic) == pytest.approx(40, rel=0.05)
+        enforcer.wait_until(lambda: scene.rate(topic) == 20)
+        assert enforcer.stop()["written"] == 3
+        assert not enforcer.errors()
+
+
+def test_consumers_are_held_too(scene: Scene) -> None:
+    topic = scene.topic("backlog")
+    client = client_of(scene.server)
+    consumer = client.subscribe(topic, "reader", receiver_queue_size=10)
+    producer = client.create_producer(topic)
+    for _ in range(2000):
+        producer.send_async(b"x", None)
+    producer.flush()
+    ended = threading.Event()
+
+    def consume() -> None:
+        while not ended.is_set():
+            try:
+                consumer.acknowledge(consumer.receive(100))
+            except pulsar.Timeout:
+                continue
+
+    scene.limits.tell(dispatch=60)
+    reading = threading.Thread(target=consume)
+    with EnforcerProcess(scene.conf) as enforcer:
+        enforcer.wait_until(lambda: scene.rate(topic, "dispatch") == 60)
+        reading.start()
+        assert scene.per_s(topic, "msgOutCounter") == pytest.approx(60, rel=0.1)
+        assert scene.rate(topic) is None
+        ended.set()
+        reading.join()
+        enforcer.stop()
+    client.close()
+
+
+def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
+    one, other = scene.topic("one"), scene.topic("other", partitions=3)
+    scene.limits.tell(publish=100)
+    with EnforcerProcess(scene.conf) as enforcer:
+        with publishing(scene.server, one):
+            enforcer.wait_until(lambda: (scene.rate(one) or 0) > 80)
+            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 100
+        with publishing(scene.server, f"{other}-partition-1"):
+            # Its other partitions want nothing, and have the same rate.
+            enforcer.wait_until(lambda: (scene.rate(other) or 0) > 80)
+            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 101
+            assert scene.per_s(f"{other}-partition-1") > 75
+        assert enforcer.stop()["errors"] == 0
+
+
+def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) -> None:
+    topics = [scene.topic(f"t{i}") for i in range(5)]
+    scene.limits.tell(publish=100, dispatch=50)
+    with EnforcerProcess(scene.conf) as enforcer:
+        enforcer.wait_until(lambda: [scene.rate(t) for t in topics] == [20] * 5)
+        enforcer.wait_until(lambda: [scene.rate(t, "dispatch") for t in topics] == [10] * 5)
+        enforcer.process.send_signal(signal.SIGKILL)
+        enforcer.process.wait()
+    with EnforcerProcess(scene.conf) as enforcer:
+        # A topic more, so that something shows that it is at work.
+        new = scene.topic("t5")
+        enforcer.wait_until(lambda: scene.rate(new) in (16, 17))
+        enforcer.wait_until(lambda: sum(scene.rate(t) or 0 for t in [*topics, new]) <= 100)
+        figures = enforcer.stop()
+        assert figures["read"] >= 10
+        # The new one's two, and what has to come down for it.
+        assert figures["written"] <= 2 + 2 * 5
+    with EnforcerProcess(scene.conf) as enforcer:
+        time.sleep(4.0)
+        figures = enforcer.stop()
+        assert (figures["limited"], figures["written"], figures["waiting"]) == (6, 0, 0)
+
+
+@pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
+def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> None:
+    topics = [scene.topic("a"), scene.topic("b", partitions=2)]
+    scene.rest.put_group(scene.group, publish_messages_per_s=90, dispatch_messages_per_s=70)
+    quotas = np.full((1, 7), np.nan)
+    quotas[0, 0] = 90
+    put_groups(scene.settings.history, [scene.group], quotas, "test")
+    scene.limits.tell(publish=90, safe_publish=30)
+    deleted = scene.topic("deleted")
+    path = f"resourcegroups/{scene.group}"
+    with EnforcerProcess(scene.again(on_exit=on_exit, take_over=True)) as enforcer:
+        enforcer.wait_until(lambda: None not in [scene.rate(t) for t in [*topics, deleted]])
+        enforcer.wait_until(lambda: scene.rest.call("GET", path)["publishRateInMsgs"] == -1)
+        scene.rest.call("DELETE", deleted.replace("://", "/"))
+        enforcer.wait_until(lambda: 80 <= sum(scene.rate(t) or 0 for t in topics) <= 90)
+        figures = enforcer.stop()
+        assert figures["taken_over"] == 1
+        assert figures["errors"] == 0, enforcer.errors()
+    rates = [scene.rate(topic) for topic in topics]
+    held = scene.rest.call("GET", path)
+    assert held["dispatchRateInMsgs"] == 70
+    assert held["publishRateInMsgs"] == (90 if on_exit == "remove" else -1)
+    if on_exit == "remove":
+        assert rates == [None, None]
+    else:
+        assert sum(rate or 0 for rate in rates) <= (30 if on_exit == "safe" else 90)
+        assert min(rate or 0 for rate in rates) >= 10
