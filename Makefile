@@ -12,7 +12,7 @@ NO_JVM := -n auto --dist loadfile tests/unit tests/closed_loop pipelines benchma
 WITH_JVM := tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena pulsar-cluster lock clean
+.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,9 @@ arena: env ## every law on every scenario, no JVM (some two minutes; the results
 
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
 	$(PYTHON) -m tests.servers.pulsar_cluster
+
+pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (ten minutes; the results page is docs/pulsar-proof.md)
+	$(PYTHON) -m benchmarks.pulsar_proof
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -133,12 +133,16 @@ class PulsarCluster:
         """
         namespace = "/".join(topic.split("/")[2:4])
         there = self.admin_urls[to_broker].partition("://")[2]
-        _wait(lambda: self.broker_of(topic) is not None, f"{topic} has no broker")
-        if self.broker_of(topic) != to_broker:
-            rest = self._rest[to_broker]
-            unload = f"namespaces/{namespace}/{rest.bundle(topic)}/unload"
-            rest.call("PUT", f"{unload}?destinationBroker={there}")
-        _wait(lambda: self.broker_of(topic) == to_broker, f"{topic} did not go to {there}")
+        rest = self._rest[to_broker]
+        unload = f"namespaces/{namespace}/{rest.bundle(topic)}/unload?destinationBroker={there}"
+        deadline = time.monotonic() + _MOVES_WITHIN_S
+        while (broker := self.broker_of(topic)) != to_broker:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} is at {broker}, not at {to_broker}")
+            if broker is not None:
+                # Again when it went elsewhere: whoever looked for it meanwhile had it placed.
+                rest.call("PUT", unload)
+            time.sleep(0.1)
 
     def topic_on(self, broker: int, namespace: str) -> str:
         """Create a topic on a broker, in a bundle that no other topic made here is in.
@@ -178,14 +182,6 @@ class PulsarCluster:
             s.sendall(b"ruok")
             return s.recv(4) == b"imok"
         return False
-
-
-def _wait(until: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + _MOVES_WITHIN_S
-    while not until():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{otherwise} within {_MOVES_WITHIN_S:.0f} s")
-        time.sleep(0.1)
 
 
 def _zookeeper_conf(folder: Path, port: int) -> dict[str, str]:

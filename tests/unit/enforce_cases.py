@@ -68,7 +68,7 @@ class Cluster:
         if fresh:
             for name in layout.topics:
                 for kind in (0, 1):
-                    self.ledger.settled(name, kind, np.array([np.inf, np.inf]))
+                    self.ledger.settled(name, kind, np.array([np.inf, np.inf]), wrote=True)
 
     def rates(self) -> dict[str, float]:
         """What is in force on each topic."""
@@ -114,10 +114,10 @@ class Cluster:
         ):
             name = self.layout.topics[topic]
             if name in self.failing:
-                self.ledger.failed(name, kind, self.now_s)
+                self.ledger.failed(name, kind, self.now_s, wrote=True)
                 continue
             self.written.append((name, kind, float(rates[0])))
-            self.ledger.settled(name, kind, rates)
+            self.ledger.settled(name, kind, rates, wrote=True)
         self.usage.under(self.ledger.in_force, self.now_s)
         self.sums.append(self.sum_in_force())
         return moves

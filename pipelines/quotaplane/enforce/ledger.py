@@ -32,6 +32,7 @@ class Ledger:
         self._going: FloatArray = np.full((topics, BASIC), np.nan)
         self._busy: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._failures = np.zeros((topics, len(KINDS)), np.int64)
+        self._write_failed: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._again_s: FloatArray = np.full((topics, len(KINDS)), -np.inf)
         self._since_s: FloatArray = np.full((topics, len(KINDS)), np.inf)
 
@@ -39,7 +40,10 @@ class Ledger:
         """Go on with another layout: what is known of topics that stay is kept."""
         came_from = moved(self.layout.place, layout.topics)
         stays = came_from >= 0
-        names = "in_force", "_going", "_busy", "_failures", "_again_s", "_since_s"
+        names = (
+            *("in_force", "_going", "_busy"),
+            *("_failures", "_write_failed", "_again_s", "_since_s"),
+        )
         before = {name: getattr(self, name) for name in names}
         stayed = np.zeros(len(self.layout.topics), np.bool_)
         stayed[came_from[stays]] = True
@@ -90,8 +94,8 @@ class Ledger:
         if at is not None:
             self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = np.nan
 
-    def settled(self, topic: str, kind: int, rates: FloatArray) -> None:
-        """These (2,) are in force: read, or written."""
+    def settled(self, topic: str, kind: int, rates: FloatArray, *, wrote: bool) -> None:
+        """These (2,) are in force: written, or read."""
         at = self.layout.place.get(topic)
         if at is None:
             # It left while this was under way.
@@ -100,7 +104,10 @@ class Ledger:
             return
         self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = rates
         self._busy[at, kind] = False
-        self._failures[at, kind] = 0
+        # That it can be read does not say that it can be written.
+        if wrote or not self._write_failed[at, kind]:
+            self._failures[at, kind] = 0
+            self._write_failed[at, kind] = False
 
     def failed(self, topic: str, kind: int, now_s: float, *, wrote: bool) -> None:
         """A write or a read failed: nothing more is tried for a while.
@@ -112,6 +119,7 @@ class Ledger:
             return
         if wrote:
             self.unknown(topic, kind)
+            self._write_failed[at, kind] = True
         self._busy[at, kind] = False
         wait_s = FIRST_WAIT_S * 2.0 ** min(int(self._failures[at, kind]), 10)
         self._failures[at, kind] += 1

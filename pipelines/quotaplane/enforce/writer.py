@@ -19,7 +19,8 @@ from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.settings import Enforce
 
-_PART: Final = "rates of topics"
+_WRITES: Final = "writing rates"
+_READS: Final = "reading rates"
 _CHECKED_SHARE: Final = 0.1
 """Of the reads: for rates that are known already."""
 _LEAVING_AGAIN_S: Final = 5.0
@@ -108,7 +109,7 @@ class Writer:
     async def _write(self, topic: str, kind: int, rates: FloatArray) -> None:
         work = write_rate(self._rest, topic, kind, rates)
         if await self._tried(topic, kind, work, wrote=True):
-            self._ledger.settled(topic, kind, rates)
+            self._ledger.settled(topic, kind, rates, wrote=True)
             if np.isfinite(rates).any():
                 self._written += 1
             else:
@@ -122,14 +123,14 @@ class Writer:
             found.append(await read_rate(self._rest, topic, kind))
 
         if await self._tried(topic, kind, look(), wrote=False):
-            self._ledger.settled(topic, kind, found[0])
+            self._ledger.settled(topic, kind, found[0], wrote=False)
             self._read += 1
 
     async def _tried(
         self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
     ) -> bool:
         """Whether it was done; if not, that was told."""
-        of = f"{topic} ({KINDS[kind]})"
+        part, of = _WRITES if wrote else _READS, f"{topic} ({KINDS[kind]})"
         try:
             await work
         except asyncio.CancelledError:
@@ -143,9 +144,9 @@ class Writer:
                 self._vanished += 1
                 self._ledger.unknown(topic, kind)
                 self._gone(topic)
-            self._trouble(_PART, of, None if _is_gone(error) else error)
+            self._trouble(part, of, None if _is_gone(error) else error)
             return False
-        self._trouble(_PART, of, None)
+        self._trouble(part, of, None)
         return True
 
     async def _remove(self, topic: str, kind: int) -> None:
@@ -156,7 +157,7 @@ class Writer:
             await write_rate(self._rest, topic, kind, _NONE)
         except ClusterError as error:
             failed = None if _is_gone(error) else error
-        self._trouble(_PART, f"{topic} ({KINDS[kind]})", failed)
+        self._trouble(_WRITES, f"{topic} ({KINDS[kind]})", failed)
         if failed is None:
             self._removed += 1
             leaving.pop((topic, kind), None)
