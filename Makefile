@@ -6,9 +6,13 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+# One process a core; the tests of a file stay together, and share what they set up. Tests with a JVM
+# or a server share one of it: they run in one process.
+NO_JVM := -n auto --dist loadfile tests/unit tests/closed_loop pipelines benchmarks/arena
+WITH_JVM := tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena lock clean
+.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,10 +21,11 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 	@./spark-submit.sh --setup test
 
 test: env ## the whole suite
-	$(PYTEST)
+	$(PYTEST) $(NO_JVM)
+	$(PYTEST) $(WITH_JVM)
 
 unit: env ## tests and doctests that start no JVM
-	$(PYTEST) tests/unit tests/closed_loop pipelines benchmarks/arena
+	$(PYTEST) $(NO_JVM)
 
 spark: env ## tests with one shared Spark session
 	$(PYTEST) tests/spark
@@ -57,6 +62,12 @@ bench: env ## measure (minutes; the results page is in docs/)
 
 arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)
 	$(PYTHON) -m benchmarks.arena
+
+pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
+	$(PYTHON) -m tests.servers.pulsar_cluster
+
+pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (ten minutes; the results page is docs/pulsar-proof.md)
+	$(PYTHON) -m benchmarks.pulsar_proof
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

@@ -17,7 +17,7 @@ class PulsarRest:
 
     def __init__(self, url: str, *, token: str | None = None, ca_file: Path | None = None) -> None:
         self._client = httpx.Client(
-            base_url=f"{url}/admin/v2/",
+            base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
             # A broker that does not own a topic names the one that does.
@@ -26,12 +26,12 @@ class PulsarRest:
         )
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the answer holds, None where it holds nothing.
+        """Return what the answer holds, None where it holds nothing; ``path`` is in ``admin/v2``.
 
         Raises:
             RuntimeError: the server refused; the message is its own.
         """
-        answer = self._client.request(method, path, json=body)
+        answer = self._client.request(method, f"/admin/v2/{path}", json=body)
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None
@@ -39,7 +39,7 @@ class PulsarRest:
     def is_ready(self) -> bool:
         """Whether a broker serves by now."""
         try:
-            return self._client.get("brokers/ready").text == "ok"
+            return self._client.get("/admin/v2/brokers/ready").text == "ok"
         except httpx.TransportError:
             return False
 
@@ -97,6 +97,19 @@ class PulsarRest:
     def attach(self, namespace: str, group: str) -> None:
         """Attach a resource group to ``tenant/namespace``."""
         self.call("POST", f"namespaces/{namespace}/resourcegroup/{group}")
+
+    def owner(self, topic: str) -> str | None:
+        """The service URL of the broker that has the topic, or takes it now; None: not known yet.
+
+        While a broker that died is not given up, a topic of its own is looked for there.
+        """
+        answer = self._client.get(f"/lookup/v2/topic/{topic.replace('://', '/')}")
+        return str(answer.json()["brokerUrl"]) if answer.is_success else None
+
+    def bundle(self, topic: str) -> str:
+        """The range of hashes that the topic's is in: what moves from broker to broker."""
+        answer = self._client.get(f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
+        return answer.raise_for_status().text
 
     def close(self) -> None:
         self._client.close()

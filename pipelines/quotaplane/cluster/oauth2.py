@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from quotaplane.errors import ClusterError
-from quotaplane.settings.transports import OAuth2
+from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 
-async def fetch_token(oauth2: OAuth2, timeout_s: float) -> tuple[str, float]:
-    """A token, and for how many seconds it holds.
+async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, float]:
+    """A token, and for how many seconds it holds, by ``security.oauth2``.
+
+    The issuer's certificate may be of the system's authorities or of ``ca_file``.
 
     Raises:
         ClusterError: the issuer did not give one.
     """
+    oauth2 = security.oauth2
+    assert oauth2 is not None
+    context = ssl.create_default_context()
+    if security.ca_file is not None:
+        context.load_verify_locations(security.ca_file)
     issuer = oauth2.issuer_url.rstrip("/")
     where = f"transport.security.oauth2: {issuer}"
     form = _credentials(oauth2) | {"grant_type": "client_credentials", "audience": oauth2.audience}
     if oauth2.scope is not None:
         form["scope"] = oauth2.scope
     try:
-        async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=timeout_s, verify=context, trust_env=False) as client:
             found = await client.get(f"{issuer}/.well-known/openid-configuration")
             found.raise_for_status()
             answer = await client.post(found.json()["token_endpoint"], data=form)
             answer.raise_for_status()
             said = answer.json()
-            return str(said["access_token"]), float(said.get("expires_in", 3600))
+            token, lives_s = said["access_token"], float(said.get("expires_in", 3600))
+            if not isinstance(token, str):
+                raise TypeError
+            return token, lives_s
     except httpx.HTTPStatusError as error:
         raise ClusterError(f"{where}: refused with {error.response.status_code}") from None
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"{where}: can't be reached: {why}") from None
     except (ValueError, KeyError, TypeError):

@@ -7,6 +7,7 @@ HTTP libraries drop the token on the way to another host, and must not take it t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -50,7 +51,7 @@ class Rest:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
         self.url = transport.admin_url.rstrip("/")
-        self._hosts = {urlsplit(self.url).hostname}
+        self._hosts: set[str | None] = {urlsplit(self.url).hostname}
         self._places = asyncio.Semaphore(concurrency)
         security = transport.security
         self._client = httpx.AsyncClient(
@@ -79,22 +80,7 @@ class Rest:
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """Any request; like ``get``."""
-        where = f"{method} {path}"
-        async with self._places:
-            try:
-                answer = await self._follow(method, self.url + path, body)
-            except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
-                why = " ".join(str(error).split()) or type(error).__name__
-                if isinstance(error, httpx.TimeoutException):
-                    why = f"no answer within {self._timeout_s:g} s"
-                raise ClusterError(
-                    f"Pulsar's REST API at {self.url}: {where}: {why}; check transport.admin_url "
-                    "and transport.security"
-                ) from None
-        if answer.status_code >= 300:
-            raise RefusedError(
-                f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
-            )
+        answer = await self._answer(method, self.url, path, body)
         if answer.status_code == 204 or not answer.content:
             return None
         try:
@@ -103,26 +89,70 @@ class Rest:
             # Names come as plain text.
             return answer.text
 
-    async def _follow(self, method: str, url: str, body: object) -> httpx.Response:
+    async def get_bytes(self, path: str, broker_url: str) -> bytes:
+        """What one broker, and no other, says of itself; like ``get``, but as it came."""
+        return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
+
+    async def _answer(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+        where = f"{method} {path}"
+        async with self._places:
+            try:
+                # httpx's own time limit is for each part of an answer, however many there are.
+                answer = await asyncio.wait_for(
+                    self._follow(method, base, path, body), self._timeout_s
+                )
+            except (httpx.TimeoutException, asyncio.TimeoutError):
+                why = f"no answer within {self._timeout_s:g} s"
+                raise self._unanswered(where, why) from None
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                why = " ".join(str(error).split()) or type(error).__name__
+                raise self._unanswered(where, why) from None
+        if answer.status_code >= 300:
+            raise RefusedError(
+                f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
+            )
+        return answer
+
+    def _unanswered(self, where: str, why: str) -> ClusterError:
+        return ClusterError(
+            f"Pulsar's REST API at {self.url}: {where}: {why}; check transport.admin_url and "
+            "transport.security"
+        )
+
+    async def _follow(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+        url = base + path
+        if base != self.url:
+            await self._check(url)
         for _ in range(_REDIRECTS):
             answer = await self._client.request(method, url, json=body)
             if answer.status_code != 307:
                 return answer
             url = str(answer.next_request.url) if answer.next_request else ""
-            host = urlsplit(url).hostname
-            if host not in self._hosts:
-                await self._learn_hosts()
-            if host not in self._hosts:
-                raise ClusterError(
-                    f"Pulsar's REST API at {self.url}: sends us to {host}, which is none of the "
-                    "cluster's brokers; check transport.admin_url"
-                )
+            await self._check(url)
         raise ClusterError(f"Pulsar's REST API at {self.url}: sends us in circles")
+
+    async def _check(self, url: str) -> None:
+        """The token goes to the cluster's own brokers only, and encrypted if it should be."""
+        to = urlsplit(url)
+        if to.hostname not in self._hosts:
+            await self._learn_hosts()
+        if to.hostname not in self._hosts:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname}, which is none of "
+                "the cluster's brokers; check transport.admin_url"
+            )
+        if to.scheme != "https" and self.url.startswith("https:"):
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname} without TLS; "
+                "check the brokers' webServicePortTls"
+            )
 
     async def _learn_hosts(self) -> None:
         answer = await self._client.get(self.url + self.path("brokers"))
-        if answer.status_code == 200:
-            self._hosts |= {urlsplit(f"//{broker}").hostname for broker in answer.json()}
+        with contextlib.suppress(ValueError):
+            brokers = answer.json() if answer.status_code == 200 else []
+            if isinstance(brokers, list):
+                self._hosts |= {urlsplit(f"//{broker}").hostname for broker in brokers}
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -148,7 +178,8 @@ def _reason(answer: httpx.Response) -> str:
             said = str(answer.json().get("reason") or "")
         except (ValueError, AttributeError):
             said = ""
-    said = " ".join(said.split())[:300]
+    # An error nobody foresaw comes with its stack trace.
+    said = " ".join(said.partition("Stacktrace:")[0].split())[:300]
     # Pulsar puts its words into the status line, too, where they are cut off.
     text = f"{answer.status_code} {said or answer.reason_phrase}"
     if answer.status_code in (401, 403):
@@ -172,7 +203,8 @@ def tls_context(security: PulsarSecurity) -> ssl.SSLContext:
         context.check_hostname = False
     if security.certificate_file is not None:
         try:
-            context.load_cert_chain(security.certificate_file, security.key_file)
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(security.certificate_file, security.key_file, password="")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"transport.security.certificate_file: {security.certificate_file}, with "
@@ -188,8 +220,6 @@ def _said(error: OSError) -> str:
 class _Bearer(httpx.Auth):
     """Puts the token in, from wherever the settings have it."""
 
-    requires_response_body = True
-
     def __init__(self, security: PulsarSecurity, timeout_s: float) -> None:
         self._security = security
         self._timeout_s = timeout_s
@@ -202,6 +232,9 @@ class _Bearer(httpx.Auth):
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
         token = await self._token()
         if token:
+            if not (token.isascii() and token.isprintable()) or " " in token:
+                # What HTTP says of a header that it can't send has the header in it.
+                raise ClusterError("transport.security: the token is none: it has odd characters")
             request.headers["Authorization"] = f"Bearer {token}"
         yield request
 
@@ -213,14 +246,15 @@ class _Bearer(httpx.Auth):
             try:
                 return Path(security.token_file).read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "not text"
                 raise ClusterError(
-                    f"transport.security.token_file: {security.token_file}: {error}"
+                    f"transport.security.token_file: {security.token_file}: {why}"
                 ) from None
         if security.oauth2 is None:
             return ""
         async with self._fetching:
             now_s = asyncio.get_running_loop().time()
             if now_s >= self._until_s:
-                self._fetched, lives_s = await fetch_token(security.oauth2, self._timeout_s)
+                self._fetched, lives_s = await fetch_token(security, self._timeout_s)
                 self._until_s = now_s + max(lives_s - _EARLIER_S, lives_s / 2)
             return self._fetched

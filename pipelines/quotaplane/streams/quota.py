@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from quotaplane.history.earlier import Earlier, read_earlier
@@ -97,7 +98,16 @@ class QuotaJob(StreamingJob):
 def run_quota(settings: Settings, session: Callable[[], SparkSession]) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
-    run_until_stopped(QuotaJob(session(), settings, transport))
+    with _groups_followed(settings):
+        run_until_stopped(QuotaJob(session(), settings, transport))
+
+
+def _groups_followed(settings: Settings) -> AbstractContextManager[None]:
+    if settings.cluster is None:
+        return nullcontext()
+    from quotaplane.cluster.following import following  # needs httpx
+
+    return following(settings.cluster, settings)
 
 
 def _next_epoch(earlier: Earlier) -> int:

@@ -1,0 +1,129 @@
+"""Who is in control: the brokers' own calculator, or our job and our enforcer beside them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.pulsar_proof.scenarios import REPORT_INTERVAL_S, Scenario
+from tests.servers.pulsar_cluster import PulsarCluster
+
+_IN_CONTROL_WITHIN_S: Final = 240.0
+_STOPS_WITHIN_S: Final = 30.0
+_LIMITS_TOPIC: Final = "persistent://public/quotaplane/limits"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who is judged, and what has to run for that."""
+
+    name: str
+    title: str
+    control: Callable[[PulsarCluster, Sequence[Scenario], Path], Any]
+    """A context manager: in control from its beginning to its end."""
+
+
+@contextmanager
+def _stock(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> Iterator[None]:
+    """The transport is on, and the groups are attached: nothing else to start."""
+    yield
+
+
+@contextmanager
+def _ours(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> Iterator[None]:
+    cluster.rest().create_namespace("public/quotaplane")
+    cluster.rest().create_topic(_LIMITS_TOPIC)
+    conf = folder / "pulsar.yaml"
+    conf.write_text(yaml.safe_dump(_settings(cluster, scenes, folder)))
+    quotaplane = str(Path(sys.executable).with_name("quotaplane"))
+    job = ["./spark-submit.sh", "quota", "--conf", str(conf)]
+    enforcer = [quotaplane, "enforce", "pulsar", "--conf", str(conf)]
+    running = [_Program(job, folder / "job.log"), _Program(enforcer, folder / "enforcer.log")]
+    try:
+        deadline = time.monotonic() + _IN_CONTROL_WITHIN_S
+        while not _taken_over(cluster, scenes):
+            for program in running:
+                program.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError("our enforcer did not take the groups over; see its log")
+            time.sleep(0.5)
+        yield
+        for program in running:
+            program.check()
+    finally:
+        for program in reversed(running):
+            program.stop()
+
+
+STOCK: Final = Contender("stock", "Stock Pulsar's calculator", _stock)
+OURS: Final = Contender("ours", "quotaplane", _ours)
+
+
+def _settings(
+    cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path
+) -> dict[str, object]:
+    tenants = {tenant_of(scene): scene.name for scene in scenes if scene.tenant}
+    return {
+        "transport": {
+            "kind": "pulsar",
+            "service_url": cluster.service_urls[0],
+            "admin_url": cluster.admin_urls[0],
+            "limits_topic": _LIMITS_TOPIC,
+        },
+        "cluster": {"poll_interval_s": 1.0, "tenants": tenants},
+        "enforce": {},
+        "reports": {"interval_s": float(REPORT_INTERVAL_S)},
+        "history": {"path": str(folder / "history")},
+        "checkpoint": str(folder / "checkpoint"),
+    }
+
+
+def tenant_of(scene: Scenario) -> str:
+    return f"tenant-of-{scene.name}" if scene.tenant else "public"
+
+
+def _taken_over(cluster: PulsarCluster, scenes: Sequence[Scenario]) -> bool:
+    """Whether the brokers' own calculator has nothing to enforce any more, in any group."""
+    groups = (cluster.rest().call("GET", f"resourcegroups/{scene.name}") for scene in scenes)
+    return all(group["publishRateInMsgs"] == -1 for group in groups)
+
+
+class _Program:
+    """One of our programs, in a process group of its own, with its output in a file."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command, self._log = command, log
+        with log.open("w") as out:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT / 'pipelines'}:{ROOT}"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        if self._process.poll() is not None:
+            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
+            raise RuntimeError(f"{' '.join(self._command)} ended; its output ends:\n{tail}")
+
+    def stop(self) -> None:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sign)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_STOPS_WITHIN_S)
+                return

@@ -1,0 +1,233 @@
+"""A stock Pulsar cluster on loopback: ZooKeeper, a bookie and some brokers, a process each.
+
+Nothing moves by itself: the brokers' load balancer places topics, and does not shed or split. A
+broker that died is noticed when its ZooKeeper session ends. Three brokers take 4 GB at most.
+
+    python -m tests.servers.pulsar_cluster     runs one until Ctrl-C (make pulsar-cluster)
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_roles import (
+    Role,
+    bookie_conf,
+    broker_conf,
+    initialize_metadata,
+    usage_transport,
+    write_conf,
+)
+from tests.servers.tools import free_ports
+
+SESSION_TIMEOUT_S: Final = 10
+"""How long a broker that died keeps its topics."""
+
+_ZOOKEEPER_HEAP_MB, _BOOKIE_HEAP_MB, _BROKER_HEAP_MB = 256, 512, 640
+_MOVES_WITHIN_S: Final = 60.0
+
+
+class PulsarCluster:
+    """The cluster; a context manager. Brokers are known by their place, from 0."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        report_interval_s: int = 5,
+        stats_interval_s: int = 5,
+        broker_settings: Mapping[str, str] | None = None,
+    ) -> None:
+        zookeeper, bookie, *ports = free_ports(2 + 2 * brokers)
+        self._folder = folder
+        self._zookeeper_port = zookeeper
+        self._metadata = f"zk:127.0.0.1:{zookeeper}"
+        self.service_urls = [f"pulsar://127.0.0.1:{port}" for port in ports[:brokers]]
+        self.admin_urls = [f"http://127.0.0.1:{port}" for port in ports[brokers:]]
+        conf = write_conf(folder / "zookeeper.conf", _zookeeper_conf(folder, zookeeper))
+        self._zookeeper = Role(folder, "zookeeper", _ZOOKEEPER_HEAP_MB, conf)
+        bookies = bookie_conf(folder, self._metadata, bookie)
+        conf = write_conf(folder / "bookie.conf", bookies)
+        self._bookie = Role(folder, "bookie", _BOOKIE_HEAP_MB, conf)
+        self._brokers: list[Role] = []
+        for place, (port, web_port) in enumerate(
+            zip(ports[:brokers], ports[brokers:], strict=True)
+        ):
+            settings = broker_conf(self._metadata, port, web_port)
+            settings |= usage_transport(report_interval_s, stats_interval_s)
+            settings |= {
+                "loadBalancerSheddingEnabled": "false",
+                "loadBalancerAutoBundleSplitEnabled": "false",
+                "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_S * 1000),
+            }
+            settings |= broker_settings or {}
+            conf = write_conf(folder / f"broker-{place}.conf", settings, "broker.conf")
+            self._brokers.append(Role(folder, "broker", _BROKER_HEAP_MB, conf))
+        self._rest = [PulsarRest(url) for url in self.admin_urls]
+        self._bundles: set[str] = set()
+
+    @property
+    def service_url(self) -> str:
+        """All brokers in one URL: clients try one after the other."""
+        return "pulsar://" + ",".join(url.partition("://")[2] for url in self.service_urls)
+
+    def rest(self, broker: int = 0) -> PulsarRest:
+        return self._rest[broker]
+
+    def start(self) -> None:
+        """Start and wait until every broker serves.
+
+        Raises:
+            RuntimeError: a part of it did not come up; the message ends with its log.
+        """
+        self._zookeeper.start()
+        self._zookeeper.wait_until(self._zookeeper_serves)
+        initialize_metadata(self._folder, self._metadata, self.admin_urls[0], self.service_urls[0])
+        for role in (self._bookie, *self._brokers):
+            role.start()
+        for role, rest in zip(self._brokers, self._rest, strict=True):
+            role.wait_until(rest.is_ready)
+
+    def stop(self) -> None:
+        """Stop everything: brokers first, all at once."""
+        stops = [threading.Thread(target=role.stop) for role in self._brokers]
+        for stop in stops:
+            stop.start()
+        for stop in stops:
+            stop.join()
+        self._bookie.stop()
+        self._zookeeper.stop()
+
+    def kill_broker(self, broker: int) -> None:
+        """SIGKILL: its topics go elsewhere once its session with ZooKeeper has ended."""
+        self._brokers[broker].kill()
+
+    def start_broker(self, broker: int) -> None:
+        """Start it again, on its old ports, and wait until it serves."""
+        self._brokers[broker].start()
+        self._brokers[broker].wait_until(self._rest[broker].is_ready)
+
+    def broker_of(self, topic: str) -> int | None:
+        """Where the topic is, or goes now; None while nobody has it."""
+        alive = next(place for place, role in enumerate(self._brokers) if role.pid > 0)
+        url = self._rest[alive].owner(topic)
+        return self.service_urls.index(url) if url in self.service_urls else None
+
+    def move(self, topic: str, to_broker: int) -> None:
+        """Unload the topic's bundle to a broker, and wait until it is there.
+
+        Raises:
+            TimeoutError: it went nowhere, or elsewhere.
+        """
+        namespace = "/".join(topic.split("/")[2:4])
+        there = self.admin_urls[to_broker].partition("://")[2]
+        rest = self._rest[to_broker]
+        unload = f"namespaces/{namespace}/{rest.bundle(topic)}/unload?destinationBroker={there}"
+        deadline = time.monotonic() + _MOVES_WITHIN_S
+        while (broker := self.broker_of(topic)) != to_broker:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} is at {broker}, not at {to_broker}")
+            if broker is not None:
+                # Again when it went elsewhere: whoever looked for it meanwhile had it placed.
+                rest.call("PUT", unload)
+            time.sleep(0.1)
+
+    def topic_on(self, broker: int, namespace: str) -> str:
+        """Create a topic on a broker, in a bundle that no other topic made here is in.
+
+        Raises:
+            LookupError: ``namespace`` has no bundle left; create it with more.
+        """
+        rest = self._rest[broker]
+        for number in range(1000):
+            topic = f"persistent://{namespace}/topic-{number}"
+            bundle = f"{namespace}/{rest.bundle(topic)}"
+            if bundle not in self._bundles:
+                self._bundles.add(bundle)
+                rest.create_topic(topic)
+                self.move(topic, broker)
+                return topic
+        raise LookupError(f"every bundle of {namespace} has a topic already")
+
+    def __enter__(self) -> PulsarCluster:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _zookeeper_serves(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._zookeeper_port)) as s:
+            s.sendall(b"ruok")
+            return s.recv(4) == b"imok"
+        return False
+
+
+def _zookeeper_conf(folder: Path, port: int) -> dict[str, str]:
+    return {
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        "dataDir": str(folder / "zookeeper"),
+        "admin.enableServer": "false",
+        "tickTime": "2000",
+        "maxClientCnxns": "0",
+        "forceSync": "no",
+    }
+
+
+_NEXT = """\
+Ready; Ctrl-C stops it. Then, for example:
+
+  a group for a namespace:
+    curl -X PUT {admin}/admin/v2/resourcegroups/rg -H 'Content-Type: application/json' \\
+      -d '{{"publishRateInMsgs": 120, "publishRateInBytes": -1,
+           "dispatchRateInMsgs": -1, "dispatchRateInBytes": -1}}'
+    curl -X POST {admin}/admin/v2/namespaces/public/default/resourcegroup/rg
+  control of it: set service_url and admin_url in conf/pulsar.yaml, then
+    ./spark-submit.sh quota --conf conf/pulsar.yaml
+    quotaplane enforce pulsar --conf conf/pulsar.yaml
+"""
+
+
+def main() -> None:
+    """Run a cluster in the foreground."""
+    parser = argparse.ArgumentParser(prog="make pulsar-cluster", description=__doc__)
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--report-interval-s", type=int, default=5)
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
+    with tempfile.TemporaryDirectory(prefix="pulsar-cluster-") as folder:
+        cluster = PulsarCluster(
+            Path(folder), brokers=asked.brokers, report_interval_s=asked.report_interval_s
+        )
+        print("starting; the first time Pulsar is fetched (240 MB)", flush=True)
+        with suppress(KeyboardInterrupt), cluster:
+            for service, admin in zip(cluster.service_urls, cluster.admin_urls, strict=True):
+                print(f"service_url {service}  admin_url {admin}")
+            print(f"\n{_NEXT.format(admin=cluster.admin_urls[0])}", flush=True)
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The quota job beside a stock Pulsar: an operator only uses Pulsar's own REST API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from quotaplane.errors import ClusterError, TransportError
+from quotaplane.history.groups import group_changes, list_groups
+from quotaplane.transport import BrokerLink, open_broker_link
+from quotaplane.wire.limits import decode_limits
+from tests.job import ROOT, RunningJob, write_conf
+from tests.servers.pulsar_server import PulsarServer
+from tests.servers.rest_proxy import RestProxy
+
+REPORTS_EVERY_S = 2.0
+BY = "pulsar:quotaplane"
+
+
+def settings_of(server: PulsarServer, limits_topic: str, admin_url: str) -> dict[str, Any]:
+    return {
+        "kind": "pulsar",
+        "service_url": server.service_url,
+        "admin_url": admin_url,
+        "limits_topic": limits_topic,
+        "connect_timeout_s": 10,
+    }
+
+
+@pytest.fixture
+def namespace(pulsar_server: PulsarServer) -> str:
+    """Of a tenant of its own."""
+    rest = pulsar_server.rest
+    tenant = rest.create_tenant(f"acme-{uuid.uuid4().hex[:8]}")
+    return rest.create_namespace(f"{tenant}/orders")
+
+
+@pytest.fixture
+def busy(pulsar_server: PulsarServer, namespace: str) -> Iterator[None]:
+    """Somebody publishes to the namespace, as fast as it is let."""
+    ended = threading.Event()
+
+    def publish() -> None:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(pulsar_server.service_url, logger=quiet)
+        producer = client.create_producer(f"persistent://{namespace}/topic")
+        while not ended.wait(0.01):
+            producer.send_async(b"x" * 100, lambda *_: None)
+        client.close()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+class Told:
+    """What the limits topic told this one broker of a group."""
+
+    def __init__(self, link: BrokerLink, broker: str, group: str) -> None:
+        self._link = link
+        self._broker = broker
+        self._group = group
+        self._messages: float | None = None
+        self._dispatch_bytes: float | None = None
+
+    def is_(self, publish_messages: float | None, dispatch_bytes: float | None = None) -> bool:
+        """Whether these are the limits now; both None: it has none any more."""
+        for key, value in self._link.poll_limits():
+            update = decode_limits(value)
+            assert update.broker == key == self._broker
+            for group, limits in zip(update.groups, update.limits.tolist(), strict=True):
+                if group == self._group:
+                    self._messages, self._dispatch_bytes = limits[0], limits[3]
+            if self._group in update.removed_groups:
+                self._messages = self._dispatch_bytes = None
+        return (self._messages, self._dispatch_bytes) == (publish_messages, dispatch_bytes)
+
+
+def test_groups_and_tenants_of_the_cluster_reach_its_broker(
+    pulsar_server: PulsarServer, namespace: str, busy: None, tmp_path: Path
+) -> None:
+    rest, tenant = pulsar_server.rest, namespace.partition("/")[0]
+    group = f"rg-{tenant}"
+    topic = rest.create_topic(f"persistent://{rest.create_namespace(f'{tenant}/ops')}/limits")
+    with RestProxy(pulsar_server.admin_url) as proxy:
+        conf = write_conf(
+            tmp_path,
+            settings_of(pulsar_server, topic, proxy.url),
+            reports={"interval_s": REPORTS_EVERY_S, "stale_after_intervals": 60},
+            brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
+            trigger={"interval_s": 0.3},
+            cluster={"poll_interval_s": 0.3, "tenants": {tenant: group}},
+        )
+        with RunningJob(conf) as job:
+            log = job.log
+            link = open_broker_link(job.settings.transport, limits_from="earliest")
+            told = Told(link, pulsar_server.service_url, group)
+            job.wait_until(lambda: f"no resource group '{group}'" in log.read_text())
+
+            # An operator makes a group. The tenant's namespaces are attached to it, old and new.
+            inf = float("inf")
+            rest.put_group(group, publish_messages_per_s=120)
+            job.wait_until(lambda: group_of(pulsar_server, namespace) == group)
+            later = rest.create_namespace(f"{tenant}/later")
+            job.wait_until(lambda: group_of(pulsar_server, later) == group)
+            job.wait_until(lambda: told.is_(120, inf))
+
+            # Another quota; then the one that whoever takes a group over hides (ADR 0010).
+            rest.put_group(group, publish_messages_per_s=60, dispatch_bytes_per_s=5000)
+            job.wait_until(lambda: told.is_(60, 5000))
+            version = len(group_changes(job.settings.history))
+            rest.put_group(group, dispatch_bytes_per_s=5000)
+            answered = proxy.answered
+            job.wait_until(lambda: proxy.answered > answered + 20)
+            assert len(group_changes(job.settings.history)) == version
+
+            # The API fails, then it is slow: the job goes on, tells it once, and catches up.
+            rounds = job.rounds()
+            proxy.fails_with = 500
+            rest.put_group(group, publish_messages_per_s=90)
+            answered = proxy.answered
+            job.wait_until(lambda: proxy.answered > answered + 3)
+            job.wait_until(lambda: job.rounds() > rounds)
+            assert told.is_(60, 5000)
+            proxy.fails_with, proxy.slow_s = None, 5.0
+            answered = proxy.answered
+            job.wait_until(lambda: proxy.answered > answered)
+            proxy.slow_s = 0.0
+            job.wait_until(lambda: told.is_(90, inf))
+            lines = [
+                line for line in log.read_text().splitlines() if "the cluster's groups" in line
+            ]
+            assert len(lines) == 2, lines
+            assert lines[0].startswith("quotaplane: warning: ")
+            assert ": 500 " in lines[0]
+            assert "followed again" in lines[1]
+
+            # Pulsar deletes no group that is attached to something.
+            other = rest.put_group(f"other-{tenant}")
+            for each in (namespace, later, f"{tenant}/ops"):
+                rest.attach(each, other)
+            rest.call("DELETE", f"resourcegroups/{group}")
+            job.wait_until(lambda: told.is_(None, None))
+            names = list_groups(job.settings.history)["group"].to_pylist()
+            assert (group in names, other in names) == (False, True)
+
+            link.close()
+            os.kill(job.process.pid, signal.SIGTERM)
+            assert job.process.wait(60) == 0, log.read_text()
+    changes = group_changes(job.settings.history, group)
+    assert [change["by"] for change in changes] == [BY] * 4
+    assert (changes[0]["from"], changes[-1]["to"]) == (None, None)
+    assert "Traceback" not in log.read_text()
+
+
+def group_of(server: PulsarServer, namespace: str) -> str | None:
+    found = server.rest.call("GET", f"namespaces/{namespace}").get("resource_group_name")
+    assert found is None or isinstance(found, str)
+    return found
+
+
+@pytest.mark.parametrize("may_use_topics", [False, True])
+def test_a_token_that_may_not_is_one_line(
+    secure_pulsar_server: PulsarServer, tmp_path: Path, may_use_topics: bool
+) -> None:
+    server, role = secure_pulsar_server, f"reader-{uuid.uuid4().hex[:8]}"
+    assert server.tokens is not None
+    token = server.tokens.sign(role)
+    topic = server.rest.create_topic(f"persistent://public/default/limits-{role}")
+    if may_use_topics:
+        for namespace in ("public/default", "pulsar/system"):
+            path = f"namespaces/{namespace}/permissions/{role}"
+            server.rest.call("POST", path, ["produce", "consume"])
+    transport = settings_of(server, topic, server.admin_url) | {"security": {"token": token}}
+    conf = write_conf(tmp_path, transport, cluster={})
+    done = subprocess.run(
+        [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert token not in done.stderr
+    if may_use_topics:  # but is no superuser, which groups need
+        assert done.returncode == ClusterError.exit_code
+        assert "401 " in done.stderr
+        assert "check transport.security and what its role may do" in done.stderr
+    else:
+        assert done.returncode == TransportError.exit_code
+        assert "the role may not do this" in done.stderr

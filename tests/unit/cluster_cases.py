@@ -1,0 +1,179 @@
+"""A REST API of a few lines, for what talks to a cluster's."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote
+
+from quotaplane.settings import PulsarSecurity, PulsarTransport
+
+ADMIN = "/admin/v2/"
+KINDS = ("Msgs", "Bytes")
+
+
+def transport_to(url: str | None, **security: Any) -> PulsarTransport:
+    """Settings of a transport whose REST API is there."""
+    return PulsarTransport(
+        kind="pulsar",
+        service_url="pulsar://127.0.0.1:1",
+        admin_url=url,
+        limits_topic="persistent://public/default/limits",
+        security=PulsarSecurity(**security),
+    )
+
+
+@dataclass
+class Asked:
+    """A request that came."""
+
+    method: str
+    path: str
+    authorization: str | None
+    body: str
+
+
+@dataclass
+class Answer:
+    """What is answered; a body that is no text goes out as JSON."""
+
+    status: int = 200
+    body: Any = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    drip_s: float = 0.0
+    """Between two bytes of the body."""
+
+
+class RestServer:
+    """Answers ``answers[method + " " + path]``, 404 otherwise; notes what was asked."""
+
+    def __init__(self, answers: dict[str, Answer | Callable[[], Answer]] | None = None) -> None:
+        self.answers: dict[str, Answer | Callable[[], Answer]] = answers or {}
+        self.asked: list[Asked] = []
+        self._ended = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                outer._answer(self)
+
+            do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))).decode()
+        path = unquote(handler.path).removeprefix(ADMIN)
+        assert handler.command is not None
+        self.asked.append(Asked(handler.command, path, handler.headers.get("Authorization"), body))
+        answer = self.find(handler.command, path)
+        self._ended.wait(answer.delay_s)
+        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+        data = text.encode()
+        try:
+            handler.send_response(answer.status)
+            # Pulsar calls plain text JSON, too.
+            handler.send_header("Content-Type", "application/json")
+            handler.send_header("Content-Length", str(len(data)))
+            for name, value in answer.headers.items():
+                handler.send_header(name, value)
+            handler.end_headers()
+            if answer.drip_s:
+                for byte in data:
+                    handler.wfile.write(bytes([byte]))
+                    handler.wfile.flush()
+                    time.sleep(answer.drip_s)
+            else:
+                handler.wfile.write(data)
+        except OSError:  # who asked does not wait any more
+            pass
+
+    def find(self, method: str, path: str) -> Answer:
+        """What is answered."""
+        answer = self.answers.get(f"{method} {path}", Answer(404, {"reason": "no such"}))
+        return answer() if callable(answer) else answer
+
+    def paths(self, method: str = "GET") -> list[str]:
+        """What was asked for by that method, in order."""
+        return [asked.path for asked in self.asked if asked.method == method]
+
+    def transport(self, **security: Any) -> PulsarTransport:
+        """Settings whose REST API this is."""
+        return transport_to(self.url, **security)
+
+    def __enter__(self) -> RestServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class FakeCluster(RestServer):
+    """A cluster's groups, tenants and namespaces; ``answers`` come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, dict[str, int]] = {}
+        self.namespaces: dict[str, str | None] = {}
+        self.runtime = {
+            "clusterName": "blue",
+            "resourceUsageTransportClassName": "some.Class",
+            "resourceUsageTransportPublishIntervalInSecs": "5",
+        }
+
+    def put(self, group: str, **rates: int) -> None:
+        """Merged with what the group has, as Pulsar does it."""
+        unlimited = {
+            f"{kind}RateIn{unit}": -1 for kind in ("publish", "dispatch") for unit in KINDS
+        }
+        self.groups[group] = unlimited | self.groups.get(group, {}) | rates
+
+    def find(self, method: str, path: str) -> Answer:
+        """What a cluster would answer."""
+        if f"{method} {path}" in self.answers:
+            return super().find(method, path)
+        parts = path.split("/")
+        if method == "POST" and parts[0] == "namespaces" and parts[3] == "resourcegroup":
+            if parts[4] not in self.groups:
+                return Answer(412, {"reason": "ResourceGroup does not exist"})
+            self.namespaces["/".join(parts[1:3])] = parts[4]
+            return Answer(204)
+        if path == "brokers/configuration/runtime":
+            return Answer(200, self.runtime)
+        if path == "resourcegroups":
+            return Answer(200, sorted(self.groups))
+        if parts[0] == "resourcegroups" and parts[1] in self.groups:
+            return Answer(200, self.groups[parts[1]])
+        if parts[0] == "namespaces" and len(parts) == 2:
+            found = [each for each in self.namespaces if each.startswith(parts[1] + "/")]
+            return Answer(200, found) if found else Answer(404, {"reason": "Tenant not found"})
+        namespace = "/".join(parts[1:])
+        if parts[0] == "namespaces" and namespace in self.namespaces:
+            group = self.namespaces[namespace]
+            return Answer(200, {"bundles": {}} | ({"resource_group_name": group} if group else {}))
+        return Answer(404, {"reason": "no such"})

@@ -1,0 +1,528 @@
+"""Our table follows a cluster: what is read, what is written, and what is told of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.cluster.follower import Follower
+from quotaplane.cluster.following import following
+from quotaplane.cluster.reading import READS_PER_S
+from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
+from quotaplane.history.groups import (
+    delete_groups,
+    get_group,
+    group_changes,
+    list_groups,
+    put_groups,
+)
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.settings import Cluster, Enforce, History, Reports, Settings
+from tests.unit.cluster_cases import Answer, FakeCluster
+from tests.unit.groups_cases import quota, rates
+
+BY = "pulsar:blue"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as cluster:
+        yield cluster
+
+
+class Rig:
+    """A follower of the fake cluster; ``told`` is what it said."""
+
+    def __init__(self, cluster: FakeCluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.take_over = True
+        self.tenants: dict[str, str] = {}
+        self.poll_interval_s = 2.0
+        self.told: list[str] = []
+        ensure_tables(history)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            transport=self.cluster.transport(),
+            history=self.history,
+            checkpoint="unused",
+            cluster=Cluster(
+                tenants=self.tenants,
+                poll_interval_s=self.poll_interval_s,
+                request_timeout_s=1.0,
+            ),
+            enforce=Enforce(take_over=self.take_over),
+        )
+
+    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
+        """Each of ``before`` is done, and then the follower syncs; what each sync returned."""
+        settings = self.settings
+        assert settings.cluster is not None
+        follower = Follower(settings.cluster, settings, BY, self.told.append)
+
+        async def syncs() -> list[list[QuotaplaneError]]:
+            failures: list[list[QuotaplaneError]] = []
+            async with Rest(self.cluster.transport(), timeout_s=1.0) as rest:
+                for each in before:
+                    each()
+                    try:
+                        failures.append(await follower.sync(rest))
+                    except ClusterError as error:
+                        failures.append([error])
+            return failures
+
+        return asyncio.run(syncs())
+
+    def sync(self, *before: Callable[[], object]) -> None:
+        """The same, where nothing may fail."""
+        assert self.run(*(before or (lambda: None,))) == [[]] * max(1, len(before))
+
+    def table(self) -> dict[str, list[float | None]]:
+        return {row["group"]: rates(row)[:4] for row in list_groups(self.history).to_pylist()}
+
+    def version(self) -> int:
+        return int(open_table(self.history, "resource_groups").version())
+
+
+@pytest.fixture
+def rig(cluster: FakeCluster, history: History) -> Rig:
+    return Rig(cluster, history)
+
+
+def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInBytes=7)
+    rig.cluster.put("free")
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("rg", publishRateInMsgs=50),
+        lambda: rig.cluster.put("new", publishRateInBytes=5),
+        lambda: rig.cluster.groups.pop("free"),
+    )
+    assert rig.table() == {"rg": [50, None, None, 7], "new": [None, 5, None, None]}
+    steps = [
+        (c["by"], c["group"], c["from"] is None, c["to"] is None)
+        for c in group_changes(rig.history)
+    ]
+    assert steps == [
+        (BY, "free", True, False),
+        (BY, "rg", True, False),
+        (BY, "rg", False, False),
+        (BY, "new", True, False),
+        (BY, "free", False, True),
+    ]
+    assert rig.told == []
+
+
+def test_what_did_not_change_is_not_written(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100)
+    rig.sync()
+    version = rig.version()
+    rig.sync(lambda: None, lambda: None)
+    assert rig.version() == version
+
+
+def test_what_only_we_know_stays(rig: Rig) -> None:
+    policy = pa.table({"weight": [3.0], "mode": ["soft"]})
+    quotas = quota(1, 2, 3, 4, 5, 6, 7)
+    put_groups(rig.history, ["rg"], quotas, "ann", policy=policy)
+    rig.cluster.put("rg", publishRateInMsgs=100)
+    rig.sync()
+    row = get_group(rig.history, "rg")
+    assert rates(row) == [100, 2, None, None, 5, 6, 7]
+    assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", BY)
+
+
+def test_a_quota_that_the_enforcer_hid_is_kept(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100, publishRateInBytes=1000, dispatchRateInMsgs=9)
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("rg", publishRateInMsgs=-1, publishRateInBytes=-1),
+    )
+    assert rig.table() == {"rg": [100, 1000, 9, None]}
+    rig.sync(lambda: rig.cluster.put("rg", publishRateInMsgs=200))
+    assert rig.table() == {"rg": [200, 1000, 9, None]}
+    rig.sync(lambda: rig.cluster.put("rg", dispatchRateInMsgs=-1))
+    assert rig.table() == {"rg": [200, 1000, None, None]}
+    rig.cluster.put("rg", publishRateInMsgs=-1)
+    put_groups(rig.history, ["rg"], quota(np.inf), "ann")
+    rig.sync()
+    assert rig.table() == {"rg": [None, 1000, None, None]}
+    rig.take_over = False
+    rig.sync()
+    assert rig.table() == {"rg": [None, None, None, None]}
+
+
+def test_groups_of_others_stay(rig: Rig) -> None:
+    put_groups(rig.history, ["acme", "both"], quota(1).repeat(2, axis=0), "ann")
+    rig.cluster.put("both", publishRateInMsgs=5)
+    rig.cluster.put("acme::ours", publishRateInMsgs=1)
+    rig.sync()
+    put_groups(rig.history, ["acme::ours"], quota(2), "ann")
+    rig.cluster.put("acme::ours", publishRateInMsgs=2)
+    rig.sync(lambda: None, rig.cluster.groups.clear, lambda: None)
+    # Ann made acme and both, and only changed acme::ours.
+    assert set(rig.table()) == {"acme", "both"}
+
+
+def test_who_made_a_group_is_asked_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return group_changes(*args)
+
+    monkeypatch.setattr("quotaplane.cluster.follower.group_changes", counted)
+    put_groups(rig.history, ["anns"], quota(1), "ann")
+    rig.sync(*[lambda: None] * 5)
+    assert len(asked) == 1
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("anns"),
+        lambda: delete_groups(rig.history, ["anns"], "ann"),
+        lambda: rig.cluster.put("anns", publishRateInMsgs=3),
+        rig.cluster.groups.clear,
+    )
+    assert rig.table() == {}  # Ann's was deleted, the one after it was the cluster's
+    assert len(asked) == 3
+
+
+def test_names_that_do_not_fit_are_told_once(rig: Rig) -> None:
+    rig.cluster.put("a\x01b", publishRateInMsgs=1)
+    rig.cluster.put("rg", publishRateInMsgs=1)
+    rig.sync(lambda: None, lambda: None, lambda: rig.cluster.put("a::"), lambda: None)
+    assert list(rig.table()) == ["rg"]
+    assert [line.split(":")[0] for line in rig.told] == [r"group 'a\x01b'", "group 'a"]
+
+
+class TestFailures:
+    def failing(self, rig: Rig, path: str, answer: Answer) -> list[QuotaplaneError]:
+        """What a second sync returns, in which one thing fails and all else has changed."""
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        rig.cluster.put("good", publishRateInMsgs=1)
+        rig.cluster.put("gone", publishRateInMsgs=1)
+        groups = rig.cluster.groups
+
+        def change() -> None:
+            rig.cluster.put("bad", publishRateInMsgs=2)
+            rig.cluster.put("good", publishRateInMsgs=2)
+            del groups["gone"]
+            rig.cluster.answers[f"GET {path}"] = answer
+
+        first, second, third = rig.run(lambda: None, change, rig.cluster.answers.clear)
+        assert (first, third) == ([], [])
+        assert rig.table() == {"bad": [2, None, None, None], "good": [2, None, None, None]}
+        return second
+
+    @pytest.mark.parametrize("status", [401, 403, 500])
+    def test_without_the_list_nothing_happens(self, rig: Rig, status: int) -> None:
+        failures = self.failing(rig, "resourcegroups", Answer(status))
+        assert [type(error) for error in failures] == [RefusedError]
+
+    @pytest.mark.parametrize("body", ["html", {"no": "list"}, [1], [["rg"]]])
+    def test_a_list_that_is_none_is_no_list(self, rig: Rig, body: object) -> None:
+        (error,) = self.failing(rig, "resourcegroups", Answer(200, body))
+        assert "answers no list of names" in str(error)
+
+    @pytest.mark.parametrize("answer", [Answer(500), Answer(200, "x"), Answer(200, [1])])
+    def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
+        def fail() -> None:
+            rig.cluster.answers["GET resourcegroups/bad"] = answer
+            rig.cluster.put("good", publishRateInMsgs=3)
+
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        ((), (error,)) = rig.run(lambda: None, fail)
+        assert isinstance(error, ClusterError)
+        assert rig.table() == {"bad": [1, None, None, None], "good": [3, None, None, None]}
+
+    def test_a_group_that_is_deleted_in_between_is_no_failure(self, rig: Rig) -> None:
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        rig.sync(
+            lambda: None, lambda: rig.cluster.answers.update({"GET resourcegroups/rg": Answer(404)})
+        )
+        assert list(rig.table()) == ["rg"]  # until it is not in the list any more
+
+    def test_when_nobody_answers_the_others_are_not_asked(self, rig: Rig) -> None:
+        for number in range(40):
+            rig.cluster.put(f"g{number}", publishRateInMsgs=1)
+
+        def deaf() -> None:
+            rig.cluster.asked.clear()
+            for number in range(40):
+                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(delay_s=10)
+            rig.cluster.put("g7", publishRateInMsgs=2)
+
+        first, second, third = rig.run(
+            lambda: None, deaf, lambda: (rig.cluster.asked.clear(), rig.cluster.answers.clear())
+        )
+        assert (first, third) == ([], [])
+        assert ["no answer within 1 s" in str(error) for error in second] == [True]
+        assert len(rig.cluster.asked) == 41
+        assert rig.table()["g7"] == [2, None, None, None]
+
+    def test_what_could_not_be_written_is_read_again_at_once(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig.poll_interval_s = 1 / READS_PER_S  # one a time
+        rig.cluster.put("a", publishRateInMsgs=1)
+        rig.cluster.put("b", publishRateInMsgs=1)
+
+        def locked(*_: Any, **__: Any) -> None:
+            raise HistoryError("somebody else writes")
+
+        def fail() -> None:
+            rig.cluster.put("a", publishRateInMsgs=2)
+            monkeypatch.setattr("quotaplane.cluster.follower.put_groups", locked)
+
+        def mend() -> None:
+            monkeypatch.setattr("quotaplane.cluster.follower.put_groups", put_groups)
+
+        first, second, third = rig.run(lambda: None, fail, mend)
+        assert (first, [str(error) for error in second], third) == (
+            [],
+            ["somebody else writes"],
+            [],
+        )
+        assert rig.table()["a"] == [2, None, None, None]
+
+
+class TestTurns:
+    def test_all_are_read_at_first_then_some_in_turn_and_new_ones_at_once(self, rig: Rig) -> None:
+        rig.poll_interval_s = 3 / READS_PER_S
+        for name in "abcdefg":
+            rig.cluster.put(name)
+        polls: list[list[str]] = []
+
+        def note() -> None:
+            read = [p.removeprefix("resourcegroups/") for p in rig.cluster.paths() if "/" in p]
+            polls.append(sorted(read))
+            rig.cluster.asked.clear()
+
+        rig.sync(note, note, note, note, lambda: (note(), rig.cluster.put("new")), note, note)
+        assert polls[1:] == [
+            list("abcdefg"),
+            list("abc"),
+            list("def"),
+            sorted("gab"),
+            sorted(["new", "c", "d"]),
+            sorted("efa"),
+        ]
+
+    def test_a_group_that_fails_is_a_failure_until_its_next_turn(self, rig: Rig) -> None:
+        rig.poll_interval_s = 1 / READS_PER_S
+        rig.cluster.put("a")
+        rig.cluster.put("b")
+        rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
+        failures = rig.run(*[lambda: None] * 4, rig.cluster.answers.clear, lambda: None)
+        assert [len(each) for each in failures] == [1, 1, 1, 1, 1, 0]
+        rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
+        failures = rig.run(lambda: None, lambda: rig.cluster.groups.pop("a"))
+        assert [len(each) for each in failures] == [1, 0]
+
+
+class TestTenants:
+    @pytest.fixture(autouse=True)
+    def tenant(self, rig: Rig) -> None:
+        rig.tenants = {"acme": "rg"}
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        rig.cluster.put("other")
+
+    def test_namespaces_are_attached_now_and_later(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces |= {"acme/a": None, "acme/b": "other", "else/a": None}
+        rig.sync(lambda: None, lambda: namespaces.update({"acme/new": None}), lambda: None)
+        assert namespaces == {"acme/a": "rg", "acme/b": "other", "else/a": None, "acme/new": "rg"}
+        assert rig.cluster.paths("POST") == [
+            "namespaces/acme/a/resourcegroup/rg",
+            "namespaces/acme/new/resourcegroup/rg",
+        ]
+
+    def test_what_was_detached_is_attached_again(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces["acme/a"] = None
+        rig.sync(lambda: None, lambda: namespaces.update({"acme/a": None}))
+        assert namespaces == {"acme/a": "rg"}
+
+    def test_a_tenant_or_group_that_is_not_there_yet_is_told_once(self, rig: Rig) -> None:
+        del rig.cluster.groups["rg"]
+        rig.sync(
+            lambda: None,
+            lambda: None,
+            lambda: rig.cluster.put("rg"),
+            lambda: None,
+            lambda: rig.cluster.namespaces.update({"acme/a": None}),
+            lambda: rig.cluster.groups.pop("rg"),
+        )
+        assert rig.told == [
+            "cluster.tenants: acme: there is no resource group 'rg', so far",
+            "cluster.tenants: acme: there is no such tenant, so far",
+            "cluster.tenants: acme: there is no resource group 'rg', so far",
+        ]
+        assert rig.cluster.namespaces == {"acme/a": "rg"}
+
+    def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces |= {"acme/a": None, "acme/b": None, "acme/c": None, "acme/d": None}
+        rig.cluster.answers = {
+            "GET namespaces/acme/a": Answer(500),
+            "GET namespaces/acme/b": Answer(404),
+            "POST namespaces/acme/c/resourcegroup/rg": Answer(412),
+        }
+        (failures,) = rig.run(lambda: None)
+        assert sorted(error.status for error in failures if isinstance(error, RefusedError)) == [
+            412,
+            500,
+        ]
+        assert set(rig.table()) == {"rg", "other"}
+        assert namespaces == {"acme/a": None, "acme/b": None, "acme/c": None, "acme/d": "rg"}
+        rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
+        assert [len(each) for each in rig.run(lambda: None)] == [1]
+        rig.cluster.answers = {"GET namespaces/acme": Answer(delay_s=10)}
+        assert ["no answer" in str(error) for error in rig.run(lambda: None)[0]] == [True]
+
+
+class Paced:
+    """A sleep that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Semaphore(0)
+        self._woken = threading.Semaphore(0)
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._begun.release()
+        while not self._woken.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+
+    def next_poll(self) -> None:
+        """Let one poll happen, from the sleep before it to the one after it."""
+        assert self._begun.acquire(timeout=10)
+        self._woken.release()
+        assert self._begun.acquire(timeout=10)
+        self._begun.release()
+
+
+class TestFollowing:
+    @pytest.fixture
+    def pace(self) -> Paced:
+        return Paced()
+
+    def follow(self, rig: Rig, pace: Paced, **more: Any) -> Any:
+        settings = rig.settings.model_copy(update=more)
+        assert settings.cluster is not None
+        return following(settings.cluster, settings, sleep=pace, say=rig.told.append)
+
+    def test_the_table_is_as_the_cluster_from_the_start(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        with self.follow(rig, pace):
+            assert rig.table() == {"rg": [1, None, None, None]}
+            rig.cluster.put("rg", publishRateInMsgs=2)
+            pace.next_poll()
+            assert rig.table() == {"rg": [2, None, None, None]}
+        assert get_group(rig.history, "rg")["updated_by"] == BY
+        assert pace.slept == [2.0, 2.0]
+        assert rig.told == []
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+
+    def test_failures_are_told_when_they_begin_and_when_they_are_over(
+        self, rig: Rig, pace: Paced, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig.cluster.put("a")
+        rig.cluster.put("b")
+        with self.follow(rig, pace):
+            rig.cluster.answers = {f"GET resourcegroups/{name}": Answer(500) for name in "ab"}
+            for _ in range(3):
+                pace.next_poll()
+            rig.cluster.answers = {}
+            pace.next_poll()
+            pace.next_poll()
+            # A mistake of ours
+            monkeypatch.setattr("quotaplane.cluster.follower.absent", None)
+            pace.next_poll()
+            monkeypatch.undo()
+            pace.next_poll()
+        begun, over, mistake, over_again = rig.told
+        assert "/resourcegroups/a: 500" in begun
+        assert begun.endswith("(and 1 more); it is tried again")
+        assert over == "the cluster's groups are followed again; 3 times it failed"
+        assert "TypeError: 'NoneType' object is not callable" in mistake
+        assert over_again.endswith("; 1 times it failed")
+
+    @pytest.mark.parametrize("path", ["resourcegroups", "brokers/configuration/runtime"])
+    @pytest.mark.parametrize("status", [401, 403, 500])
+    def test_a_cluster_that_refuses_us_is_an_error_at_once(
+        self, rig: Rig, pace: Paced, path: str, status: int
+    ) -> None:
+        rig.cluster.answers[f"GET {path}"] = Answer(status, {"reason": "needs super-user"})
+        with (
+            pytest.raises(RefusedError, match=f"{status} needs super-user"),
+            self.follow(rig, pace),
+        ):
+            pytest.fail("began")
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+        assert rig.table() == {}
+
+    def test_a_single_group_that_is_refused_is_not(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.put("bad")
+        rig.cluster.put("good")
+        rig.cluster.answers["GET resourcegroups/bad"] = Answer(500)
+        with self.follow(rig, pace):
+            assert list(rig.table()) == ["good"]
+        assert len(rig.told) == 1
+
+    def test_a_table_that_cannot_be_written_is(
+        self, rig: Rig, pace: Paced, history: History
+    ) -> None:
+        nowhere = History(path=history.path + "/none")
+        with pytest.raises(HistoryError), self.follow(rig, pace, history=nowhere):
+            pytest.fail("began")
+
+    def test_it_ends_at_once_in_the_middle_of_a_request(self, rig: Rig, pace: Paced) -> None:
+        with self.follow(rig, pace):
+            rig.cluster.answers["GET resourcegroups"] = Answer(delay_s=60)
+            assert pace._begun.acquire(timeout=10)
+            asked = len(rig.cluster.asked)
+            pace._woken.release()
+            deadline = time.monotonic() + 10
+            while len(rig.cluster.asked) == asked and time.monotonic() < deadline:
+                time.sleep(0.001)
+            assert len(rig.cluster.asked) > asked
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+
+    def test_brokers_that_report_at_another_pace_or_not_at_all_are_told(
+        self, rig: Rig, pace: Paced
+    ) -> None:
+        runtime = rig.cluster.runtime
+        runtime["resourceUsageTransportPublishIntervalInSecs"] = "60"
+        with self.follow(rig, pace, reports=Reports(interval_s=2.0)):
+            pass
+        runtime["resourceUsageTransportClassName"] = ""
+        with self.follow(rig, pace):
+            pass
+        own = rig.settings.transport.model_copy(
+            update={"report_topics": ("persistent://acme/ops/reports",)}
+        )
+        with self.follow(rig, pace, transport=own):
+            pass
+        assert len(rig.told) == 2
+        assert "report every 60 s" in rig.told[0]
+        assert "all usage comes out 30 times" in rig.told[0]
+        assert "send no usage reports" in rig.told[1]
+
+    def test_a_cluster_without_a_name_is_none(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.runtime = {}
+        with (
+            pytest.raises(ClusterError, match="does not tell the cluster's name"),
+            self.follow(rig, pace),
+        ):
+            pytest.fail("began")
