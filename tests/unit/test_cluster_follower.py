@@ -261,12 +261,16 @@ class TestFailures:
                 rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(delay_s=10)
             rig.cluster.put("g7", publishRateInMsgs=2)
 
-        first, second, third = rig.run(
-            lambda: None, deaf, lambda: (rig.cluster.asked.clear(), rig.cluster.answers.clear())
-        )
+        asked: list[int] = []
+
+        def mend() -> None:
+            asked.append(len(rig.cluster.asked))
+            rig.cluster.answers.clear()
+
+        first, second, third = rig.run(lambda: None, deaf, mend)
         assert (first, third) == ([], [])
         assert ["no answer within 1 s" in str(error) for error in second] == [True]
-        assert len(rig.cluster.asked) == 41
+        assert asked < [40]
         assert rig.table()["g7"] == [2, None, None, None]
 
     def test_what_could_not_be_written_is_read_again_at_once(
@@ -371,11 +375,12 @@ class TestTenants:
 
     def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
         namespaces = rig.cluster.namespaces
-        namespaces |= {"acme/a": None, "acme/b": None, "acme/c": None, "acme/d": None}
+        namespaces |= dict.fromkeys([f"acme/{name}" for name in ("a", "b", "c", "d", "gone")])
         rig.cluster.answers = {
             "GET namespaces/acme/a": Answer(500),
             "GET namespaces/acme/b": Answer(404),
             "POST namespaces/acme/c/resourcegroup/rg": Answer(412),
+            "POST namespaces/acme/gone/resourcegroup/rg": Answer(404),
         }
         (failures,) = rig.run(lambda: None)
         assert sorted(error.status for error in failures if isinstance(error, RefusedError)) == [
@@ -383,7 +388,7 @@ class TestTenants:
             500,
         ]
         assert set(rig.table()) == {"rg", "other"}
-        assert namespaces == {"acme/a": None, "acme/b": None, "acme/c": None, "acme/d": "rg"}
+        assert [each for each, group in namespaces.items() if group] == ["acme/d"]
         rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
         assert [len(each) for each in rig.run(lambda: None)] == [1]
         rig.cluster.answers = {"GET namespaces/acme": Answer(delay_s=10)}

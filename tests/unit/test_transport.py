@@ -18,6 +18,7 @@ from quotaplane.settings import (
     DeltaTransport,
     KafkaSecurity,
     KafkaTransport,
+    PulsarSecurity,
     Settings,
     load_settings,
     parse_settings,
@@ -40,23 +41,33 @@ def kafka(**more: Any) -> KafkaTransport:
     )
 
 
-@pytest.mark.parametrize("name", ["local", "kafka"])
+_NEEDED = {
+    "local": ("kind", "path"),
+    "kafka": ("kind", "bootstrap_servers", "report_topics", "limits_topic"),
+    "pulsar": ("kind", "service_url", "admin_url", "limits_topic"),
+}
+
+
+@pytest.mark.parametrize("name", ["local", "kafka", "pulsar"])
 def test_shipped_settings_are_valid_and_show_every_key_with_its_default(name: str) -> None:
     path = CONF / f"{name}.yaml"
     settings = load_settings(path)
     shown = yaml.safe_load(path.read_text())
     needed = {
         "transport": {
-            key: value
-            for key, value in shown["transport"].items()
-            if key in ("kind", "path", "bootstrap_servers", "report_topics", "limits_topic")
+            key: value for key, value in shown["transport"].items() if key in _NEEDED[name]
         },
         "history": {"path": shown["history"]["path"]},
         "checkpoint": shown["checkpoint"],
     }
+    if name == "pulsar":
+        needed["cluster"] = {}
     assert parse_settings(needed) == settings
     # What only Pulsar has is in pulsar.yaml.
-    assert shown.keys() == Settings.model_fields.keys() - {"cluster", "enforce"}
+    only_pulsars = set() if name == "pulsar" else {"cluster", "enforce"}
+    assert shown.keys() == Settings.model_fields.keys() - only_pulsars
+    if name == "pulsar":
+        assert shown["transport"]["security"].keys() == PulsarSecurity.model_fields.keys()
     for section, values in shown.items():
         if isinstance(values, dict):
             model = type(getattr(settings, section))

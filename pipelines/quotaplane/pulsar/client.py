@@ -115,7 +115,7 @@ def _readable(key: str, path: str | None) -> None:
 def close_quietly(client: pulsar.Client) -> None:
     """Let go of a client and of all that it opened, also when the cluster is gone.
 
-    Not ``shutdown``: that keeps Python's lock, and waits 10 s where a callback of ours waits for it.
+    Not ``shutdown``: that keeps Python's lock, and waits 10 s where a callback waits for it.
     """
     with suppress(pulsar.PulsarException):
         client.close()
@@ -163,13 +163,16 @@ def _why_not(place: PulsarConnection) -> str:
     try:
         with socket.create_connection((host, port), timeout=place.connect_timeout_s) as plain:
             if not tls:
-                return "it takes connections, but does not answer"
+                return _SILENT
             context = ssl.create_default_context(cafile=place.security.ca_file)
             context.check_hostname = place.security.verify_hostname
             with context.wrap_socket(plain, server_hostname=host):
-                return "it takes encrypted connections, but does not answer"
+                return _SILENT
     except OSError as error:
         return " ".join((error.strerror or str(error) or type(error).__name__).split())
+
+
+_SILENT: Final = "it takes connections and says nothing, as brokers do that refuse a token"
 
 
 def words(name: str) -> str:

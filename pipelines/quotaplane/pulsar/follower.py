@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 from typing import Final
@@ -33,10 +34,12 @@ from quotaplane.pulsar.position import (
 )
 from quotaplane.pulsar.reader import LiveReader, Row, TopicReader, last_position, rows_until
 from quotaplane.pulsar.rows import batches
-from quotaplane.pulsar.topics import is_there, topic_partitions
+from quotaplane.pulsar.topics import must_be_there, topic_partitions
 
 _PATIENCE_S: Final = 120.0
 """So long a topic partition may be out of reach: its broker restarts, or it moves to another."""
+
+_OPENED_AT_ONCE: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ class Follower:
         self._readers: dict[str, TopicReader | LiveReader] = {}
         self._topics: list[str] = []
         self._found_s = float("-inf")
+        self._opening: dict[str, Future[TopicReader | LiveReader]] = {}
+        self._pool = ThreadPoolExecutor(_OPENED_AT_ONCE)
         self._silent_s: dict[str, float] = {}
         self._first = 0
 
@@ -99,10 +104,12 @@ class Follower:
         topics = self._discover(check=False)
         # A topic that is no longer there is forgotten: made anew, it is read from its beginning.
         positions = {topic: start[topic] for topic in topics if topic in start}
+        for topic in topics:
+            self._prepare(topic, positions.get(topic))
         readers = []
         for topic in topics:
             with self._maybe_silent(topic):
-                readers.append(self._reader(topic, positions.get(topic)))
+                readers.append(self._opened(topic))
         for reader in readers:
             with self._maybe_silent(reader.topic):
                 reader.ask()
@@ -112,6 +119,7 @@ class Follower:
 
     def close(self) -> None:
         """Let go of the connections."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         close_quietly(self._client)
 
     def _discover(self, *, check: bool) -> list[str]:
@@ -119,11 +127,8 @@ class Follower:
         if now_s - self._found_s >= self._options.discovery_interval_s:
             if check:
                 for topic in self._options.topics:
-                    if not is_live(topic) and is_there(self._options, topic) is False:
-                        raise TransportError(
-                            f"Pulsar at {self._options.service_url}: topic {topic!r} does not "
-                            "exist: create it (docs/pulsar.md says how) or correct the name"
-                        )
+                    if not is_live(topic):
+                        must_be_there(self._options, topic)
             try:
                 self._topics = topic_partitions(self._client, self._options)
             except TransportError:
@@ -134,21 +139,31 @@ class Follower:
                 self._forget(gone)
         return self._topics
 
-    def _reader(self, topic: str, start: str | None) -> TopicReader | LiveReader:
-        reader = self._readers.get(topic)
+    def _prepare(self, topic: str, start: str | None) -> None:
+        """Begin to open a reader, if there is none at this place: several at once."""
         if start is None:
             start = str(Received(time.time_ns() // 1_000_000, 0)) if is_live(topic) else EARLIEST
+        reader = self._readers.get(topic)
         if reader is not None and reader.position != start:
             self._forget(topic)
-            reader = None
-        if reader is None:
-            if is_live(topic):
-                reader = LiveReader(self._client, topic, start)
-            else:
-                lost = loss_policy(self._options)
-                reader = TopicReader(self._client, self._options, topic, start, lost)
-            self._readers[topic] = reader
-        return reader
+        if topic not in self._readers and topic not in self._opening:
+            self._opening[topic] = self._pool.submit(self._open, topic, start)
+
+    def _open(self, topic: str, start: str) -> TopicReader | LiveReader:
+        if is_live(topic):
+            return LiveReader(self._client, topic, start)
+        lost = loss_policy(self._options)
+        return TopicReader(self._client, self._options, topic, start, lost)
+
+    def _opened(self, topic: str) -> TopicReader | LiveReader:
+        opening = self._opening.get(topic)
+        if opening is not None:
+            # Who was silent is not waited for: the others go on.
+            if topic in self._silent_s and not opening.done():
+                raise pulsar.Timeout
+            del self._opening[topic]
+            self._readers[topic] = opening.result()
+        return self._readers[topic]
 
     def _share(self, readers: list[TopicReader | LiveReader]) -> list[Row]:
         """Rows of all readers in turn, until the batch is full or nothing is left."""
@@ -179,8 +194,11 @@ class Follower:
         return _Patience(self, topic)
 
     def _forget(self, topic: str) -> None:
-        with suppress(pulsar.PulsarException):
-            self._readers.pop(topic).close()
+        """Let go of a reader; one that lost its broker comes back sooner when it is opened anew."""
+        reader = self._readers.pop(topic, None)
+        if reader is not None:
+            with suppress(pulsar.PulsarException):
+                reader.close()
 
 
 class _Patience:
@@ -200,6 +218,7 @@ class _Patience:
             return False
         if isinstance(error, PASSING):
             since_s = silent_s.setdefault(self._topic, time.monotonic())
+            self._follower._forget(self._topic)
             if time.monotonic() - since_s < _PATIENCE_S:
                 return True
             raise TransportError(f"{unreachable(options)}: topic {self._topic!r}") from None

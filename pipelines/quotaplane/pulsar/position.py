@@ -55,8 +55,8 @@ class Id(NamedTuple):
 class Received(NamedTuple):
     """How far a non-persistent topic was followed.
 
-    >>> Received.parse("1790000000000#17")
-    Received(since_ms=1790000000000, seen=17)
+    >>> Received.parse("1790000000000#17"), str(Received(1790000000000, 17))
+    (Received(since_ms=1790000000000, seen=17), '1790000000000#17')
     """
 
     since_ms: int

@@ -76,6 +76,19 @@ def is_there(place: PulsarConnection, topic: str) -> bool | None:
     return _now(asked())
 
 
+def must_be_there(place: PulsarConnection, topic: str) -> None:
+    """Return if the topic exists, or if only its use would tell.
+
+    Raises:
+        TransportError: it does not, or the REST API does not answer or refuses.
+    """
+    if is_there(place, topic) is False:
+        raise TransportError(
+            f"Pulsar at {place.service_url}: topic {topic!r} does not exist: create it "
+            "(docs/pulsar.md says how) or correct the name"
+        )
+
+
 def last_entry(place: PulsarConnection, topic: str) -> Id | None:
     """The topic partition's last entry, deleted or not; None if nobody can or wants to tell."""
     if place.admin_url is None:

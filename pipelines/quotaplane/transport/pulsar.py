@@ -20,11 +20,12 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
-from quotaplane.pulsar.options import REDACTED
+from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.outbox import Outbox, Outgoing
-from quotaplane.pulsar.position import is_live
-from quotaplane.pulsar.topics import is_there
-from quotaplane.settings import PulsarTransport
+from quotaplane.pulsar.position import EARLIEST, is_live
+from quotaplane.pulsar.reader import TopicReader, last_position
+from quotaplane.pulsar.topics import must_be_there
+from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.transport import Message, Starting
 
 # Last, so that a missing package is told by pulsar/client.py's one line.
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX_AGE_S = 60.0
 """How soon a link hears of new partitions."""
+
+_AT_ONCE: Final = 10_000
+_AT_ONCE_BYTES: Final = 128 * 1024 * 1024
 
 _REDACTION: Final = "spark.sql.redaction.options.regex"
 
@@ -55,16 +59,14 @@ class PulsarTopics:
             TransportError: no broker answers within ``connect_timeout_s``, or a topic is missing.
         """
         settings = self._settings
+        topics = *settings.report_topics, settings.limits_topic
+        for topic in topics:
+            if not is_live(topic):
+                must_be_there(settings, topic)
         client = open_client(settings)
         try:
-            for topic in (*settings.report_topics, settings.limits_topic):
+            for topic in topics:
                 partitions = partitions_of(client, settings, topic)
-                there = True if is_live(topic) else is_there(settings, topic)
-                if there is False:
-                    raise TransportError(
-                        f"Pulsar at {settings.service_url}: topic {topic!r} does not exist: "
-                        "create it (docs/pulsar.md says how) or correct the name"
-                    )
                 with as_transport_error(settings, f"topic {topic!r} can't be read"):
                     client.create_reader(partitions[0], pulsar.MessageId.latest)
         finally:
@@ -130,8 +132,10 @@ class PulsarLink:
     def __init__(self, settings: PulsarTransport, limits_from: Starting = "latest") -> None:
         self._settings = settings
         self._outbox = Outbox(settings)
+        self._options = reading_options(settings)
         self._client = open_client(settings)
-        self._readers: dict[str, pulsar.Reader] = {}
+        self._readers: dict[str, TopicReader] = {}
+        self._positions: dict[str, str] = {}
         self._listed_s = float("-inf")
         try:
             self._follow(limits_from)
@@ -158,14 +162,19 @@ class PulsarLink:
         Raises:
             TransportError: the cluster did not answer within ``connect_timeout_s``.
         """
-        self._follow("earliest")
         limits: list[Message] = []
-        wait_ms = int(self._settings.connect_timeout_s * 1000)
-        with as_transport_error(self._settings, "limits can't be read"):
-            for reader in self._readers.values():
-                while reader.has_message_available():
-                    message = reader.read_next(wait_ms)
-                    limits.append(Message(message.partition_key(), message.data()))
+        try:
+            with as_transport_error(self._settings, "limits can't be read"):
+                self._follow("earliest")
+                for reader in self._readers.values():
+                    while rows := reader.take(_AT_ONCE, _AT_ONCE_BYTES):
+                        limits += [Message(row.key or "", row.value or b"") for row in rows]
+        except TransportError:
+            # A reader that lost its broker comes back sooner when it is opened anew; what was read
+            # by this call is read again.
+            self._readers.clear()
+            raise
+        self._positions = {name: reader.position for name, reader in self._readers.items()}
         return limits
 
     def close(self) -> None:
@@ -178,21 +187,33 @@ class PulsarLink:
         return topics[zlib.crc32(broker.encode()) % len(topics)]
 
     def _follow(self, starting: Starting) -> None:
-        """Open a reader on each partition that has none yet."""
+        """Open a reader on each partition that has none."""
+        settings, client = self._settings, self._client
         now_s = time.monotonic()
-        if now_s - self._listed_s < PARTITIONS_MAX_AGE_S:
-            return
-        start = getattr(pulsar.MessageId, starting)
-        topic = self._settings.limits_topic
-        if not self._readers and is_there(self._settings, topic) is False:
-            raise TransportError(
-                f"Pulsar at {self._settings.service_url}: topic {topic!r} does not exist"
+        if now_s - self._listed_s >= PARTITIONS_MAX_AGE_S:
+            topic = settings.limits_topic
+            if not self._positions:
+                must_be_there(settings, topic)
+            for partition in partitions_of(client, settings, topic):
+                if partition not in self._positions:
+                    with as_transport_error(settings, f"topic {partition!r} can't be read"):
+                        latest = starting == "latest"
+                        self._positions[partition] = (
+                            last_position(client, self._options, partition) if latest else EARLIEST
+                        )
+            self._listed_s = now_s
+        for partition in self._positions.keys() - self._readers.keys():
+            # Limits that are gone come again, as every limit does.
+            self._readers[partition] = TopicReader(
+                client, self._options, partition, self._positions[partition], lambda *_: None
             )
-        for partition in partitions_of(self._client, self._settings, topic):
-            if partition not in self._readers:
-                with as_transport_error(self._settings, f"topic {partition!r}"):
-                    self._readers[partition] = self._client.create_reader(partition, start)
-        self._listed_s = now_s
+
+
+def reading_options(settings: PulsarTransport) -> Options:
+    """What our readers are told of the cluster."""
+    return Options.model_validate(
+        {name: getattr(settings, name) for name in PulsarConnection.model_fields}
+    )
 
 
 def source_options(settings: PulsarTransport) -> dict[str, str]:
