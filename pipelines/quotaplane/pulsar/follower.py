@@ -79,7 +79,7 @@ class Follower:
         Raises:
             TransportError: the cluster does not answer or refuses, or a topic does not exist.
         """
-        starting = self._options.starting
+        starting = self._options.starting or "latest"
         positions = {}
         for topic in self._discover(check=True):
             with as_transport_error(self._options, f"topic {topic!r}"):

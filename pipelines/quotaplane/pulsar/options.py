@@ -26,7 +26,8 @@ class Options(PulsarConnection):
 
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None
-    starting: str = Field(default="latest", pattern=r"^(earliest|latest|\d{1,15})$")
+    starting: str | None = Field(default=None, pattern=r"^(earliest|latest|\d{1,15})$")
+    """None: a stream begins at the end, a batch at the beginning."""
     max_messages_per_trigger: int | None = Field(default=None, ge=1)
     max_bytes_per_trigger: int = Field(default=128 * 1024 * 1024, ge=1)
     fail_on_data_loss: bool = True

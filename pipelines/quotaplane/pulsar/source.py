@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import Row, StructType
 
+from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
 from quotaplane.pulsar.follower import Follower, read_between, read_range
 from quotaplane.pulsar.options import Options, must_read, parse_options
@@ -78,7 +79,9 @@ class PulsarReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Whatever is there now; of live topics nothing is kept."""
         options = self._options
-        starting = options.starting
+        starting = options.starting or EARLIEST
+        if starting == "latest":
+            raise ConfigError('format("pulsar"): option starting: a batch has nothing at latest')
         start = EARLIEST if starting == EARLIEST else from_time(int(starting))
         client = open_client(options)
         try:

@@ -1,0 +1,44 @@
+"""A job that follows a Pulsar topic and writes each micro-batch to a file: what tests kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from quotaplane.pulsar.source import PulsarDataSource
+from quotaplane.streams.session import build_session
+
+
+def main(folder: Path) -> None:
+    """Follow until killed. A batch that is run again with other rows leaves a file that says so."""
+    options = json.loads((folder / "options.json").read_text())
+    spark = build_session("pulsar-copier", {"spark.ui.enabled": "false"}, log_level="error")
+    spark.dataSource.register(PulsarDataSource)
+
+    def write(batch: DataFrame, number: int) -> None:
+        rows = sorted((row.message_id, bytes(row.value).decode()) for row in batch.collect())
+        text, path = json.dumps(rows), folder / f"batch-{number:06d}.json"
+        if path.exists() and path.read_text() != text:
+            (folder / f"differs-{number}.json").write_text(text)
+        half = folder / "half"
+        half.write_text(text)
+        os.replace(half, path)
+
+    (
+        spark.readStream.format("pulsar")
+        .options(**options)
+        .load()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
+        .awaitTermination()
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
