@@ -14,6 +14,7 @@ from typing import Any
 import pulsar
 import pytest
 
+from quotaplane.errors import ClusterError, TransportError
 from quotaplane.history.groups import group_changes, list_groups
 from quotaplane.transport import BrokerLink, open_broker_link
 from quotaplane.wire.limits import decode_limits
@@ -142,7 +143,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             ]
             assert len(lines) == 2, lines
             assert lines[0].startswith("quotaplane: warning: ")
-            assert "/resourcegroups: 500" in lines[0]
+            assert ": 500 " in lines[0]
             assert "followed again" in lines[1]
 
             # Pulsar deletes no group that is attached to something.
@@ -169,25 +170,32 @@ def group_of(server: PulsarServer, namespace: str) -> str | None:
     return found
 
 
+@pytest.mark.parametrize("may_use_topics", [False, True])
 def test_a_token_that_may_not_is_one_line(
-    secure_pulsar_server: PulsarServer, tmp_path: Path
+    secure_pulsar_server: PulsarServer, tmp_path: Path, may_use_topics: bool
 ) -> None:
-    server = secure_pulsar_server
-    assert server.stranger_token
-    topic = server.rest.create_topic("persistent://public/default/limits")
-    conf = write_conf(
-        tmp_path,
-        settings_of(server, topic, server.admin_url)
-        | {"security": {"token": server.stranger_token}},
-        cluster={},
-    )
+    server, role = secure_pulsar_server, f"reader-{uuid.uuid4().hex[:8]}"
+    assert server.tokens is not None
+    token = server.tokens.sign(role)
+    topic = server.rest.create_topic(f"persistent://public/default/limits-{role}")
+    if may_use_topics:
+        for namespace in ("public/default", "pulsar/system"):
+            path = f"namespaces/{namespace}/permissions/{role}"
+            server.rest.call("POST", path, ["produce", "consume"])
+    transport = settings_of(server, topic, server.admin_url) | {"security": {"token": token}}
+    conf = write_conf(tmp_path, transport, cluster={})
     done = subprocess.run(
         [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode not in (0, 1)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert "not authorized" in done.stderr.lower()
-    assert server.stranger_token not in done.stderr
+    assert token not in done.stderr
+    if may_use_topics:  # but is no superuser, which groups need
+        assert done.returncode == ClusterError.exit_code
+        assert "401 " in done.stderr
+        assert "check transport.security and what its role may do" in done.stderr
+    else:
+        assert done.returncode == TransportError.exit_code
+        assert "the role may not do this" in done.stderr

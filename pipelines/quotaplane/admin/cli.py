@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
     "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
+    "enforce": ("quotaplane.admin.enforce", "make a stock cluster obey the limits"),
 }
 """Subcommand: (module, help line)."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError
@@ -39,13 +39,13 @@ def rates_of(group: object) -> list[float]:
     Raises:
         ClusterError: it is something else.
     """
-    held: list[Any] = [group]
-    if isinstance(group, dict):
-        held = [group.get(key, -1) for key in RATE_KEYS]
+    if not isinstance(group, dict):
+        raise ClusterError("Pulsar's REST API: a resource group: answers no rates")
     rates = []
-    for rate in held:
+    for key in RATE_KEYS:
+        rate = group.get(key)
         if rate is not None and type(rate) not in (int, float):
-            raise ClusterError("Pulsar's REST API: a resource group: answers no rates")
+            raise ClusterError(f"Pulsar's REST API: a resource group: {key} is no rate: {rate!r}")
         # Long.MAX_VALUE is a way to say unlimited, too.
         rates.append(UNLIMITED if rate is None or not 0 <= rate <= MAX_RATE else float(rate))
     return rates

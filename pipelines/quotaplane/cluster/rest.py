@@ -80,12 +80,26 @@ class Rest:
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """Any request; like ``get``."""
+        answer = await self._answer(method, self.url, path, body)
+        if answer.status_code == 204 or not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            # Names come as plain text.
+            return answer.text
+
+    async def get_bytes(self, path: str, broker_url: str) -> bytes:
+        """What one broker, and no other, says of itself; like ``get``, but as it came."""
+        return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
+
+    async def _answer(self, method: str, base: str, path: str, body: object) -> httpx.Response:
         where = f"{method} {path}"
         async with self._places:
             try:
                 # httpx's own time limit is for each part of an answer, however many there are.
                 answer = await asyncio.wait_for(
-                    self._follow(method, self.url + path, body), self._timeout_s
+                    self._follow(method, base, path, body), self._timeout_s
                 )
             except (httpx.TimeoutException, asyncio.TimeoutError):
                 why = f"no answer within {self._timeout_s:g} s"
@@ -97,13 +111,7 @@ class Rest:
             raise RefusedError(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
             )
-        if answer.status_code == 204 or not answer.content:
-            return None
-        try:
-            return answer.json()
-        except ValueError:
-            # Names come as plain text.
-            return answer.text
+        return answer
 
     def _unanswered(self, where: str, why: str) -> ClusterError:
         return ClusterError(
@@ -111,26 +119,33 @@ class Rest:
             "transport.security"
         )
 
-    async def _follow(self, method: str, url: str, body: object) -> httpx.Response:
+    async def _follow(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+        url = base + path
+        if base != self.url:
+            await self._check(url)
         for _ in range(_REDIRECTS):
             answer = await self._client.request(method, url, json=body)
             if answer.status_code != 307:
                 return answer
             url = str(answer.next_request.url) if answer.next_request else ""
-            to = urlsplit(url)
-            if to.hostname not in self._hosts:
-                await self._learn_hosts()
-            if to.hostname not in self._hosts:
-                raise ClusterError(
-                    f"Pulsar's REST API at {self.url}: sends us to {to.hostname}, which is none of "
-                    "the cluster's brokers; check transport.admin_url"
-                )
-            if to.scheme != "https" and self.url.startswith("https:"):
-                raise ClusterError(
-                    f"Pulsar's REST API at {self.url}: sends us to {to.hostname} without TLS; "
-                    "check the brokers' webServicePortTls"
-                )
+            await self._check(url)
         raise ClusterError(f"Pulsar's REST API at {self.url}: sends us in circles")
+
+    async def _check(self, url: str) -> None:
+        """The token goes to the cluster's own brokers only, and encrypted if it should be."""
+        to = urlsplit(url)
+        if to.hostname not in self._hosts:
+            await self._learn_hosts()
+        if to.hostname not in self._hosts:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname}, which is none of "
+                "the cluster's brokers; check transport.admin_url"
+            )
+        if to.scheme != "https" and self.url.startswith("https:"):
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname} without TLS; "
+                "check the brokers' webServicePortTls"
+            )
 
     async def _learn_hosts(self) -> None:
         answer = await self._client.get(self.url + self.path("brokers"))

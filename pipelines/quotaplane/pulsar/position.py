@@ -63,7 +63,7 @@ class Received(NamedTuple):
     seen: int
 
     def __str__(self) -> str:
-        return f"{self.since_ms}#{self.count}"
+        return f"{self.since_ms}#{self.seen}"
 
     @staticmethod
     def parse(text: str) -> Received:

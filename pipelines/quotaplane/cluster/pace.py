@@ -1,0 +1,24 @@
+"""A budget of requests that many wait for, each in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quotaplane.enforce.plan import Bucket
+
+
+class Pace:
+    """So many requests a second."""
+
+    def __init__(self, per_s: float) -> None:
+        self._bucket = Bucket(per_s)
+        self._wait_s = min(1.0 / per_s, 1.0)
+        self._turn = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait until one more may be made."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            while not self._bucket.room(loop.time()):
+                await asyncio.sleep(self._wait_s)
+            self._bucket.take(1)

@@ -1,0 +1,299 @@
+"""Which topics of attached namespaces there are, and which broker has each of them now."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from quotaplane.cluster.groups import group_of, namespace_path
+from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.reading import read_names
+from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.enforce.layout import Layout
+from quotaplane.errors import ClusterError
+from quotaplane.model import IntArray
+
+_PERSISTENT: Final = "persistent://"
+_PARTITION: Final = re.compile(r"^(.+)-partition-\d+$")
+_SYSTEM: Final = re.compile(
+    r"/(__change_events|__transaction_[^/]*|transaction_coordinator_assign"
+    r"|[^/]*__transaction_pending_ack)(-partition-\d+)?$"
+)
+"""Topics in which brokers keep things of their own: nobody's quota."""
+_RANGE: Final = re.compile(r"^(.+)/0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
+_BITS: Final = 32
+_AT_ONCE: Final = 4
+"""Of each kind of reading; whoever else needs a request waits behind so few."""
+_FAILED: Final = object()
+
+Told = Callable[[str, str, Exception | None], None]
+"""What was tried, on what, and how it failed; None = it did not."""
+
+
+class Bundle(NamedTuple):
+    """A range of a namespace's topics, by hash; ``last`` is in it."""
+
+    namespace: str
+    first: int
+    last: int
+
+
+@dataclass
+class Broker:
+    """A broker that is there now, by its id in REST."""
+
+    name: str
+    """As its reports have it."""
+    url: str
+    """Of its own REST API."""
+    bundles: list[Bundle] = field(default_factory=list)
+
+
+@dataclass
+class Namespace:
+    """A namespace that is attached to a group."""
+
+    group: str
+    topics: list[str]
+    """Without partitions: what has a part of its own."""
+    partitioned: set[str]
+
+
+def bundle_of(owned: str) -> Bundle | None:
+    """A bundle by its name; None for what is no bundle of a tenant's namespace.
+
+    >>> bundle_of("acme/orders/0xc0000000_0xffffffff")
+    Bundle(namespace='acme/orders', first=3221225472, last=4294967295)
+    >>> bundle_of("acme/orders/0x00000000_0xc0000000").last
+    3221225471
+    """
+    found = _RANGE.match(owned)
+    if not found or found[1].count("/") != 1:
+        return None
+    first, end = int(found[2], 16), int(found[3], 16)
+    # Ranges end before their second number, but for the highest of all.
+    return Bundle(found[1], first, end if end == 2**_BITS - 1 else end - 1)
+
+
+class Placement:
+    """The brokers, the attached namespaces and their topics, as far as they were read.
+
+    What can't be read stays as it was, and ``told`` hears of it.
+    """
+
+    def __init__(self, rest: Rest, cluster: str, pace: Pace, told: Told) -> None:
+        self._rest, self._cluster, self._pace, self._told = rest, cluster, pace, told
+        self.brokers: dict[str, Broker] = {}
+        self._namespaces: dict[str, Namespace] = {}
+        self._hashes: dict[str, int] = {}
+        self._changed = True
+
+    async def read_brokers(self) -> None:
+        """Which brokers there are, and what each of them has."""
+        path = Rest.path("brokers")
+        ids = await self._read("brokers", "", lambda: read_names(self._rest, path))
+        if ids is _FAILED:
+            return
+        for gone in self.brokers.keys() - set(ids):
+            del self.brokers[gone]
+            self._changed = True
+            self._told("brokers", gone, None)
+        await at_once(_AT_ONCE, self._read_broker, ids)
+
+    async def _read_broker(self, broker: str) -> None:
+        if broker not in self.brokers:
+            # Its own heartbeat topic is on itself; answers tell all its addresses.
+            where = f"/lookup/v2/topic/persistent/pulsar/{quote(broker)}/healthcheck"
+            found = await self._read("brokers", broker, lambda: self._looked_up(where))
+            if found is _FAILED:
+                return
+            self.brokers[broker] = found
+        path = Rest.path("brokers", self._cluster, broker, "ownedNamespaces")
+        owned = await self._read("brokers", broker, lambda: self._rest.get(path))
+        if not isinstance(owned, dict) or broker not in self.brokers:
+            return
+        bundles = sorted(found for found in map(bundle_of, owned) if found)
+        if bundles != self.brokers[broker].bundles:
+            self.brokers[broker].bundles = bundles
+            self._changed = True
+
+    async def _looked_up(self, path: str) -> Broker:
+        said = await self._rest.get(path)
+        tls = self._rest.url.startswith("https:")
+        try:
+            name = said.get("brokerUrl") or said["brokerUrlTls"]
+            return Broker(str(name), str(said["httpUrlTls" if tls else "httpUrl"]))
+        except (AttributeError, KeyError, TypeError):
+            raise ClusterError(
+                f"Pulsar's REST API at {self._rest.url}: GET {path}: does not tell the broker's URL"
+            ) from None
+
+    async def read_namespaces(self) -> None:
+        """Which namespaces are attached, and their topics."""
+        path = Rest.path("tenants")
+        tenants = await self._read("namespaces", "", lambda: read_names(self._rest, path))
+        if tenants is _FAILED:
+            return
+        listed: list[str] = []
+
+        async def list_tenant(tenant: str) -> None:
+            path = namespace_path(tenant)
+            names = await self._read("namespaces", tenant, lambda: read_names(self._rest, path), [])
+            if names is _FAILED:  # those that are known stay
+                names = [name for name in self._namespaces if name.startswith(f"{tenant}/")]
+            listed.extend(name for name in names if name.count("/") == 1)
+
+        await at_once(_AT_ONCE, list_tenant, tenants)
+        for deleted in self._namespaces.keys() - set(listed):
+            self._forget(deleted)
+        await at_once(_AT_ONCE, self._read_namespace, listed)
+
+    async def _read_namespace(self, name: str) -> None:
+        group = await self._read("namespaces", name, lambda: self._group_of(name))
+        if group is _FAILED:
+            return
+        if group is None:
+            self._forget(name)
+            return
+        path = Rest.path("persistent", name)
+        topics = await self._read("topics", name, lambda: read_names(self._rest, path), [])
+        # In this order: partitions that are there have a topic then.
+        more = f"{path}/partitioned"
+        partitioned = await self._read("topics", name, lambda: read_names(self._rest, more), [])
+        if topics is _FAILED or partitioned is _FAILED:
+            return
+        ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not _SYSTEM.search(t))
+        read = Namespace(group, ours, set(partitioned))
+        if self._namespaces.get(name) != read:
+            self._namespaces[name] = read
+            self._changed = True
+
+    async def _group_of(self, namespace: str) -> str | None:
+        try:
+            return group_of(await self._rest.get(namespace_path(namespace)))
+        except RefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _forget(self, namespace: str) -> None:
+        if self._namespaces.pop(namespace, None) is not None:
+            self._changed = True
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was found to be gone: do without it until it is listed again."""
+        namespace = self._namespaces.get(topic.removeprefix(_PERSISTENT).rpartition("/")[0])
+        if namespace is not None:
+            namespace.partitioned.discard(topic)
+            namespace.topics = [p for p in namespace.topics if topic not in (p, _base(p))]
+            self._changed = True
+
+    async def _read(
+        self, what: str, of: str, reading: Callable[[], Awaitable[Any]], gone: object = _FAILED
+    ) -> Any:
+        """The answer; ``gone`` if there is no such thing (404), ``_FAILED`` if it can't be read."""
+        await self._pace.take()
+        try:
+            answer = await reading()
+        except ClusterError as error:
+            absent = isinstance(error, RefusedError) and error.status == 404
+            known = absent and gone is not _FAILED
+            self._told(what, of, None if known else error)
+            return gone if known else _FAILED
+        self._told(what, of, None)
+        return answer
+
+    def changed(self) -> Layout | None:
+        """Where everything is, if that is another thing than last time."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return self._layout()
+
+    def _layout(self) -> Layout:
+        part_names: list[str] = []
+        topic_names: list[str] = []
+        namespace_of: list[int] = []
+        group_names: dict[str, str] = {}
+        names = sorted(self._namespaces)
+        for index, name in enumerate(names):
+            namespace = self._namespaces[name]
+            for part in namespace.topics:
+                topic = _base(part)
+                if topic != part and topic not in namespace.partitioned:
+                    continue  # it can't have a rate: Pulsar takes it for a partition
+                part_names.append(part)
+                topic_names.append(topic)
+                namespace_of.append(index)
+                group_names[topic] = namespace.group
+        topics = tuple(sorted(group_names))
+        groups = tuple(sorted(set(group_names.values())))
+        place = {topic: index for index, topic in enumerate(topics)}
+        group_place = {group: index for index, group in enumerate(groups)}
+        order = sorted(range(len(part_names)), key=part_names.__getitem__)
+        parts = [part_names[at] for at in order]
+        ids = tuple(sorted(self.brokers))
+        return Layout(
+            tuple(self.brokers[broker].name for broker in ids),
+            groups,
+            topics,
+            np.fromiter((group_place[group_names[t]] for t in topics), np.int64, len(topics)),
+            tuple(parts),
+            np.fromiter((place[topic_names[at]] for at in order), np.int64, len(order)),
+            self._owners(parts, np.array([namespace_of[at] for at in order], np.int64), names, ids),
+        )
+
+    def _owners(
+        self, parts: list[str], namespace: IntArray, names: list[str], brokers: Iterable[str]
+    ) -> IntArray:
+        """The index of each part's broker, -1 if nobody has its bundle."""
+        place = {name: index for index, name in enumerate(names)}
+        first, last, owner = [], [], []
+        for index, broker in enumerate(brokers):
+            for bundle in self.brokers[broker].bundles:
+                at = place.get(bundle.namespace)
+                if at is not None:
+                    first.append(at << _BITS | bundle.first)
+                    last.append(at << _BITS | bundle.last)
+                    owner.append(index)
+        if not first:
+            return np.full(len(parts), -1, np.int64)
+        starts, ends = np.array(first), np.array(last)
+        order = np.argsort(starts, kind="stable")
+        starts, ends, owners = starts[order], ends[order], np.array(owner, np.int64)[order]
+        key = (namespace << _BITS) | self._hashed(parts)
+        found = np.maximum(np.searchsorted(starts, key, side="right") - 1, 0)
+        inside = (starts[found] <= key) & (key <= ends[found])
+        return np.where(inside, owners[found], -1)
+
+    def _hashed(self, parts: list[str]) -> IntArray:
+        """CRC32 of each name: where in its namespace's bundles it is."""
+        known = self._hashes
+        self._hashes = {part: known.get(part, -1) for part in parts}
+        for part, hashed in self._hashes.items():
+            if hashed < 0:
+                self._hashes[part] = zlib.crc32(part.encode())
+        return np.fromiter(self._hashes.values(), np.int64, len(parts))
+
+
+async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
+    """Work on all names, so many at a time."""
+    left = iter(names)
+
+    async def worker() -> None:
+        for name in left:
+            await work(name)
+
+    await asyncio.gather(*(worker() for _ in range(most)))
+
+
+def _base(part: str) -> str:
+    found = _PARTITION.match(part)
+    return found[1] if found else part

@@ -1,0 +1,1 @@
+"""What makes stock brokers obey: limits of brokers become rates of topics (docs/enforcer.md)."""

@@ -1,0 +1,95 @@
+"""Which topics there are, of which group they are, and which broker has them: as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import BASIC, IntArray
+
+KINDS: Final = ("publish", "dispatch")
+"""What has a rate of its own. Each is written as a whole, in messages and in bytes."""
+
+SIDES: Final = tuple(slice(2 * kind, 2 * kind + 2) for kind in range(len(KINDS)))
+"""Of each kind its dimensions, among the first ``BASIC`` ones."""
+
+assert SIDES[-1].stop == BASIC
+
+
+class Pairs(NamedTuple):
+    """The k (broker, group) pairs that have topics, and which m parts each has.
+
+    Pair i has the parts ``parts[starts[i]:starts[i + 1]]``; a part that nobody owns is in none.
+    """
+
+    broker: IntArray
+    """(k,)"""
+    group: IntArray
+    """(k,)"""
+    starts: IntArray
+    """(k + 1,)"""
+    parts: IntArray
+    """(m,)"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """u topics of p parts: a partitioned topic has a part for each partition, any other one part.
+
+    A rate is written on a topic, and holds for each of its parts; a part lies on one broker. Topics
+    and parts are sorted by name, so that the same cluster always gives the same arrays.
+    """
+
+    brokers: tuple[str, ...]
+    """As reports and limits name them."""
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
+    """(u,) in full: ``persistent://tenant/namespace/topic``."""
+    group: IntArray
+    """(u,) index of each topic's group."""
+    parts: tuple[str, ...]
+    """(p,) in full; of a topic without partitions its own name."""
+    topic: IntArray
+    """(p,) index of each part's topic."""
+    broker: IntArray
+    """(p,) index of each part's broker; -1 = nobody has it now."""
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The (broker, group) pairs, by broker, then by group.
+
+        >>> layout = Layout(("b1", "b2"), ("g",), ("t", "u"), np.array([0, 0]),
+        ...     ("t-partition-0", "t-partition-1", "u"), np.array([0, 0, 1]), np.array([1, 0, 1]))
+        >>> layout.pairs.broker.tolist(), layout.pairs.parts.tolist()
+        ([0, 1], [1, 0, 2])
+        """
+        owned = np.flatnonzero(self.broker >= 0)
+        key = self.broker[owned] * max(len(self.groups), 1) + self.group[self.topic[owned]]
+        order = np.argsort(key, kind="stable")
+        keys, first = np.unique(key[order], return_index=True)
+        broker, group = np.divmod(keys, max(len(self.groups), 1))
+        return Pairs(broker, group, np.append(first, len(order)), owned[order])
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Each topic's index."""
+        return {name: index for index, name in enumerate(self.topics)}
+
+    @cached_property
+    def part_place(self) -> dict[str, int]:
+        """Each part's index."""
+        return {name: index for index, name in enumerate(self.parts)}
+
+
+def nothing() -> Layout:
+    """No topics: what is known before anything was read."""
+    none = np.zeros(0, np.int64)
+    return Layout((), (), (), none, (), none, none)
+
+
+def moved(old: dict[str, int], new: tuple[str, ...]) -> IntArray:
+    """Of each new name its index among the old ones, -1 if it was not there."""
+    return np.fromiter((old.get(name, -1) for name in new), np.int64, len(new))

@@ -1,0 +1,126 @@
+"""What rates are in force as far as is known, and what is under way; over changes of the layout."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from quotaplane.enforce.layout import KINDS, SIDES, Layout, moved, nothing
+from quotaplane.enforce.plan import Moves, Rates
+from quotaplane.model import BASIC, BoolArray, FloatArray
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 30.0
+"""After a failure a topic is left alone for so long, at first and at most."""
+
+
+class Ledger:
+    """Rates of the topics of a layout, and of those that left it and still have ours.
+
+    Answers come when the layout may be another one already, so topics are called by name here.
+    """
+
+    def __init__(self) -> None:
+        self.layout = nothing()
+        self.leaving: dict[tuple[str, int], float] = {}
+        """(topic, kind) that is to lose its rate: the topic left its group. And not before when."""
+        self._make(0)
+
+    def _make(self, topics: int) -> None:
+        self.in_force: FloatArray = np.full((topics, BASIC), np.nan)
+        self._going: FloatArray = np.full((topics, BASIC), np.nan)
+        self._busy: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        self._failures = np.zeros((topics, len(KINDS)), np.int64)
+        self._write_failed: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        self._again_s: FloatArray = np.full((topics, len(KINDS)), -np.inf)
+        self._since_s: FloatArray = np.full((topics, len(KINDS)), np.inf)
+
+    def carry(self, layout: Layout) -> None:
+        """Go on with another layout: what is known of topics that stay is kept."""
+        came_from = moved(self.layout.place, layout.topics)
+        stays = came_from >= 0
+        names = (
+            *("in_force", "_going", "_busy"),
+            *("_failures", "_write_failed", "_again_s", "_since_s"),
+        )
+        before = {name: getattr(self, name) for name in names}
+        stayed = np.zeros(len(self.layout.topics), np.bool_)
+        stayed[came_from[stays]] = True
+        for kind, side in enumerate(SIDES):
+            ours = np.isfinite(self.in_force[:, side]).any(axis=1)
+            for at in np.flatnonzero(ours & ~stayed & ~self._busy[:, kind]).tolist():
+                self.leaving[self.layout.topics[at], kind] = -np.inf
+        self._make(len(layout.topics))
+        for name in names:
+            getattr(self, name)[stays] = before[name][came_from[stays]]
+        self.layout = layout
+        if self.leaving:
+            # Back again: what is in force is read anew.
+            for key in [key for key in self.leaving if key[0] in layout.place]:
+                del self.leaving[key]
+
+    def rates(self, now_s: float) -> Rates:
+        """What ``plan`` is given."""
+        waited_s = np.maximum(now_s - self._since_s, 0.0)
+        free = ~self._busy & (self._again_s <= now_s)
+        return Rates(self.in_force, self._going, free, waited_s)
+
+    def start(self, moves: Moves, count: int, now_s: float) -> None:
+        """The first so many of the moves are under way now, the others wait."""
+        waiting = np.zeros(self._since_s.shape, np.bool_)
+        waiting[moves.topic[count:], moves.kind[count:]] = True
+        self._since_s = np.where(waiting, np.minimum(self._since_s, now_s), np.inf)
+        for topic, kind, rates in zip(
+            moves.topic[:count], moves.kind[:count], moves.rates[:count], strict=True
+        ):
+            side = SIDES[kind]
+            self._busy[topic, kind] = True
+            self.in_force[topic, side] = np.maximum(self.in_force[topic, side], rates)
+            self._going[topic, side] = rates
+
+    def reading(self, topic: str, kind: int) -> None:
+        """The topic's rate is being read."""
+        self._busy[self.layout.place[topic], kind] = True
+
+    def is_known(self, topic: int, kind: int) -> bool:
+        """Whether a topic's rate is known, and nothing is under way."""
+        unknown = np.isnan(self.in_force[topic, SIDES[kind]]).any()
+        return not (unknown or self._busy[topic, kind])
+
+    def unknown(self, topic: str, kind: int) -> None:
+        """Whatever was known of the topic's rate, it may be another one now."""
+        at = self.layout.place.get(topic)
+        if at is not None:
+            self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = np.nan
+
+    def settled(self, topic: str, kind: int, rates: FloatArray, *, wrote: bool) -> None:
+        """These (2,) are in force: written, or read."""
+        at = self.layout.place.get(topic)
+        if at is None:
+            # It left while this was under way.
+            if np.isfinite(rates).any():
+                self.leaving[topic, kind] = -np.inf
+            return
+        self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = rates
+        self._busy[at, kind] = False
+        # That it can be read does not say that it can be written.
+        if wrote or not self._write_failed[at, kind]:
+            self._failures[at, kind] = 0
+            self._write_failed[at, kind] = False
+
+    def failed(self, topic: str, kind: int, now_s: float, *, wrote: bool) -> None:
+        """A write or a read failed: nothing more is tried for a while.
+
+        What is in force after a write that failed nobody knows, until it is read.
+        """
+        at = self.layout.place.get(topic)
+        if at is None:
+            return
+        if wrote:
+            self.unknown(topic, kind)
+            self._write_failed[at, kind] = True
+        self._busy[at, kind] = False
+        wait_s = FIRST_WAIT_S * 2.0 ** min(int(self._failures[at, kind]), 10)
+        self._failures[at, kind] += 1
+        self._again_s[at, kind] = now_s + min(wait_s, LONGEST_WAIT_S)

@@ -1,0 +1,207 @@
+"""From rates wanted and rates in force to the few writes that are worth it, in a safe order."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.enforce.layout import KINDS, SIDES, Layout
+from quotaplane.enforce.subdivide import Division
+from quotaplane.laws.segments import Segments
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+
+WAITED_S: Final = 10.0
+"""Who waits for so long counts as much as a change of everything: nobody waits for ever."""
+
+_SLACK: Final = 1e-9
+
+
+class Rates(NamedTuple):
+    """What is in force on u topics; inf = no rate, NaN = not known."""
+
+    in_force: FloatArray
+    """(u, 4). Of a write under way the higher value: until it is confirmed either may hold."""
+    going: FloatArray
+    """(u, 4) what it will be once the writes under way are through."""
+    free: BoolArray
+    """(u, 2) nothing is under way, nor has something failed lately."""
+    waited_s: FloatArray
+    """(u, 2) for how long a write could not be made, for want of budget."""
+
+
+class Moves(NamedTuple):
+    """Writes that may be made now, n of them, the most urgent first."""
+
+    topic: IntArray
+    """(n,) index of the topic."""
+    kind: IntArray
+    """(n,) 0 = publish, 1 = dispatch."""
+    rates: FloatArray
+    """(n, 2) in messages and bytes; inf = unlimited, both inf = take the rate away."""
+    unread: BoolArray
+    """(u, 2) whose rate in force must be read before anything can be said of it."""
+
+
+def plan(
+    layout: Layout,
+    limits: FloatArray,
+    division: Division,
+    rates: Rates,
+    *,
+    significant_change: float,
+) -> Moves:
+    """What to write of a division.
+
+    Rates come down only where that is needed: a pair's rates add up to more than its limit, or one
+    of them is to be raised and there is no room. Then the largest steps down go first, and no more
+    of them than it takes. A raise waits until what is in force leaves room for it, so those who
+    come down have been confirmed before; it is made if it is significant. So limits of pairs are
+    kept while rates move, and a lowering that fails holds back nobody but those who would have got
+    what it frees.
+
+    Args:
+        layout: what lies where.
+        limits: (k, 4) of ``layout.pairs``, that the division was made from.
+        division: what is wanted.
+        rates: what is in force.
+        significant_change: raises by less than this part are not made.
+    """
+    in_force = rates.in_force
+    lowered = np.zeros(in_force.shape, np.bool_)
+    raised = np.zeros(in_force.shape, np.bool_)
+    wanted = np.where(np.isnan(division.rates), in_force, division.rates)
+    concerned = np.stack([~np.isnan(division.rates[:, side]).all(axis=1) for side in SIDES], axis=1)
+    known = np.stack([~np.isnan(in_force[:, side]).any(axis=1) for side in SIDES], axis=1)
+    ready = np.repeat(rates.free & known & concerned, 2, axis=1)
+    for d in range(BASIC):
+        if concerned[:, d // 2].any():
+            lowered[:, d], raised[:, d] = _one_dimension(
+                layout,
+                limits[:, d],
+                wanted[:, d],
+                division.shares[:, d],
+                in_force[:, d],
+                rates.going[:, d],
+                ready[:, d],
+                significant_change,
+            )
+    return _by_urgency(wanted, rates, lowered, raised, concerned & ~known & rates.free)
+
+
+def _one_dimension(
+    layout: Layout,
+    limit: FloatArray,
+    wanted: FloatArray,
+    shares: FloatArray,
+    in_force: FloatArray,
+    going: FloatArray,
+    ready: BoolArray,
+    significant_change: float,
+) -> tuple[BoolArray, BoolArray]:
+    """Which topics may be lowered now, and which raised; both (u,)."""
+    pairs = layout.pairs
+    rows = Segments(pairs.starts)
+    topic = layout.topic[pairs.parts]
+    # What of a pair's limit a topic takes, for each unit of its rate: all of it, if it has one
+    # part; else as much as the division gave that part.
+    share = shares[pairs.parts]
+    claim = np.zeros(len(share))
+    np.divide(
+        share, wanted[topic], out=claim, where=np.isfinite(share) & np.isfinite(wanted[topic])
+    )
+    had = np.where(np.isfinite(in_force), in_force, 0.0)
+    most = np.where(np.isfinite(limit), limit * (1.0 + _SLACK) + _SLACK, np.inf)
+    room = most - rows.total(claim * had[topic])
+    # Who has no rate yet, or nobody knows which, may take any amount.
+    loose = np.isnan(in_force) | (np.isposinf(in_force) & np.isfinite(wanted))
+    closed = rows.total(loose[topic] & np.isfinite(share)) > 0
+
+    up = ready & np.isfinite(in_force) & (wanted > in_force * (1.0 + significant_change))
+    more = np.where(up & np.isfinite(wanted), wanted - had, 0.0)
+    may = _that_fit(rows, claim * more[topic], up[topic], np.where(closed, 0.0, room))
+    blocked = np.zeros(len(wanted), np.bool_)
+    blocked[topic[up[topic] & ~may]] = True
+
+    down = ready & np.isfinite(wanted) & (wanted < in_force)
+    first = down & np.isposinf(in_force)
+    less = np.where(down & ~first, had - wanted, 0.0)
+    # What is coming down already frees something, too.
+    soon = np.where(np.isfinite(going), going, 0.0)
+    needs = rows.total(claim * (soon + more)[topic]) - most
+    freed = claim * less[topic]
+    order, before = _largest_first(rows, freed)
+    needed = np.zeros(len(freed), np.bool_)
+    needed[order] = before < rows.spread(needs)[order]
+    lower = first
+    lower[topic[needed & (freed > 0)]] = True
+    return lower, up & ~blocked
+
+
+def _that_fit(
+    rows: Segments, amounts: FloatArray, asking: BoolArray, room: FloatArray
+) -> BoolArray:
+    """Which of the asking rows fit into the room of their pair, the largest first; (m,)."""
+    all_fit = rows.total(amounts) <= room
+    if all_fit.all():
+        return asking
+    order, before = _largest_first(rows, amounts)
+    fits = np.zeros(len(amounts), np.bool_)
+    fits[order] = before + amounts[order] <= rows.spread(room)[order]
+    # What takes nothing of the limit (none is told any more) needs no room.
+    result: BoolArray = asking & (fits | rows.spread(all_fit) | (amounts == 0.0))
+    return result
+
+
+def _largest_first(rows: Segments, amounts: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Rows by pair, in each the largest amount first, and the sum of what goes before each."""
+    order = np.lexsort((-amounts, rows.of_row))
+    running = np.cumsum(amounts[order])
+    starts = np.cumsum(rows.counts) - rows.counts
+    at_start = np.append(0.0, running)[starts]
+    before = running - amounts[order] - np.repeat(at_start, rows.counts)
+    return order, before
+
+
+def _by_urgency(
+    wanted: FloatArray, rates: Rates, lowered: BoolArray, raised: BoolArray, unread: BoolArray
+) -> Moves:
+    moves = lowered | raised
+    target = np.where(moves, wanted, rates.in_force)
+    with np.errstate(invalid="ignore"):
+        left = np.minimum(target, rates.in_force) / np.maximum(target, rates.in_force)
+    # What moves from or to unlimited changes altogether; what comes down goes first.
+    relative = np.where(moves, 1.0 - np.nan_to_num(left, nan=1.0), 0.0) + lowered
+    score = np.stack([relative[:, side].max(axis=1) for side in SIDES], axis=1)
+    topic, kind = np.nonzero(np.stack([moves[:, side].any(axis=1) for side in SIDES], axis=1))
+    urgency = score[topic, kind] + rates.waited_s[topic, kind] / WAITED_S
+    order = np.argsort(-urgency, kind="stable")
+    topic, kind = topic[order], kind[order]
+    return Moves(topic, kind, target.reshape(len(target), len(KINDS), 2)[topic, kind], unread)
+
+
+class Bucket:
+    """So many per second, saved up for a second; time is an argument.
+
+    >>> bucket = Bucket(10.0)
+    >>> bucket.room(0.0), bucket.take(10), bucket.room(0.25)
+    (10, None, 2)
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._most = max(per_s, 1.0)
+        self._left = self._most
+        self._at_s: float | None = None
+
+    def room(self, now_s: float) -> int:
+        """How many may be taken now."""
+        if self._at_s is not None:
+            gained = max(now_s - self._at_s, 0.0) * self._per_s
+            self._left = min(self._left + gained, self._most)
+        self._at_s = now_s
+        return max(int(self._left), 0)
+
+    def take(self, count: int) -> None:
+        """Take them."""
+        self._left -= count

@@ -1,0 +1,277 @@
+"""The enforcer of a Pulsar cluster: reads limits, writes rates of topics, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import numpy as np
+
+from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.book import Book
+from quotaplane.enforce.layout import KINDS, SIDES
+from quotaplane.enforce.ledger import Ledger
+from quotaplane.enforce.plan import Moves, plan
+from quotaplane.enforce.scene import Scene
+from quotaplane.enforce.subdivide import Division, divide
+from quotaplane.enforce.takeover import TakeOver
+from quotaplane.enforce.trouble import Say, Trouble
+from quotaplane.enforce.writer import Writer
+from quotaplane.errors import InputError
+from quotaplane.model import BASIC
+from quotaplane.settings import Settings
+from quotaplane.transport import BrokerLink
+from quotaplane.wire.limits import LimitsMessage, decode_limits
+
+_BROKERS_EVERY_S: Final = 1.0
+_TOPICS_EVERY_S: Final = 2.0
+_TAKE_OVER_EVERY_S: Final = 2.0
+_SLOW_STATS_S: Final = 10.0
+_LEAVE_WITHIN_S: Final = 20.0
+_PATIENCE_S: Final = 2.0
+_SOON_S: Final = 0.02
+_RECENT_MS: Final = 5000.0
+_STILL_TICKS: Final = 3
+
+
+class Enforcer:
+    """One cluster's enforcer.
+
+    ``say`` is given lines that somebody should read; ``now_ms`` is the wall clock, by which leases
+    go.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rest: Rest,
+        link: BrokerLink,
+        say: Say,
+        *,
+        now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+    ) -> None:
+        enforce = settings.enforce
+        self._enforce, self._link, self._say, self._now_ms = enforce, link, say, now_ms
+        self._trouble = Trouble(say)
+        reads = Pace(enforce.max_reads_per_s)
+        self._book, self._ledger = Book(), Ledger()
+        self._scene = Scene(rest, reads, self._trouble)
+        self._take_over = TakeOver(rest, settings.history, reads, self._trouble)
+        self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
+        self._caught_up = False
+        self._ticks_still = 0
+        self._waiting = self._left = 0
+        self._ours: list[str] = []
+        self._told = False
+
+    def _gone(self, topic: str) -> None:
+        self._scene.placement.forget_topic(topic)
+
+    async def start(self) -> None:
+        """Look whether the cluster lets us in.
+
+        Raises:
+            ClusterError: it does not, or can't be reached.
+        """
+        await self._scene.start()
+        interval_s = self._scene.stats_interval_s
+        if interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
+            self._say(
+                f"cluster {self._scene.cluster}: its brokers say what topics use every "
+                f"{interval_s:g} s only (statsUpdateFrequencyInSecs); a topic that wakes waits as "
+                "long for its share: 5 is better (docs/enforcer.md)"
+            )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Enforce until ``stop`` is set, then leave as ``on_exit`` says."""
+        await self._until(stop)
+        if self._enforce.on_exit != "keep":
+            if self._scene.ready and self._caught_up:
+                await _within(_LEAVE_WITHIN_S, self._leave())
+            else:
+                self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
+        await self._writer.idle(_PATIENCE_S)
+        if self._left:
+            self._say(f"on_exit: {self._left} rates were not written in time")
+
+    async def run_dry(self, stop: asyncio.Event) -> None:
+        """Go on until there is nothing left to write, and leave everything as it is."""
+        self._writer.hurry()
+        running = asyncio.create_task(self._until(stop))
+        while not (stop.is_set() or self._ticks_still >= _STILL_TICKS):
+            await _within(self._enforce.interval_s, stop.wait())
+        stop.set()
+        await running
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        scene, interval_s = self._scene, self._enforce.interval_s
+        parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+            ("limits", interval_s, self._listen),
+            ("brokers", _BROKERS_EVERY_S, scene.look_at_brokers),
+            ("topics", _TOPICS_EVERY_S, scene.look_at_topics),
+            ("use of topics", scene.look_every_s, scene.look_at_usage),
+            ("division", interval_s, self._tick),
+        ]
+        if self._enforce.take_over:
+            parts.append(("take over", _TAKE_OVER_EVERY_S, self._take))
+        tasks = [asyncio.create_task(self._again(*part)) for part in parts]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _again(self, part: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Work again and again, never twice at once; what fails is told, and tried again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            begun_s = loop.time()
+            failed: Exception | None = None
+            try:
+                await work()
+            except Exception as error:
+                # Even a mistake of ours must not end what keeps limits.
+                failed = error
+            self._trouble("enforcer", part, failed)
+            await asyncio.sleep(max(begun_s + every_s - loop.time(), 0.01))
+
+    async def _listen(self) -> None:
+        messages, wrong = await asyncio.to_thread(self._poll)
+        for message in messages:
+            self._book.receive(message)
+            self._trouble("messages of limits", message.broker, None)
+        for broker, line in wrong:
+            self._trouble("messages of limits", broker, InputError(line))
+        # Not before the newest is known: what is behind it would be written for nothing.
+        recent = self._now_ms() - self._book.issued_at_ms < _RECENT_MS
+        self._caught_up = self._caught_up or not messages or recent
+        if self._book.not_enforced and not self._told:
+            self._told = True
+            self._say(
+                "limits on totals or mutations, or terms of throttling, were told: stock brokers "
+                "can't be held to them, only to publish and dispatch (docs/enforcer.md)"
+            )
+
+    def _poll(self) -> tuple[list[LimitsMessage], list[tuple[str, str]]]:
+        messages, wrong = [], []
+        for message in self._link.poll_limits():
+            try:
+                messages.append(decode_limits(message.value))
+            except InputError as error:
+                wrong.append((message.key, str(error)))
+        return messages, wrong
+
+    async def _tick(self) -> None:
+        if not (self._caught_up and self._scene.ready):
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._refresh(now_s)
+        moves, division = self._planned(self._now_ms(), now_s)
+        self._waiting = self._writer.begin(moves, now_s)
+        self._writer.read_unknown(moves)
+        still = self._writer.at_rest and not (len(moves.topic) or moves.unread.any())
+        self._ticks_still = self._ticks_still + 1 if still else 0
+        self._ours = self._groups_of_ours(division)
+
+    def _refresh(self, now_s: float) -> None:
+        layout = self._scene.changed()
+        if layout is not None:
+            self._ledger.carry(layout)
+        self._scene.usage.under(self._ledger.in_force, now_s)
+
+    def _planned(
+        self, now_ms: float, now_s: float, significant_change: float | None = None
+    ) -> tuple[Moves, Division]:
+        layout, usage = self._ledger.layout, self._scene.usage
+        pairs = layout.pairs
+        limits = self._book.in_force(
+            layout.brokers, layout.groups, pairs.broker, pairs.group, now_ms
+        )
+        division = divide(
+            layout,
+            limits,
+            usage.usage,
+            usage.saturated,
+            law=self._enforce.divide,
+            floor_share=self._enforce.floor_share,
+        )
+        if significant_change is None:
+            significant_change = self._enforce.significant_change
+        rates = self._ledger.rates(now_s)
+        return plan(
+            layout, limits, division, rates, significant_change=significant_change
+        ), division
+
+    def _groups_of_ours(self, division: Division) -> list[str]:
+        """Groups whose publish rates are in force on all topics that should have them."""
+        side = SIDES[KINDS.index("publish")]
+        layout = self._ledger.layout
+        wanted = np.isfinite(division.rates[:, side])
+        has = np.isfinite(self._ledger.in_force[:, side])
+        groups = len(layout.groups)
+        some = np.bincount(layout.group[wanted.any(axis=1)], minlength=groups) > 0
+        lacking = np.bincount(layout.group[(wanted & ~has).any(axis=1)], minlength=groups) > 0
+        return [layout.groups[at] for at in np.flatnonzero(some & ~lacking).tolist()]
+
+    async def _take(self) -> None:
+        await self._take_over.take(self._ours)
+
+    async def _leave(self) -> None:
+        if self._enforce.on_exit == "safe":
+            await self._write_all(lambda now_s: self._planned(np.inf, now_s, 0.0)[0])
+            return
+        # First back to the brokers' own calculator: nobody is without a limit in between.
+        if self._enforce.take_over:
+            await self._take_over.hand_back(self._ledger.layout.groups)
+        await self._write_all(self._removal)
+
+    def _removal(self, now_s: float) -> Moves:
+        """All rates off; what is not known is read before."""
+        layout = self._ledger.layout
+        limits, rates, shares = (
+            np.full((len(things), BASIC), np.inf)
+            for things in (layout.pairs.broker, layout.topics, layout.parts)
+        )
+        unlimited = Division(rates, shares)
+        in_force = self._ledger.rates(now_s)
+        return plan(layout, limits, unlimited, in_force, significant_change=0.0)
+
+    async def _write_all(self, moves_at: Callable[[float], Moves]) -> None:
+        """Write until nothing is left; there is no budget for this any more."""
+        await self._writer.idle(_PATIENCE_S)
+        loop = asyncio.get_running_loop()
+        self._writer.hurry()
+        while True:
+            moves = moves_at(loop.time())
+            self._left = len(moves.topic) + int(moves.unread.sum())
+            if not self._left and self._writer.at_rest:
+                return
+            self._writer.begin(moves, loop.time())
+            self._writer.read_unknown(moves)
+            await asyncio.sleep(_SOON_S)
+
+    def status(self) -> dict[str, Any]:
+        """Figures since the start, and how it stands."""
+        layout = self._ledger.layout
+        age_ms = self._now_ms() - self._book.issued_at_ms
+        return {
+            "brokers": len(layout.brokers),
+            "groups": len(layout.groups),
+            "topics": len(layout.topics),
+            "limited": int(np.isfinite(self._ledger.in_force).any(axis=1).sum()),
+            "waiting": self._waiting,
+            **self._writer.counts(),
+            "taken_over": self._take_over.taken,
+            "handed_back": self._take_over.handed_back,
+            "errors": self._trouble.errors,
+            "newest_limits_s": round(age_ms / 1000.0, 1) if self._book.issued_at_ms else None,
+        }
+
+
+async def _within(seconds: float, work: Awaitable[Any]) -> None:
+    try:
+        await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError:
+        return

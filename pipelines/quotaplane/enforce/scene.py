@@ -1,0 +1,111 @@
+"""What is looked at in the cluster again and again: who has which topics, and what these use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import numpy as np
+
+from quotaplane.cluster.groups import read_runtime
+from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.placement import Placement, at_once
+from quotaplane.cluster.rates import Snapshots, read_stats_interval_s
+from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.layout import Layout
+from quotaplane.enforce.trouble import Trouble
+from quotaplane.enforce.usage import Usage
+from quotaplane.errors import ClusterError
+
+_LOOKS_PER_SNAPSHOT: Final = 5
+_STATS_AT_ONCE: Final = 4
+_SOON_S: Final = 0.05
+
+
+class Scene:
+    """A cluster's topics and their use."""
+
+    def __init__(self, rest: Rest, pace: Pace, trouble: Trouble) -> None:
+        self._rest, self._pace, self._trouble = rest, pace, trouble
+        self._snapshots: dict[str, Snapshots] = {}
+        self._seen: set[str] = set()
+        self._new: Layout | None = None
+
+    async def start(self) -> None:
+        """See how the cluster is set up.
+
+        Raises:
+            ClusterError: it can't be reached, or does not let us in.
+        """
+        runtime = await read_runtime(self._rest)
+        self.cluster = runtime.cluster
+        self.stats_interval_s = await read_stats_interval_s(self._rest)
+        self.look_every_s = max(self.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
+        self.placement = Placement(self._rest, runtime.cluster, self._pace, self._trouble)
+        self.usage = Usage(self.look_every_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything was looked at once: a part of the topics would get it all."""
+        return self._seen == {"brokers", "topics", "usage"}
+
+    async def look_at_brokers(self) -> None:
+        """Which brokers there are, and which bundles they have."""
+        await self.placement.read_brokers()
+        self._seen.add("brokers")
+
+    async def look_at_topics(self) -> None:
+        """Which topics there are, of which groups."""
+        await self.placement.read_namespaces()
+        self._seen.add("topics")
+
+    async def look_at_usage(self) -> None:
+        """What topics use, where a broker has counted anew."""
+        while not {"brokers", "topics"} <= self._seen:
+            await asyncio.sleep(_SOON_S)
+        self._follow()
+        brokers = self.placement.brokers
+        for gone in self._snapshots.keys() - brokers.keys():
+            del self._snapshots[gone]
+            self._trouble.forget("use of topics", gone)
+        await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
+        self._seen.add("usage")
+
+    async def _look_at_broker(self, broker: str) -> None:
+        await self._pace.take()
+        snapshots = self._snapshots.setdefault(broker, Snapshots(self.look_every_s))
+        now_s = asyncio.get_running_loop().time()
+        try:
+            url = self.placement.brokers[broker].url
+            sample = await snapshots.read(self._rest, url, now_s)
+        except KeyError:  # it went while we waited
+            return
+        except ClusterError as error:
+            self._trouble("use of topics", broker, error)
+            return
+        self._trouble("use of topics", broker, None)
+        if sample is None or broker not in self.placement.brokers:
+            return
+        layout = self.usage.layout
+        name = self.placement.brokers[broker].name
+        if name not in layout.brokers:
+            return
+        # What a broker has and does not mention is not in use.
+        own = np.flatnonzero(layout.broker == layout.brokers.index(name))
+        place = dict(zip(sample.topics, sample.usage, strict=True))
+        nothing = np.zeros(sample.usage.shape[1])
+        usage = [place.get(layout.parts[part], nothing) for part in own.tolist()]
+        if usage:
+            self.usage.measured(own, np.array(usage))
+
+    def changed(self) -> Layout | None:
+        """Where everything is, if that is another thing than last time."""
+        self._follow()
+        layout, self._new = self._new, None
+        return layout
+
+    def _follow(self) -> None:
+        layout = self.placement.changed()
+        if layout is not None:
+            self.usage.carry(layout)
+            self._new = layout

@@ -1,0 +1,186 @@
+"""Reads and writes rates of topics: several at once, none twice, within a budget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import numpy as np
+
+from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.rates import read_rate, write_rate
+from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.enforce.layout import KINDS
+from quotaplane.enforce.ledger import Ledger
+from quotaplane.enforce.plan import Bucket, Moves
+from quotaplane.enforce.trouble import Trouble
+from quotaplane.errors import ClusterError
+from quotaplane.model import FloatArray
+from quotaplane.settings import Enforce
+
+_WRITES: Final = "writing rates"
+_READS: Final = "reading rates"
+_CHECKED_SHARE: Final = 0.1
+"""Of the reads: for rates that are known already."""
+_LEAVING_AGAIN_S: Final = 5.0
+_NONE: Final = np.full(2, np.inf)
+
+
+class Writer:
+    """Brings moves into force, and keeps the ledger; ``gone`` is told of topics that vanished."""
+
+    def __init__(
+        self,
+        rest: Rest,
+        ledger: Ledger,
+        reads: Pace,
+        enforce: Enforce,
+        trouble: Trouble,
+        gone: Callable[[str], None],
+    ) -> None:
+        self._rest, self._ledger, self._reads = rest, ledger, reads
+        self._budget = Bucket(enforce.max_writes_per_s)
+        self._concurrency = enforce.concurrency
+        self._checks = max(int(enforce.max_reads_per_s * enforce.interval_s * _CHECKED_SHARE), 1)
+        self._checked = 0
+        self._trouble, self._gone = trouble, gone
+        self._writing: set[asyncio.Task[None]] = set()
+        self._reading: set[asyncio.Task[None]] = set()
+        self._written = self._removed = self._read = self._vanished = 0
+
+    def counts(self) -> dict[str, int]:
+        """How often what was done."""
+        return {
+            "written": self._written,
+            "removed": self._removed,
+            "read": self._read,
+            "vanished": self._vanished,
+        }
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no write is under way or to come."""
+        return not (self._writing or self._ledger.leaving)
+
+    def hurry(self) -> None:
+        """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
+        self._budget = Bucket(1e9)
+        self._checks = 0
+
+    def begin(self, moves: Moves, now_s: float) -> int:
+        """Start what the budget allows; returns how many writes must wait."""
+        ledger = self._ledger
+        room = min(self._budget.room(now_s), self._concurrency - len(self._writing))
+        count = min(room, len(moves.topic))
+        ledger.start(moves, count, now_s)
+        for topic, kind, rates in zip(
+            moves.topic[:count].tolist(), moves.kind[:count].tolist(), moves.rates, strict=False
+        ):
+            _start(self._writing, self._write(ledger.layout.topics[topic], kind, rates))
+        leaving = [key for key, at_s in ledger.leaving.items() if at_s <= now_s]
+        for topic, kind in leaving[: room - count]:
+            ledger.leaving[topic, kind] = np.inf
+            _start(self._writing, self._remove(topic, kind))
+        begun = count + min(len(leaving), room - count)
+        self._budget.take(begun)
+        return len(moves.topic) + len(leaving) - begun
+
+    def read_unknown(self, moves: Moves) -> None:
+        """Read what is in force where that is not known; then, in turn, where it should be."""
+        topics = self._ledger.layout.topics
+        room = self._concurrency - len(self._reading)
+        for topic, kind in np.argwhere(moves.unread)[:room].tolist():
+            self._start_read(topics[topic], kind)
+        if self._reading:
+            return
+        # Somebody else may have changed it, or deleted the topic and made it anew.
+        every = len(KINDS) * len(topics)
+        for _ in range(min(self._checks, every)):
+            self._checked = (self._checked + 1) % every
+            topic, kind = divmod(self._checked, len(KINDS))
+            if self._ledger.is_known(topic, kind):
+                self._start_read(topics[topic], kind)
+
+    def _start_read(self, topic: str, kind: int) -> None:
+        self._ledger.reading(topic, kind)
+        _start(self._reading, self._look(topic, kind))
+
+    async def _write(self, topic: str, kind: int, rates: FloatArray) -> None:
+        work = write_rate(self._rest, topic, kind, rates)
+        if await self._tried(topic, kind, work, wrote=True):
+            self._ledger.settled(topic, kind, rates, wrote=True)
+            if np.isfinite(rates).any():
+                self._written += 1
+            else:
+                self._removed += 1
+
+    async def _look(self, topic: str, kind: int) -> None:
+        await self._reads.take()
+        found: list[FloatArray] = []
+
+        async def look() -> None:
+            found.append(await read_rate(self._rest, topic, kind))
+
+        if await self._tried(topic, kind, look(), wrote=False):
+            self._ledger.settled(topic, kind, found[0], wrote=False)
+            self._read += 1
+
+    async def _tried(
+        self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
+    ) -> bool:
+        """Whether it was done; if not, that was told."""
+        part, of = _WRITES if wrote else _READS, f"{topic} ({KINDS[kind]})"
+        try:
+            await work
+        except asyncio.CancelledError:
+            self._ledger.failed(topic, kind, -np.inf, wrote=wrote)
+            raise
+        except ClusterError as error:
+            now_s = asyncio.get_running_loop().time()
+            self._ledger.failed(topic, kind, now_s, wrote=wrote)
+            if _is_gone(error):
+                # Deleted a moment ago: nothing is wrong with that.
+                self._vanished += 1
+                self._ledger.unknown(topic, kind)
+                self._gone(topic)
+            self._trouble(part, of, None if _is_gone(error) else error)
+            return False
+        self._trouble(part, of, None)
+        return True
+
+    async def _remove(self, topic: str, kind: int) -> None:
+        """Take our rate off a topic that left its group."""
+        leaving = self._ledger.leaving
+        failed: ClusterError | None = None
+        try:
+            await write_rate(self._rest, topic, kind, _NONE)
+        except ClusterError as error:
+            failed = None if _is_gone(error) else error
+        self._trouble(_WRITES, f"{topic} ({KINDS[kind]})", failed)
+        if failed is None:
+            self._removed += 1
+            leaving.pop((topic, kind), None)
+            # It may be in a group again by now, and then this was one too many.
+            self._ledger.unknown(topic, kind)
+        elif (topic, kind) in leaving:
+            leaving[topic, kind] = asyncio.get_running_loop().time() + _LEAVING_AGAIN_S
+
+    async def idle(self, patience_s: float) -> None:
+        """Wait for what is under way; what takes longer is given up."""
+        tasks = self._writing | self._reading
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=patience_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+def _is_gone(error: ClusterError) -> bool:
+    return isinstance(error, RefusedError) and error.status == 404

@@ -1,0 +1,217 @@
+"""A cluster's topics and rates, as its REST API shows them; and an enforcer of it, at work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.pulsar import Enforcer
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.transport import Message
+from quotaplane.wire.limits import encode_limits
+from tests.unit.cluster_cases import Answer, FakeCluster
+
+NAMESPACE = "acme/orders"
+ALL_OF_IT = "0x00000000_0xffffffff"
+KINDS = {"publishRate": "publish", "dispatchRate": "dispatch"}
+
+
+def full(topic: str, namespace: str = NAMESPACE) -> str:
+    return f"persistent://{namespace}/{topic}"
+
+
+class FakePulsar(FakeCluster):
+    """Brokers ``b0`` ..., of which each has bundles; topics of ``NAMESPACE``, in group ``g``."""
+
+    def __init__(self, brokers: int = 1) -> None:
+        super().__init__()
+        self.runtime["statsUpdateFrequencyInSecs"] = "1"
+        self.namespaces[NAMESPACE] = "g"
+        self.owned: dict[str, list[str]] = {f"127.0.0.1:{i}": [] for i in range(brokers)}
+        self.owned["127.0.0.1:0"] = [f"{NAMESPACE}/{ALL_OF_IT}"]
+        self.topics: set[str] = set()
+        self.partitioned: set[str] = set()
+        self.used: dict[str, float] = {}
+        self.rates: dict[tuple[str, str], dict[str, Any]] = {}
+        self.deleted_unseen: set[str] = set()
+        """Still listed, and not there."""
+
+    def add(self, *topics: str, used: float = 0.0) -> None:
+        self.topics |= set(map(full, topics))
+        self.used |= dict.fromkeys(map(full, topics), used)
+
+    def published(self) -> dict[str, int]:
+        """The rate of publish messages of each topic that has one, by its local name."""
+        return {
+            topic.rpartition("/")[2]: body["publishThrottlingRateInMsg"]
+            for (topic, kind), body in sorted(self.rates.items())
+            if kind == "publishRate"
+        }
+
+    def writes(self) -> list[str]:
+        """What was changed: method and path."""
+        return [f"{a.method} {a.path}" for a in list(self.asked) if a.method != "GET"]
+
+    def find(self, method: str, path: str) -> Answer:
+        parts = path.split("/")
+        if f"{method} {path}" in self.answers:
+            return super().find(method, path)
+        if path.startswith("/lookup/"):
+            broker = parts[-2]
+            number = broker.rpartition(":")[2]
+            urls = {"brokerUrl": f"pulsar://b{number}", "httpUrl": f"{self.url}/b{number}"}
+            return Answer(200, urls)
+        if path.endswith("/broker-stats/topics"):
+            return self._stats()
+        if parts[0] == "brokers" and len(parts) == 1:
+            return Answer(200, list(self.owned))
+        if parts[-1] == "ownedNamespaces":
+            return Answer(200, {owned: {} for owned in self.owned.get(parts[2], [])})
+        if parts[0] == "tenants":
+            return Answer(200, sorted({name.partition("/")[0] for name in self.namespaces}))
+        if parts[0] == "resourcegroups" and method == "PUT":
+            self.put(parts[1], **self._body(path))
+            return Answer(204)
+        if parts[0] == "persistent" and len(parts) == 3:
+            return Answer(200, self._of("/".join(parts[1:3]), self.topics))
+        if parts[0] == "persistent" and parts[3] == "partitioned" and len(parts) == 4:
+            return Answer(200, self._of("/".join(parts[1:3]), self.partitioned))
+        if parts[0] == "persistent" and len(parts) == 5:
+            return self._rate(method, full(parts[3], "/".join(parts[1:3])), parts[4])
+        return super().find(method, path)
+
+    def _of(self, namespace: str, topics: set[str]) -> list[str]:
+        return sorted(topic for topic in topics if topic.startswith(full("", namespace)))
+
+    def _rate(self, method: str, topic: str, kind: str) -> Answer:
+        there = (topic in self.topics | self.partitioned) and topic not in self.deleted_unseen
+        if not there:
+            return Answer(404, {"reason": f"Topic {topic} not found"})
+        if method == "POST":
+            self.rates[topic, kind] = self._body(f"persistent/{topic[13:]}/{kind}")
+            return Answer(204)
+        if method == "DELETE":
+            self.rates.pop((topic, kind), None)
+            return Answer(204)
+        body = self.rates.get((topic, kind))
+        return Answer(200, body) if body else Answer(204)
+
+    def _body(self, path: str) -> dict[str, Any]:
+        """What was sent there last."""
+        asked = next(a for a in reversed(self.asked) if a.path == path and a.body)
+        body: dict[str, Any] = json.loads(asked.body)
+        return body
+
+    def _stats(self) -> Answer:
+        topics = {
+            topic: {"msgRateIn": used, "msgThroughputIn": 100 * used, "msgRateOut": 0.0}
+            for topic, used in self.used.items()
+        }
+        return Answer(200, {NAMESPACE: {ALL_OF_IT: {"persistent": topics}}})
+
+
+class Link:
+    """A limits topic in memory."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Message] = []
+        self._seq = 0
+        self.broken: Exception | None = None
+
+    def tell(
+        self,
+        broker: str,
+        limit: float,
+        *,
+        group: str = "g",
+        safe: float | None = None,
+        lease_ms: int = 600_000,
+        dispatch: float = np.inf,
+    ) -> None:
+        """A limit in publish messages."""
+        self._seq += 1
+        limits = np.array([[limit, np.inf, dispatch, np.inf]])
+        value = encode_limits(
+            broker=broker,
+            shard=0,
+            epoch=1,
+            seq=self._seq,
+            issued_at_ms=int(time.time() * 1000),
+            lease_ms=lease_ms,
+            groups=[group],
+            limits=limits,
+            safe_limits=None if safe is None else np.array([[safe, np.inf, np.inf, np.inf]]),
+        )
+        self.waiting.append(Message(broker, value))
+
+    def poll_limits(self) -> list[Message]:
+        if self.broken is not None:
+            raise self.broken
+        polled, self.waiting = self.waiting, []
+        return polled
+
+    def send_reports(self, reports: object) -> None:
+        raise AssertionError("an enforcer sends no reports")
+
+    def close(self) -> None:
+        pass
+
+
+def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
+    return parse_settings(
+        {
+            "transport": {
+                "kind": "pulsar",
+                "service_url": "pulsar://127.0.0.1:1",
+                "admin_url": cluster.url,
+                "limits_topic": "persistent://public/default/limits",
+            },
+            "history": {"path": str(folder / "history")},
+            "checkpoint": str(folder / "checkpoint"),
+            "enforce": {"interval_s": 0.05, "take_over": False, **enforce},
+        }
+    )
+
+
+class Running:
+    """An enforcer at work: what it said, and its figures."""
+
+    def __init__(self, enforcer: Enforcer, lines: list[str]) -> None:
+        self.enforcer, self.lines = enforcer, lines
+        self.stop = asyncio.Event()
+        self.now_ms = time.time() * 1000
+
+    async def until(self, holds: Callable[[], bool], within_s: float = 20.0) -> None:
+        """Wait until it holds."""
+        until_s = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < until_s, (self.lines, self.enforcer.status())
+            await asyncio.sleep(0.01)
+
+    async def ticks(self, count: int = 4) -> None:
+        """Let it have a few turns."""
+        await asyncio.sleep(0.05 * count)
+
+
+@asynccontextmanager
+async def enforcing(settings: Settings, link: Link) -> AsyncIterator[Running]:
+    """Within this it enforces; then it is stopped, cleanly."""
+    lines: list[str] = []
+    async with Rest(settings.transport, timeout_s=10.0) as rest:  # type: ignore[arg-type]
+        enforcer = Enforcer(settings, rest, link, lines.append, now_ms=lambda: running.now_ms)
+        running = Running(enforcer, lines)
+        await enforcer.start()
+        task = asyncio.create_task(enforcer.run(running.stop))
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            await task

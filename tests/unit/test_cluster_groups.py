@@ -1,0 +1,49 @@
+"""What is made of a cluster's answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from quotaplane.cluster.groups import group_of, group_path, namespace_path, rates_of
+from quotaplane.errors import ClusterError
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("rate", "is_"),
+    [
+        (0, 0.0),
+        (1, 1.0),
+        (2**31 - 1, 2147483647.0),
+        (-1, INF),
+        (-5, INF),
+        (2**63 - 1, INF),
+        (None, INF),
+        (0.5, 0.5),
+    ],
+)
+def test_a_rate_below_zero_or_beyond_all_is_unlimited(rate: float | None, is_: float) -> None:
+    assert rates_of({"dispatchRateInBytes": rate, "publishRateInMsgs": 3}) == [3.0, INF, INF, is_]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "html", [], 7, {"publishRateInMsgs": "7"}, {"dispatchRateInMsgs": True}]
+)
+def test_what_is_no_group_is_an_error(answer: object) -> None:
+    with pytest.raises(ClusterError, match="no rate"):
+        rates_of(answer)
+
+
+def test_the_group_of_a_namespace() -> None:
+    assert group_of({"resource_group_name": "12"}) == "12"
+    assert group_of({"resource_group_name": ""}) is None
+    with pytest.raises(ClusterError, match="answers no policies"):
+        group_of("rg")
+
+
+def test_paths() -> None:
+    assert group_path("a::b c") == "/admin/v2/resourcegroups/a%3A%3Ab%20c"
+    assert namespace_path("acme/orders") == "/admin/v2/namespaces/acme/orders"
