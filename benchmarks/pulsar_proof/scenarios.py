@@ -51,7 +51,7 @@ TOGETHER: Final = (
     Scenario("halved", "The quota is halved", 120, (80, 80, 80), (80, 80, 80), quota_after=60),
     Scenario(
         "dispatch",
-        "Dispatch: a consumer wakes",
+        "Dispatch: a second topic wakes",
         60,
         (40, 0),
         (40, 40),

@@ -128,6 +128,10 @@ def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: P
     text = path.read_text()
     assert "| An idle broker wakes | Stock Pulsar's calculator | 119% | 1% | never |" in text
     assert "| An idle broker wakes | quotaplane | 100% | 100% | 0.0 (0.0) | 0% / 0% |" in text
+    assert (
+        "- Stock Pulsar's calculator: met in 0 of 1, not in: An idle broker wakes (never)" in text
+    )
+    assert "- quotaplane: met in 1 of 1.\n" in text
     linked = re.findall(r"\]\((\S+?)\)", text)
     assert linked
     assert all((tmp_path / name).exists() for name in linked)
