@@ -95,6 +95,12 @@ class EnforcerProcess:
         figures: dict[str, Any] = json.loads(self._out.read_text().splitlines()[-1])
         return figures
 
+    def ended(self) -> list[Any]:
+        """Wait until it ends by itself, well; returns what it printed."""
+        with self:
+            assert self.process.wait(60) == 0, self.errors()
+        return [json.loads(line) for line in self._out.read_text().splitlines()]
+
     def __enter__(self) -> EnforcerProcess:
         return self
 

@@ -22,7 +22,9 @@ from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, se
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
 
-MEASURED_S = 3.0
+MEASURED_S = 4.0
+HELD = 0.08
+"""As a part: what a machine that is busy with other things makes of a few seconds."""
 
 
 @dataclass
@@ -41,9 +43,13 @@ class Scene:
         return self.server.rest
 
     def topic(self, name: str, partitions: int = 0) -> str:
-        return self.rest.create_topic(
+        """Create a topic that a broker has."""
+        topic = self.rest.create_topic(
             f"persistent://{self.namespace}/{name}", partitions=partitions
         )
+        parts = [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
+        assert [self.rest.owner(part) for part in parts] == [self.server.service_url] * len(parts)
+        return topic
 
     def again(self, **enforce: Any) -> Path:
         """Other settings of the enforcer."""
@@ -123,10 +129,10 @@ def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> 
     scene.limits.tell(publish=100)
     with publishing(scene.server, topic), EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
-        assert scene.per_s(topic) == pytest.approx(100, rel=0.05)
-        scene.limits.tell(publish=40, safe_publish=20, lease_s=9)
+        assert scene.per_s(topic) == pytest.approx(100, rel=HELD)
+        scene.limits.tell(publish=40, safe_publish=20, lease_s=12)
         enforcer.wait_until(lambda: scene.rate(topic) == 40)
-        assert scene.per_s(topic) == pytest.approx(40, rel=0.05)
+        assert scene.per_s(topic) == pytest.approx(40, rel=HELD)
         enforcer.wait_until(lambda: scene.rate(topic) == 20)
         assert enforcer.stop()["written"] == 3
         assert not enforcer.errors()
@@ -154,7 +160,7 @@ def test_consumers_are_held_too(scene: Scene) -> None:
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic, "dispatch") == 60)
         reading.start()
-        assert scene.per_s(topic, "msgOutCounter") == pytest.approx(60, rel=0.1)
+        assert scene.per_s(topic, "msgOutCounter") == pytest.approx(60, rel=HELD)
         assert scene.rate(topic) is None
         ended.set()
         reading.join()
@@ -185,19 +191,18 @@ def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) 
         enforcer.wait_until(lambda: [scene.rate(t, "dispatch") for t in topics] == [10] * 5)
         enforcer.process.send_signal(signal.SIGKILL)
         enforcer.process.wait()
+    tried = EnforcerProcess(scene.conf, "--dry-run")
+    assert tried.ended() == []
+    new = scene.topic("t5")
+    tried = EnforcerProcess(scene.conf, "--dry-run")
+    posts = {line["path"].rpartition("/orders/")[2]: line["body"] for line in tried.ended()}
+    assert posts["t5/publishRate"]["publishThrottlingRateInMsg"] in (16, 17)
     with EnforcerProcess(scene.conf) as enforcer:
-        # A topic more, so that something shows that it is at work.
-        new = scene.topic("t5")
-        enforcer.wait_until(lambda: scene.rate(new) in (16, 17))
+        enforcer.wait_until(lambda: scene.rate(new, "dispatch") in (8, 9))
         enforcer.wait_until(lambda: sum(scene.rate(t) or 0 for t in [*topics, new]) <= 100)
         figures = enforcer.stop()
-        assert figures["read"] >= 10
         # The new one's two, and what has to come down for it.
-        assert figures["written"] <= 2 + 2 * 5
-    with EnforcerProcess(scene.conf) as enforcer:
-        time.sleep(4.0)
-        figures = enforcer.stop()
-        assert (figures["limited"], figures["written"], figures["waiting"]) == (6, 0, 0)
+        assert 4 <= figures["written"] <= 2 + 2 * 5
 
 
 @pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
@@ -214,16 +219,12 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
         enforcer.wait_until(lambda: None not in [scene.rate(t) for t in [*topics, deleted]])
         enforcer.wait_until(lambda: scene.rest.call("GET", path)["publishRateInMsgs"] == -1)
         scene.rest.call("DELETE", deleted.replace("://", "/"))
-        enforcer.wait_until(lambda: 80 <= sum(scene.rate(t) or 0 for t in topics) <= 90)
+        enforcer.wait_until(lambda: [scene.rate(topic) for topic in topics] == [30, 30])
         figures = enforcer.stop()
         assert figures["taken_over"] == 1
         assert figures["errors"] == 0, enforcer.errors()
-    rates = [scene.rate(topic) for topic in topics]
     held = scene.rest.call("GET", path)
     assert held["dispatchRateInMsgs"] == 70
     assert held["publishRateInMsgs"] == (90 if on_exit == "remove" else -1)
-    if on_exit == "remove":
-        assert rates == [None, None]
-    else:
-        assert sum(rate or 0 for rate in rates) <= (30 if on_exit == "safe" else 90)
-        assert min(rate or 0 for rate in rates) >= 10
+    left = {"keep": 30, "safe": 10, "remove": None}[on_exit]
+    assert [scene.rate(topic) for topic in topics] == [left, left]
