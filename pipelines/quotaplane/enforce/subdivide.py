@@ -76,13 +76,14 @@ def divide(
     pairs = layout.pairs
     rows = Segments(pairs.starts)
     shares = np.full((len(layout.parts), BASIC), np.nan)
+    charges = shares.copy()
     used = np.nan_to_num(usage)
     held = saturated | np.isnan(usage)
     demand = np.where(held, np.inf, _with_headroom(used))
     for d in range(BASIC):
         if np.isnan(limits[:, d]).all():
             continue
-        shares[pairs.parts, d] = _shares(
+        shares[pairs.parts, d], charges[pairs.parts, d] = _shares(
             pairs,
             rows,
             limits[:, d],
@@ -91,7 +92,7 @@ def divide(
             law,
             floor_share,
         )
-    rates = _rates(layout, shares, demand, even=law == "even")
+    rates = _rates(layout, shares, charges, demand, even=law == "even")
     return Division(np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST)), shares)
 
 
@@ -108,27 +109,29 @@ def _shares(
     saturated: BoolArray,
     law: Divide,
     floor_share: float,
-) -> FloatArray:
-    """One dimension of all pairs, (m,)."""
+) -> tuple[FloatArray, FloatArray]:
+    """One dimension of all pairs: shares (m,), and what of them counts towards the limit (m,)."""
     count = np.maximum(rows.counts, 1)
     told = np.isfinite(limit)
     units = np.where(told, np.floor(np.where(told, limit, 0.0)), 0.0)
     even = units / count
     if law == "even":
-        whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
+        charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
     else:
         floor = rows.spread(np.maximum(floor_share * even, 1.0))
         exact, held, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
         left = units - rows.total(np.where(held, 0.0, exact))
         whole = _rounded(rows, exact, np.floor(np.round(left, 6)), held)
         loose = floor
+        more = usage + rows.spread(np.minimum(spare, np.ceil(even)))
         if law == "max_min":
-            more = usage + rows.spread(np.minimum(spare, np.ceil(even)))
             most = np.minimum(np.maximum(_with_headroom(usage), more), rows.spread(units))
             loose = np.maximum(floor, most)
         whole = np.where(held, whole, np.floor(np.round(loose, 6)))
-    unlimited = np.where(np.isnan(limit), np.nan, np.inf)
-    return np.where(rows.spread(told), whole, rows.spread(unlimited))
+        charge = np.where(held, whole, np.minimum(more, whole))
+    unlimited = rows.spread(np.where(np.isnan(limit), np.nan, np.inf))
+    is_told = rows.spread(told)
+    return np.where(is_told, whole, unlimited), np.where(is_told, charge, unlimited)
 
 
 def _by_law(
@@ -182,8 +185,10 @@ def _rounded(rows: Segments, exact: FloatArray, units: FloatArray, which: BoolAr
     return rounded
 
 
-def _rates(layout: Layout, shares: FloatArray, demand: FloatArray, *, even: bool) -> FloatArray:
-    """The rate of each topic (u, 4), from its parts' shares."""
+def _rates(
+    layout: Layout, shares: FloatArray, charges: FloatArray, demand: FloatArray, *, even: bool
+) -> FloatArray:
+    """The rate of each topic (u, 4): its part's share, or what its partitions come to together."""
     count = np.bincount(layout.topic, minlength=len(layout.topics))
     single = count[layout.topic] == 1
     rates = np.full((len(layout.topics), BASIC), np.nan)
@@ -193,21 +198,21 @@ def _rates(layout: Layout, shares: FloatArray, demand: FloatArray, *, even: bool
         topics, of_part = np.unique(layout.topic[pooled], return_inverse=True)
         for d in range(BASIC):
             rates[topics, d] = _pooled(
-                len(topics), of_part, shares[pooled, d], demand[pooled, d], even
+                len(topics), of_part, charges[pooled, d], demand[pooled, d], even
             )
     return rates
 
 
 def _pooled(
-    topics: int, of_part: IntArray, shares: FloatArray, demand: FloatArray, even: bool
+    topics: int, of_part: IntArray, charges: FloatArray, demand: FloatArray, even: bool
 ) -> FloatArray:
     """One dimension of partitioned topics, (topics,).
 
     Only limited brokers count: what is unlimited elsewhere is held to the same rate.
     """
     rates = np.full(topics, np.nan)
-    rates[of_part[np.isposinf(shares)]] = np.inf
-    limited = np.isfinite(shares)
+    rates[of_part[np.isposinf(charges)]] = np.inf
+    limited = np.isfinite(charges)
     if not limited.any():
         return rates
     # In order of topics, which is how sums over segments want them.
@@ -215,7 +220,7 @@ def _pooled(
     at = at[np.argsort(of_part[at], kind="stable")]
     these, counts = np.unique(of_part[at], return_counts=True)
     rows = Segments(np.append(0, np.cumsum(counts)))
-    budget = rows.total(shares[at])
+    budget = rows.total(charges[at])
     level = budget / counts
     if not even:
         high = np.minimum(demand[at], rows.spread(budget))
