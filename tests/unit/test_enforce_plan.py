@@ -275,6 +275,16 @@ def test_a_failure_waits_twice_as_long_each_time() -> None:
     assert ledger.rates(100.5).free[0, 0]
 
 
+def test_a_topic_that_moved_is_tried_at_once() -> None:
+    ledger = Ledger()
+    ledger.carry(layout_of({"a": "x", "b": "x", "p": ["x", "y"]}, "g"))
+    for name in "abp":
+        ledger.failed(name, 0, 100.0, wrote=True)
+    assert not ledger.rates(100.1).free[:, 0].any()
+    ledger.carry(layout_of({"a": "y", "b": "x", "p": ["x", ""]}, "g"))
+    assert ledger.rates(100.1).free[:, 0].tolist() == [True, False, True]
+
+
 def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
     layout = layout_of({"a": "x"}, "g")
     usage = Usage(lag_s=1.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -447,6 +449,16 @@ def test_the_command_needs_a_cluster_and_says_what_is_wrong_in_a_line(
     )
     assert main(["enforce", "kafka"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_command_starts_without_spark() -> None:
+    code = (
+        "import sys, quotaplane.admin.enforce, quotaplane.enforce.pulsar\n"
+        "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
+        "sys.exit(str(slow) if slow else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_rates_go_out_within_the_budget(link: Link, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.enforce.layout import KINDS, SIDES, Layout, moved, nothing
 from quotaplane.enforce.plan import Moves, Rates
-from quotaplane.model import BASIC, BoolArray, FloatArray
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
@@ -54,6 +54,8 @@ class Ledger:
         self._make(len(layout.topics))
         for name in names:
             getattr(self, name)[stays] = before[name][came_from[stays]]
+        # What failed where a topic was says nothing of where it is now.
+        self._again_s[_relocated(self.layout, layout)] = -np.inf
         self.layout = layout
         if self.leaving:
             # Back again: what is in force is read anew.
@@ -124,3 +126,15 @@ class Ledger:
         wait_s = FIRST_WAIT_S * 2.0 ** min(int(self._failures[at, kind]), 10)
         self._failures[at, kind] += 1
         self._again_s[at, kind] = now_s + min(wait_s, LONGEST_WAIT_S)
+
+
+def _relocated(old: Layout, new: Layout) -> IntArray:
+    """Topics of which a part has another broker now."""
+    came_from = moved(old.part_place, new.parts)
+    at = np.flatnonzero(came_from >= 0)
+    had, has = (
+        np.array([*layout.brokers, ""])[layout.broker[parts]]
+        for layout, parts in ((old, came_from[at]), (new, at))
+    )
+    topics: IntArray = new.topic[at[had != has]]
+    return topics

@@ -34,6 +34,7 @@ _LEAVE_WITHIN_S: Final = 20.0
 _PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
 _CANCELLED_AGAIN_S: Final = 0.2
+_MESSAGES_AT_ONCE: Final = 100
 _RECENT_MS: Final = 5000.0
 _STILL_TICKS: Final = 3
 
@@ -144,7 +145,9 @@ class Enforcer:
 
     async def _listen(self) -> None:
         messages, wrong = await asyncio.to_thread(self._poll)
-        for message in messages:
+        for number, message in enumerate(messages):
+            if number % _MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # at the start there may be hours of them
             self._book.receive(message)
             self._trouble("messages of limits", message.broker, None)
         for broker, line in wrong:
