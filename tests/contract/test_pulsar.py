@@ -17,12 +17,13 @@ from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar.follower import Follower, read_between
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import Offset
+from quotaplane.pulsar.topics import last_entry
 from quotaplane.settings import PulsarTransport
 from quotaplane.transport import Message, open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from tests.contract.rigs import UNREACHABLE, PulsarRig, drain
 from tests.contract.test_transport import wait_until
-from tests.servers.pulsar_security import Issuer
+from tests.servers.pulsar_security import STRANGER, Issuer
 from tests.servers.pulsar_server import PulsarServer
 
 NOON_MS = 1_790_000_000_000
@@ -482,6 +483,29 @@ def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str)
             open_transport(settings).check()
         assert "\n" not in str(caught.value)
         assert token[whose] is None or token[whose] not in str(caught.value)
+
+
+def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
+    server, topic = secure_rig.server, secure_rig.report_topics[1]
+    link = open_broker_link(secure_rig.settings(**tls(server, token=server.admin_token)))
+    link.send_reports([("a", b"report", NOON_MS)])
+    link.close()
+    server.rest.call(
+        "POST", f"namespaces/{secure_rig.namespace}/permissions/{STRANGER}", ["consume"]
+    )
+    settings = secure_rig.settings(**tls(server, token=server.stranger_token))
+    transport = open_transport(settings)
+    transport.check()
+    with pytest.raises(TransportError, match="the role may not do this"):
+        transport.publish([Message("a", b"limits")])
+    transport.close()
+    given = transport_pulsar.source_options(settings)
+    given["topics_pattern"] = f"persistent://{secure_rig.namespace}/reports-.*"
+    del given["topics"]
+    follower = Follower(parse_options(given))
+    assert everything(follower, follower.begin())[0] == [b"report"]
+    follower.close()
+    assert last_entry(settings, topic) is not None
 
 
 @pytest.mark.parametrize(
