@@ -49,6 +49,8 @@ class Answer:
     delay_s: float = 0.0
     drip_s: float = 0.0
     """Between two bytes of the body."""
+    cut: bool = False
+    """Nothing is answered, and the connection ends."""
 
 
 class RestServer:
@@ -83,6 +85,9 @@ class RestServer:
         assert handler.command is not None
         self.asked.append(Asked(handler.command, path, handler.headers.get("Authorization"), body))
         answer = self.find(handler.command, path)
+        if answer.cut:
+            handler.close_connection = True
+            return
         self._ended.wait(answer.delay_s)
         text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
         data = text.encode()

@@ -59,7 +59,7 @@ class Rig:
             cluster=Cluster(
                 tenants=self.tenants,
                 poll_interval_s=self.poll_interval_s,
-                request_timeout_s=1.0,
+                request_timeout_s=30.0,
             ),
             enforce=Enforce(take_over=self.take_over),
         )
@@ -72,7 +72,7 @@ class Rig:
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []
-            async with Rest(self.cluster.transport(), timeout_s=1.0) as rest:
+            async with Rest(self.cluster.transport(), timeout_s=30.0) as rest:
                 for each in before:
                     each()
                     try:
@@ -258,7 +258,7 @@ class TestFailures:
         def deaf() -> None:
             rig.cluster.asked.clear()
             for number in range(40):
-                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(delay_s=10)
+                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(cut=True)
             rig.cluster.put("g7", publishRateInMsgs=2)
 
         asked: list[int] = []
@@ -269,7 +269,7 @@ class TestFailures:
 
         first, second, third = rig.run(lambda: None, deaf, mend)
         assert (first, third) == ([], [])
-        assert ["no answer within 1 s" in str(error) for error in second] == [True]
+        assert ["check transport.admin_url" in str(error) for error in second] == [True]
         assert asked < [40]
         assert rig.table()["g7"] == [2, None, None, None]
 
@@ -391,8 +391,10 @@ class TestTenants:
         assert [each for each, group in namespaces.items() if group] == ["acme/d"]
         rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
         assert [len(each) for each in rig.run(lambda: None)] == [1]
-        rig.cluster.answers = {"GET namespaces/acme": Answer(delay_s=10)}
-        assert ["no answer" in str(error) for error in rig.run(lambda: None)[0]] == [True]
+        rig.cluster.answers = {"GET namespaces/acme": Answer(cut=True)}
+        assert [
+            "check transport.admin_url" in str(error) for error in rig.run(lambda: None)[0]
+        ] == [True]
 
 
 class Paced:
@@ -411,9 +413,9 @@ class Paced:
 
     def next_poll(self) -> None:
         """Let one poll happen, from the sleep before it to the one after it."""
-        assert self._begun.acquire(timeout=10)
+        assert self._begun.acquire(timeout=60)
         self._woken.release()
-        assert self._begun.acquire(timeout=10)
+        assert self._begun.acquire(timeout=60)
         self._begun.release()
 
 
@@ -495,10 +497,10 @@ class TestFollowing:
     def test_it_ends_at_once_in_the_middle_of_a_request(self, rig: Rig, pace: Paced) -> None:
         with self.follow(rig, pace):
             rig.cluster.answers["GET resourcegroups"] = Answer(delay_s=60)
-            assert pace._begun.acquire(timeout=10)
+            assert pace._begun.acquire(timeout=60)
             asked = len(rig.cluster.asked)
             pace._woken.release()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while len(rig.cluster.asked) == asked and time.monotonic() < deadline:
                 time.sleep(0.001)
             assert len(rig.cluster.asked) > asked

@@ -28,7 +28,7 @@ def server() -> Iterator[RestServer]:
 
 
 def ask(
-    transport: PulsarTransport, *requests: tuple[str, str, object], timeout_s: float = 10.0
+    transport: PulsarTransport, *requests: tuple[str, str, object], timeout_s: float = 30.0
 ) -> list[Any]:
     """The answers to requests made one after the other."""
 
@@ -39,7 +39,7 @@ def ask(
     return asyncio.run(all_of_them())
 
 
-def get(transport: PulsarTransport, path: str = GROUP, timeout_s: float = 10.0) -> Any:
+def get(transport: PulsarTransport, path: str = GROUP, timeout_s: float = 30.0) -> Any:
     return ask(transport, ("GET", path, None), timeout_s=timeout_s)[0]
 
 
@@ -50,7 +50,7 @@ def refused(transport: PulsarTransport) -> RefusedError:
     return raised.value
 
 
-def unanswered(transport: PulsarTransport, timeout_s: float = 10.0) -> str:
+def unanswered(transport: PulsarTransport, timeout_s: float = 30.0) -> str:
     with pytest.raises(ClusterError) as raised:
         get(transport, timeout_s=timeout_s)
     assert not isinstance(raised.value, RefusedError)
@@ -316,7 +316,8 @@ class TestOAuth2:
         self, server: RestServer, issuer: RestServer, where: str, answer: Answer, says: str
     ) -> None:
         issuer.answers[where] = answer
-        said = unanswered(self.settings(server, issuer), timeout_s=0.5)
+        timeout_s = 0.5 if answer.delay_s else 30.0
+        said = unanswered(self.settings(server, issuer), timeout_s)
         assert says in said
         assert "secret" not in said
         assert server.asked == []
