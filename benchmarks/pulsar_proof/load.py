@@ -27,7 +27,7 @@ SLOT_S: Final = 0.1
 PENDING: Final = 20
 """So many messages wait at a producer at most: half a second of what the scenarios allow."""
 
-_TICK_S = 0.02
+_TICK_S = 0.04
 _PAYLOAD = bytes(256)
 _FOREVER_MS = 3_600_000
 
