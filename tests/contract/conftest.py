@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pulsar
 import pytest
 
+from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar.options import parse_options
+from tests.contract.pulsar_following import source
 from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_server import PulsarServer
@@ -28,3 +34,32 @@ def pulsar_rig(pulsar_server: PulsarServer) -> PulsarRig:
 def rig(request: pytest.FixtureRequest) -> Rig:
     found: Rig = request.getfixturevalue(f"{request.param}_rig")
     return found
+
+
+@pytest.fixture
+def secure_rig(secure_pulsar_server: PulsarServer) -> PulsarRig:
+    return PulsarRig(secure_pulsar_server)
+
+
+@pytest.fixture
+def client(pulsar_rig: PulsarRig) -> Iterator[pulsar.Client]:
+    client = pulsar.Client(
+        pulsar_rig.server.service_url,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def follow(pulsar_rig: PulsarRig) -> Iterator[Callable[..., Follower]]:
+    """Opens what a streaming query reads with; what the test forgets is closed."""
+    opened: list[Follower] = []
+
+    def open_follower(topic: str = "", **options: Any) -> Follower:
+        opened.append(Follower(parse_options(source(pulsar_rig, topic, **options))))
+        return opened[-1]
+
+    yield open_follower
+    for follower in opened:
+        follower.close()

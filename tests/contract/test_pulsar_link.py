@@ -1,0 +1,253 @@
+"""Who may use a Pulsar cluster, what is told otherwise, and how limits go out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quotaplane.errors import ConfigError, TransportError
+from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar.options import parse_options
+from quotaplane.pulsar.topics import last_entry
+from quotaplane.settings import PulsarTransport
+from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport import pulsar as transport_pulsar
+from tests.contract.pulsar_following import everything
+from tests.contract.rigs import UNREACHABLE, PulsarRig
+from tests.contract.test_transport import wait_until
+from tests.servers.pulsar_security import STRANGER, Issuer
+from tests.servers.pulsar_server import PulsarServer
+
+NOON_MS = 1_790_000_000_000
+
+
+def tls(server: PulsarServer, **security: Any) -> dict[str, Any]:
+    assert server.certificates is not None
+    return {
+        "service_url": server.service_url_tls,
+        "admin_url": server.admin_url_tls,
+        "security": {"ca_file": str(server.certificates.authority), **security},
+    }
+
+
+def with_token(server: PulsarServer, folder: Path) -> dict[str, Any]:
+    return tls(server, token=server.admin_token)
+
+
+def with_token_file(server: PulsarServer, folder: Path) -> dict[str, Any]:
+    (folder / "token").write_text(f"{server.admin_token}\n")
+    return tls(server, token_file=str(folder / "token"))
+
+
+def with_certificate(server: PulsarServer, folder: Path) -> dict[str, Any]:
+    assert server.certificates is not None
+    return tls(
+        server,
+        certificate_file=str(server.certificates.client_certificate),
+        key_file=str(server.certificates.client_key),
+    )
+
+
+@pytest.mark.parametrize("security", [with_token, with_token_file, with_certificate, None])
+def test_the_whole_way_is_encrypted_and_known(
+    secure_rig: PulsarRig, tmp_path: Path, security: Any
+) -> None:
+    with Issuer(secure_rig.server.admin_token or "") as issuer:
+        oauth2 = {
+            "issuer_url": issuer.url,
+            "audience": "pulsar",
+            "private_key_file": str(issuer.write_key_file(tmp_path / "key.json")),
+        }
+        more = (
+            security(secure_rig.server, tmp_path)
+            if security
+            else tls(secure_rig.server, oauth2=oauth2)
+        )
+        settings = secure_rig.settings(**more)
+        transport, link = open_transport(settings), open_broker_link(settings)
+        transport.check()
+        link.send_reports([("a", b"report", NOON_MS)])
+        transport.publish([Message("a", b"limits")])
+        assert link.poll_limits() == [Message("a", b"limits")]
+        follower = Follower(parse_options(transport_pulsar.source_options(settings)))
+        assert everything(follower, follower.begin())[0] == [b"report"]
+        for each in (transport, link, follower):
+            each.close()
+
+
+def test_a_running_query_does_not_show_secrets(
+    secure_rig: PulsarRig, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = secure_rig.server.admin_token or ""
+    settings = secure_rig.settings(**tls(secure_rig.server, token=token))
+    recorded = open_transport(settings).read_recorded(spark)
+    recorded.explain(extended=True)
+    assert recorded.collect() == []
+    with pytest.raises(Exception, match="nonsense") as caught:
+        recorded.selectExpr("nonsense")
+    shown = capsys.readouterr().out
+    assert "Physical Plan" in shown
+    assert token not in shown + str(caught.value) + repr(settings)
+
+
+@pytest.mark.parametrize("whose", ["a wrong one", "a stranger's", "none"])
+def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str) -> None:
+    stranger = secure_rig.server.stranger_token
+    token = {
+        "a wrong one": "eyJhbGciOiJIUzI1NiJ9.e30.wrong",
+        "a stranger's": stranger,
+        "none": None,
+    }
+    given = tls(secure_rig.server, token=token[whose])
+    for admin_url in (given["admin_url"], None):
+        given |= {"admin_url": admin_url, "connect_timeout_s": 1.0}
+        settings = secure_rig.settings(**given)
+        with pytest.raises(TransportError, match=r"check .*security") as caught:
+            open_transport(settings).check()
+        assert "\n" not in str(caught.value)
+        assert token[whose] is None or token[whose] not in str(caught.value)
+
+
+def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
+    server, topic = secure_rig.server, secure_rig.report_topics[1]
+    link = open_broker_link(secure_rig.settings(**tls(server, token=server.admin_token)))
+    link.send_reports([("a", b"report", NOON_MS)])
+    link.close()
+    server.rest.call(
+        "POST", f"namespaces/{secure_rig.namespace}/permissions/{STRANGER}", ["consume"]
+    )
+    settings = secure_rig.settings(**tls(server, token=server.stranger_token))
+    transport = open_transport(settings)
+    transport.check()
+    with pytest.raises(TransportError, match="the role may not do this"):
+        transport.publish([Message("a", b"limits")])
+    transport.close()
+    given = transport_pulsar.source_options(settings)
+    given["topics_pattern"] = f"persistent://{secure_rig.namespace}/reports-.*"
+    del given["topics"]
+    follower = Follower(parse_options(given))
+    assert everything(follower, follower.begin())[0] == [b"report"]
+    follower.close()
+    assert last_entry(settings, topic) is not None
+
+
+@pytest.mark.parametrize(
+    "reach", [lambda settings: open_transport(settings).check(), open_broker_link]
+)
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [(f"pulsar://{UNREACHABLE}", "refused"), ("pulsar+ssl://{plain}", "SSL|EOF|closed|reset")],
+)
+def test_an_unreachable_cluster_is_told_in_time(
+    pulsar_rig: PulsarRig, reach: Callable[[PulsarTransport], object], url: str, why: str
+) -> None:
+    url = url.format(plain=pulsar_rig.server.service_url.removeprefix("pulsar://"))
+    settings = pulsar_rig.settings(service_url=url, admin_url=None, connect_timeout_s=1.0)
+    with pytest.raises(TransportError, match=rf"{re.escape(url)}: can't be .*({why})") as caught:
+        reach(settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["report_topics", "limits_topic"])
+@pytest.mark.parametrize("admin", [True, False])
+def test_a_missing_topic_is_named_and_not_created(
+    pulsar_rig: PulsarRig, key: str, admin: bool
+) -> None:
+    rest, namespace = pulsar_rig.server.rest, pulsar_rig.namespace
+    name = f"persistent://{namespace}/nowhere"
+    more: dict[str, Any] = {key: (name,) if key == "report_topics" else name}
+    if not admin:
+        # Without the REST API, only such a cluster can say that a topic is missing.
+        rest.call(
+            "POST", f"namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False}
+        )
+        more["admin_url"] = None
+    with pytest.raises(TransportError, match=f"'{name}'.* does not exist"):
+        open_transport(pulsar_rig.settings(**more)).check()
+    assert name not in rest.call("GET", f"persistent/{namespace}")
+
+
+def test_a_missing_certificate_file_is_a_config_error(
+    pulsar_rig: PulsarRig, tmp_path: Path
+) -> None:
+    security = {"ca_file": str(tmp_path / "none.pem")}
+    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem"):
+        open_transport(pulsar_rig.settings(security=security)).check()
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
+def test_limits_are_compressed_as_configured(pulsar_rig: PulsarRig, codec: str) -> None:
+    settings = pulsar_rig.settings(compression=codec)
+    transport, link = open_transport(settings), open_broker_link(settings)
+    limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
+    transport.publish(limits)
+    assert sorted(link.poll_limits()) == limits
+    stats = pulsar_rig.server.rest.call(
+        "GET", f"{settings.limits_topic.replace('://', '/')}/partitioned-stats"
+    )
+    assert (stats["storageSize"] < 50_000) == (codec != "none")
+    transport.close()
+    link.close()
+
+
+def test_a_link_follows_new_partitions(
+    pulsar_rig: PulsarRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_pulsar, "PARTITIONS_MAX_AGE_S", 0.0)
+    settings = pulsar_rig.settings()
+    link = open_broker_link(settings)
+    path = pulsar_rig.limits_topic.replace("://", "/")
+    pulsar_rig.server.rest.call("POST", f"{path}/partitions", 5)
+    transport = open_transport(settings)
+    limits = [Message(f"broker-{number}", b"after") for number in range(30)]
+    transport.publish(limits)
+    assert sorted(link.poll_limits()) == sorted(limits)
+    transport.close()
+    link.close()
+
+
+def test_all_outlive_a_restart_of_the_cluster(
+    pulsar_rig: PulsarRig, follow: Callable[..., Follower]
+) -> None:
+    settings = pulsar_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
+    transport, link = open_transport(settings), open_broker_link(settings)
+    transport.publish([Message("a", b"before")])
+    assert link.poll_limits() == [Message("a", b"before")]
+    follower = follow(settings.limits_topic, connect_timeout_s=2)
+    values, end = everything(follower, follower.begin())
+    assert values == [b"before"]
+    pulsar_rig.server.stop()
+    try:
+        with pytest.raises(TransportError, match=pulsar_rig.server.service_url):
+            transport.publish([Message("a", b"during")])
+        with pytest.raises(TransportError, match="limits can't be read"):
+            link.poll_limits()
+        assert follower.read(end) == ([], end)
+    finally:
+        pulsar_rig.server.start()
+
+    def published() -> bool:
+        try:
+            transport.publish([Message("a", b"after")])
+        except TransportError:
+            return False
+        return True
+
+    wait_until(published)
+    assert link.poll_limits()[-1] == Message("a", b"after")
+    read: list[bytes | None] = []
+
+    def followed() -> bool:
+        nonlocal end
+        more, end = everything(follower, end)
+        read.extend(more)
+        return read[-1:] == [b"after"]
+
+    wait_until(followed)
+    transport.close()
+    link.close()
