@@ -145,7 +145,8 @@ class Enforcer:
         self._refresh(now_s)
         moves, division = self._planned(self._now_ms(), now_s)
         self._waiting = self._writer.begin(moves, now_s)
-        self._writer.read_unknown(moves)
+        self._writer.read_unknown(moves, self._scene.usage.odd())
+        self._writer.check(now_s)
         still = self._writer.at_rest and not (len(moves.topic) or moves.unread.any())
         self._ticks_still = self._ticks_still + 1 if still else 0
         self._ours = self._groups_of_ours(division)
