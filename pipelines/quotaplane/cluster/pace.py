@@ -1,8 +1,9 @@
-"""A budget of requests that many wait for, each in its turn."""
+"""How fast, and how many at once: a budget of requests, and work on many things."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
 from quotaplane.enforce.plan import Bucket
 
@@ -22,3 +23,14 @@ class Pace:
             while not self._bucket.room(loop.time()):
                 await asyncio.sleep(self._wait_s)
             self._bucket.take(1)
+
+
+async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
+    """Work on all names, so many at a time."""
+    left = iter(names)
+
+    async def worker() -> None:
+        for name in left:
+            await work(name)
+
+    await asyncio.gather(*(worker() for _ in range(most)))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
+from quotaplane.cluster.bundles import Bundle, bundle_of, owners
 from quotaplane.cluster.groups import group_of, namespace_path
-from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.pace import Pace, at_once
 from quotaplane.cluster.reading import read_names
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.layout import Layout
@@ -27,22 +27,12 @@ _SYSTEM: Final = re.compile(
     r"|[^/]*__transaction_pending_ack)(-partition-\d+)?$"
 )
 """Topics in which brokers keep things of their own: nobody's quota."""
-_RANGE: Final = re.compile(r"^(.+)/0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
-_BITS: Final = 32
 _AT_ONCE: Final = 4
 """Of each kind of reading; whoever else needs a request waits behind so few."""
 _FAILED: Final = object()
 
 Told = Callable[[str, str, Exception | None], None]
 """What was tried, on what, and how it failed; None = it did not."""
-
-
-class Bundle(NamedTuple):
-    """A range of a namespace's topics, by hash; ``last`` is in it."""
-
-    namespace: str
-    first: int
-    last: int
 
 
 @dataclass
@@ -64,22 +54,6 @@ class Namespace:
     topics: list[str]
     """Without partitions: what has a part of its own."""
     partitioned: set[str]
-
-
-def bundle_of(owned: str) -> Bundle | None:
-    """A bundle by its name; None for what is no bundle of a tenant's namespace.
-
-    >>> bundle_of("acme/orders/0xc0000000_0xffffffff")
-    Bundle(namespace='acme/orders', first=3221225472, last=4294967295)
-    >>> bundle_of("acme/orders/0x00000000_0xc0000000").last
-    3221225471
-    """
-    found = _RANGE.match(owned)
-    if not found or found[1].count("/") != 1:
-        return None
-    first, end = int(found[2], 16), int(found[3], 16)
-    # Ranges end before their second number, but for the highest of all.
-    return Bundle(found[1], first, end if end == 2**_BITS - 1 else end - 1)
 
 
 class Placement:
@@ -247,31 +221,13 @@ class Placement:
             np.fromiter((group_place[group_names[t]] for t in topics), np.int64, len(topics)),
             tuple(parts),
             np.fromiter((place[topic_names[at]] for at in order), np.int64, len(order)),
-            self._owners(parts, np.array([namespace_of[at] for at in order], np.int64), names, ids),
+            owners(
+                np.array([namespace_of[at] for at in order], np.int64),
+                self._hashed(parts),
+                names,
+                [self.brokers[broker].bundles for broker in ids],
+            ),
         )
-
-    def _owners(
-        self, parts: list[str], namespace: IntArray, names: list[str], brokers: Iterable[str]
-    ) -> IntArray:
-        """The index of each part's broker, -1 if nobody has its bundle."""
-        place = {name: index for index, name in enumerate(names)}
-        first, last, owner = [], [], []
-        for index, broker in enumerate(brokers):
-            for bundle in self.brokers[broker].bundles:
-                at = place.get(bundle.namespace)
-                if at is not None:
-                    first.append(at << _BITS | bundle.first)
-                    last.append(at << _BITS | bundle.last)
-                    owner.append(index)
-        if not first:
-            return np.full(len(parts), -1, np.int64)
-        starts, ends = np.array(first), np.array(last)
-        order = np.argsort(starts, kind="stable")
-        starts, ends, owners = starts[order], ends[order], np.array(owner, np.int64)[order]
-        key = (namespace << _BITS) | self._hashed(parts)
-        found = np.maximum(np.searchsorted(starts, key, side="right") - 1, 0)
-        inside = (starts[found] <= key) & (key <= ends[found])
-        return np.where(inside, owners[found], -1)
 
     def _hashed(self, parts: list[str]) -> IntArray:
         """CRC32 of each name: where in its namespace's bundles it is."""
@@ -281,17 +237,6 @@ class Placement:
             if hashed < 0:
                 self._hashes[part] = zlib.crc32(part.encode())
         return np.fromiter(self._hashes.values(), np.int64, len(parts))
-
-
-async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
-    """Work on all names, so many at a time."""
-    left = iter(names)
-
-    async def worker() -> None:
-        for name in left:
-            await work(name)
-
-    await asyncio.gather(*(worker() for _ in range(most)))
 
 
 def _base(part: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.model import BASIC, IntArray
+from quotaplane.model import BASIC, BoolArray, IntArray
 
 KINDS: Final = ("publish", "dispatch")
 """What has a rate of its own. Each is written as a whole, in messages and in bytes."""
@@ -72,6 +72,12 @@ class Layout:
         keys, first = np.unique(key[order], return_index=True)
         broker, group = np.divmod(keys, max(len(self.groups), 1))
         return Pairs(broker, group, np.append(first, len(order)), owned[order])
+
+    @cached_property
+    def owned(self) -> BoolArray:
+        """(u,) of which topics all parts have a broker."""
+        astray = np.bincount(self.topic[self.broker < 0], minlength=len(self.topics))
+        return np.asarray(astray == 0)
 
     @cached_property
     def place(self) -> dict[str, int]:

@@ -90,6 +90,10 @@ class Ledger:
         unknown = np.isnan(self.in_force[topic, SIDES[kind]]).any()
         return not (unknown or self._busy[topic, kind])
 
+    def is_owned(self, topic: int) -> bool:
+        """Whether brokers have all of a topic's parts."""
+        return bool(self.layout.owned[topic])
+
     def unknown(self, topic: str, kind: int) -> None:
         """Whatever was known of the topic's rate, it may be another one now."""
         at = self.layout.place.get(topic)

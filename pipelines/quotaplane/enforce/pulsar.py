@@ -11,20 +11,18 @@ import numpy as np
 
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.book import Book
 from quotaplane.enforce.layout import KINDS, SIDES
 from quotaplane.enforce.ledger import Ledger
+from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves, plan
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
 from quotaplane.enforce.takeover import TakeOver
 from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.enforce.writer import Writer
-from quotaplane.errors import InputError
 from quotaplane.model import BASIC
 from quotaplane.settings import Settings
 from quotaplane.transport import BrokerLink
-from quotaplane.wire.limits import LimitsMessage, decode_limits
 
 _BROKERS_EVERY_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 2.0
@@ -34,8 +32,6 @@ _LEAVE_WITHIN_S: Final = 20.0
 _PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
 _CANCELLED_AGAIN_S: Final = 0.2
-_MESSAGES_AT_ONCE: Final = 100
-_RECENT_MS: Final = 5000.0
 _STILL_TICKS: Final = 3
 
 
@@ -56,18 +52,17 @@ class Enforcer:
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
     ) -> None:
         enforce = settings.enforce
-        self._enforce, self._link, self._say, self._now_ms = enforce, link, say, now_ms
+        self._enforce, self._say, self._now_ms = enforce, say, now_ms
         self._trouble = Trouble(say)
         reads = Pace(enforce.max_reads_per_s)
-        self._book, self._ledger = Book(), Ledger()
+        self._listener = Listener(link, self._trouble, say, now_ms)
+        self._ledger = Ledger()
         self._scene = Scene(rest, reads, self._trouble)
         self._take_over = TakeOver(rest, settings.history, reads, self._trouble)
         self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
-        self._caught_up = False
         self._ticks_still = 0
         self._waiting = self._left = 0
         self._ours: list[str] = []
-        self._told = False
 
     def _gone(self, topic: str) -> None:
         self._scene.placement.forget_topic(topic)
@@ -91,7 +86,7 @@ class Enforcer:
         """Enforce until ``stop`` is set, then leave as ``on_exit`` says."""
         await self._until(stop)
         if self._enforce.on_exit != "keep":
-            if self._scene.ready and self._caught_up:
+            if self._scene.ready and self._listener.caught_up:
                 await _within(_LEAVE_WITHIN_S, self._leave())
             else:
                 self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
@@ -111,7 +106,7 @@ class Enforcer:
     async def _until(self, stop: asyncio.Event) -> None:
         scene, interval_s = self._scene, self._enforce.interval_s
         parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
-            ("limits", interval_s, self._listen),
+            ("limits", interval_s, self._listener.listen),
             ("brokers", _BROKERS_EVERY_S, scene.look_at_brokers),
             ("topics", _TOPICS_EVERY_S, scene.look_at_topics),
             ("use of topics", scene.look_every_s, scene.look_at_usage),
@@ -143,42 +138,15 @@ class Enforcer:
             self._trouble("enforcer", part, failed)
             await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
 
-    async def _listen(self) -> None:
-        messages, wrong = await asyncio.to_thread(self._poll)
-        for number, message in enumerate(messages):
-            if number % _MESSAGES_AT_ONCE == 0:
-                await asyncio.sleep(0)  # at the start there may be hours of them
-            self._book.receive(message)
-            self._trouble("messages of limits", message.broker, None)
-        for broker, line in wrong:
-            self._trouble("messages of limits", broker, InputError(line))
-        # Not before the newest is known: what is behind it would be written for nothing.
-        recent = self._now_ms() - self._book.issued_at_ms < _RECENT_MS
-        self._caught_up = self._caught_up or not messages or recent
-        if self._book.not_enforced and not self._told:
-            self._told = True
-            self._say(
-                "limits on totals or mutations, or terms of throttling, were told: stock brokers "
-                "can't be held to them, only to publish and dispatch (docs/enforcer.md)"
-            )
-
-    def _poll(self) -> tuple[list[LimitsMessage], list[tuple[str, str]]]:
-        messages, wrong = [], []
-        for message in self._link.poll_limits():
-            try:
-                messages.append(decode_limits(message.value))
-            except InputError as error:
-                wrong.append((message.key, str(error)))
-        return messages, wrong
-
     async def _tick(self) -> None:
-        if not (self._caught_up and self._scene.ready):
+        if not (self._listener.caught_up and self._scene.ready):
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
         moves, division = self._planned(self._now_ms(), now_s)
         self._waiting = self._writer.begin(moves, now_s)
-        self._writer.read_unknown(moves)
+        self._writer.read_unknown(moves, self._scene.usage.odd())
+        self._writer.check(now_s)
         still = self._writer.at_rest and not (len(moves.topic) or moves.unread.any())
         self._ticks_still = self._ticks_still + 1 if still else 0
         self._ours = self._groups_of_ours(division)
@@ -194,7 +162,7 @@ class Enforcer:
     ) -> tuple[Moves, Division]:
         layout, usage = self._ledger.layout, self._scene.usage
         pairs = layout.pairs
-        limits = self._book.in_force(
+        limits = self._listener.book.in_force(
             layout.brokers, layout.groups, pairs.broker, pairs.group, now_ms
         )
         division = divide(
@@ -263,7 +231,7 @@ class Enforcer:
     def status(self) -> dict[str, Any]:
         """Figures since the start, and how it stands."""
         layout = self._ledger.layout
-        age_ms = self._now_ms() - self._book.issued_at_ms
+        age_s = round(self._listener.age_ms() / 1000.0, 1)
         return {
             "brokers": len(layout.brokers),
             "groups": len(layout.groups),
@@ -274,7 +242,7 @@ class Enforcer:
             "taken_over": self._take_over.taken,
             "handed_back": self._take_over.handed_back,
             "errors": self._trouble.errors,
-            "newest_limits_s": round(age_ms / 1000.0, 1) if self._book.issued_at_ms else None,
+            "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
         }
 
 

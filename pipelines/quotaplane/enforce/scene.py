@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from quotaplane.cluster.groups import read_runtime
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.placement import Placement, at_once
+from quotaplane.cluster.pace import Pace, at_once
+from quotaplane.cluster.placement import Placement
 from quotaplane.cluster.rest import Rest
 from quotaplane.cluster.usage import Counters, Snapshots, Source, read_told
 from quotaplane.enforce.layout import Layout

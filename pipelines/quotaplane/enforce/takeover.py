@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.cluster.groups import RATE_KEYS, group_path, rates_of
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.placement import at_once
+from quotaplane.cluster.pace import Pace, at_once
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.errors import ClusterError, QuotaplaneError

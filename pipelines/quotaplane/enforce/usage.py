@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from quotaplane.enforce.layout import Layout, moved, nothing
 from quotaplane.enforce.subdivide import SATURATED
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+
+_TOO_MUCH: Final = 1.5
+"""Who uses so many times its rate has another one than we know of, or had a burst."""
 
 
 class Usage:
@@ -21,6 +26,8 @@ class Usage:
         self.layout = nothing()
         self._lag_s = lag_s
         self._turned_s = -np.inf
+        self._rates: FloatArray = np.full((0, BASIC), np.inf)
+        self._odd: set[str] = set()
         self._make(0)
 
     def _make(self, parts: int) -> None:
@@ -52,9 +59,18 @@ class Usage:
             self._recent = np.full(rates.shape, np.inf)
         self._recent = np.fmin(self._recent, rates)
         self._lowest = np.fmin(self._lowest, rates)
+        self._rates = rates
 
     def measured(self, parts: IntArray, usage: FloatArray) -> None:
         """The usage (n, 4) of n parts, over a window that has just ended."""
         self.usage[parts] = usage
         self.saturated[parts] = usage >= SATURATED * self._lowest[parts]
         self._lowest[parts] = np.minimum(self._recent[parts], self._earlier[parts])
+        if len(self._rates) == len(self.layout.parts):
+            odd = parts[(usage > _TOO_MUCH * self._rates[parts]).any(axis=1)]
+            self._odd.update(self.layout.topics[at] for at in self.layout.topic[odd].tolist())
+
+    def odd(self) -> set[str]:
+        """Topics that used more than they could, since the last call: perhaps made anew."""
+        odd, self._odd = self._odd, set()
+        return odd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,8 @@ _WRITES: Final = "writing rates"
 _READS: Final = "reading rates"
 _CHECKED_SHARE: Final = 0.1
 """Of the reads: for rates that are known already."""
+_CHECKED_EVERY_S: Final = 60.0
+"""Not more often: who asks for a topic while it moves has some broker take it at once."""
 _LEAVING_AGAIN_S: Final = 5.0
 _NONE: Final = np.full(2, np.inf)
 
@@ -42,8 +44,8 @@ class Writer:
         self._rest, self._ledger, self._reads = rest, ledger, reads
         self._budget = Bucket(enforce.max_writes_per_s)
         self._concurrency = enforce.concurrency
-        self._checks = max(int(enforce.max_reads_per_s * enforce.interval_s * _CHECKED_SHARE), 1)
-        self._checked = 0
+        self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE
+        self._checked, self._due, self._checked_s = 0, 0.0, np.inf
         self._trouble, self._gone = trouble, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
@@ -66,7 +68,7 @@ class Writer:
     def hurry(self) -> None:
         """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
         self._budget = Bucket(1e9)
-        self._checks = 0
+        self._checks_per_s = 0.0
 
     def begin(self, moves: Moves, now_s: float) -> int:
         """Start what the budget allows; returns how many writes must wait."""
@@ -86,21 +88,35 @@ class Writer:
         self._budget.take(begun)
         return len(moves.topic) + len(leaving) - begun
 
-    def read_unknown(self, moves: Moves) -> None:
-        """Read what is in force where that is not known; then, in turn, where it should be."""
-        topics = self._ledger.layout.topics
+    def read_unknown(self, moves: Moves, odd: Collection[str] = ()) -> None:
+        """Read what is in force where that is not known, and of topics where it seems odd."""
+        ledger = self._ledger
         room = self._concurrency - len(self._reading)
         for topic, kind in np.argwhere(moves.unread)[:room].tolist():
-            self._start_read(topics[topic], kind)
-        if self._reading:
-            return
-        # Somebody else may have changed it, or deleted the topic and made it anew.
-        every = len(KINDS) * len(topics)
-        for _ in range(min(self._checks, every)):
+            self._start_read(ledger.layout.topics[topic], kind)
+        place = ledger.layout.place
+        for at in [place[topic] for topic in odd if topic in place]:
+            self._check(at, range(len(KINDS)))
+
+    def check(self, now_s: float) -> None:
+        """Read some of what is known, in turn: somebody else may have changed it."""
+        every = len(KINDS) * len(self._ledger.layout.topics)
+        passed_s = max(now_s - self._checked_s, 0.0)
+        self._checked_s = now_s
+        self._due += passed_s * min(self._checks_per_s, every / _CHECKED_EVERY_S)
+        count = min(int(self._due), self._concurrency)
+        self._due -= int(self._due)
+        for _ in range(count):
             self._checked = (self._checked + 1) % every
             topic, kind = divmod(self._checked, len(KINDS))
-            if self._ledger.is_known(topic, kind):
-                self._start_read(topics[topic], kind)
+            self._check(topic, [kind])
+
+    def _check(self, topic: int, kinds: Iterable[int]) -> None:
+        ledger = self._ledger
+        for kind in kinds:
+            # What nobody has now is left alone.
+            if ledger.is_known(topic, kind) and ledger.is_owned(topic):
+                self._start_read(ledger.layout.topics[topic], kind)
 
     def _start_read(self, topic: str, kind: int) -> None:
         self._ledger.reading(topic, kind)
