@@ -77,7 +77,7 @@ def test_shares_are_whole_and_those_held_back_get_what_the_others_do_not_use(
         if np.isinf(limit):
             assert np.isposinf(own).all()
             continue
-        units = math.floor(limit)
+        units = math.ceil(limit - 1e-9)
         parts = pairs.parts[pairs.starts[pair] : pairs.starts[pair + 1]]
         used = np.nan_to_num(usage[parts, 0])
         held = saturated[parts, 0] | np.isnan(usage[parts, 0])
@@ -154,6 +154,9 @@ def test_max_min_gives_those_held_back_what_the_others_do_not_use() -> None:
     # The floor of an idle one is on top: kept free, the broker would never be seen to be full.
     assert rates_of(100, [30, 0], [True, False]) == [100, 5]
     assert rates_of(2, [1, 0], [True, False]) == [2, 1]
+    # Rounded up, for the same reason.
+    assert rates_of(1.67, [1], [True]) == [2]
+    assert rates_of(59.99999, [1], [True]) == [60]
     assert rates_of(100, [30, 10, 0], [True, True, False]) == [50, 50, 3]
     assert rates_of(100, [30, 10, 0], [True, False, False]) == [90, 11, 3]
     assert rates_of(90, [math.nan] * 3) == [30, 30, 30]

@@ -51,8 +51,8 @@ def divide(
     more. If all did at once, that would be up to twice the limit, until the next usage is known.
 
     ``by_rate`` divides in proportion to usage, with the floor for the idle on top; ``even`` evenly,
-    whoever uses it. Shares are whole, by largest remainder, and 1 each where there are more parts
-    than units.
+    whoever uses it. Limits are rounded up to whole numbers, and shares are whole by largest
+    remainder: 1 each where there are more parts than units.
 
     The one rate of a partitioned topic is the level up to which its partitions, filled as far as
     each wants, take up their shares together: a busy partition has what idle ones leave, on other
@@ -113,7 +113,8 @@ def _shares(
     """One dimension of all pairs: shares (m,), and what of them counts towards the limit (m,)."""
     count = np.maximum(rows.counts, 1)
     told = np.isfinite(limit)
-    units = np.where(told, np.floor(np.where(told, limit, 0.0)), 0.0)
+    # Rounded up: with 1 of a limit of 1.67 the broker would never be seen to use it up.
+    units = np.where(told, np.ceil(np.where(told, limit, 0.0) - 1e-9), 0.0)
     even = units / count
     if law == "even":
         charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
