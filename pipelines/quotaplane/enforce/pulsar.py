@@ -210,7 +210,7 @@ class Enforcer:
             np.full((len(things), BASIC), np.inf)
             for things in (layout.pairs.broker, layout.topics, layout.parts)
         )
-        unlimited = Division(rates, shares)
+        unlimited = Division(rates, shares, rates)
         in_force = self._ledger.rates(now_s)
         return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
