@@ -308,6 +308,8 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
             del cluster.rates[full("a"), "publishRate"]
             await running.until(lambda: cluster.published() == HELD)
 
+    asyncio.run(scene())
+
 
 def test_rates_are_read_again_in_turn(
     cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

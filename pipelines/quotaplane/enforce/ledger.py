@@ -31,6 +31,7 @@ class Ledger:
         self.in_force: FloatArray = np.full((topics, BASIC), np.nan)
         self._going: FloatArray = np.full((topics, BASIC), np.nan)
         self._busy: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        self._ours: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._failures = np.zeros((topics, len(KINDS)), np.int64)
         self._write_failed: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._unsure: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
@@ -42,16 +43,16 @@ class Ledger:
         came_from = moved(self.layout.place, layout.topics)
         stays = came_from >= 0
         names = (
-            *("in_force", "_going", "_busy"),
+            *("in_force", "_going", "_busy", "_ours"),
             *("_failures", "_write_failed", "_unsure", "_again_s", "_since_s"),
         )
         before = {name: getattr(self, name) for name in names}
         stayed = np.zeros(len(self.layout.topics), np.bool_)
         stayed[came_from[stays]] = True
-        for kind, side in enumerate(SIDES):
-            ours = np.isfinite(self.in_force[:, side]).any(axis=1)
-            for at in np.flatnonzero(ours & ~stayed & ~self._busy[:, kind]).tolist():
-                self.leaving[self.layout.topics[at], kind] = -np.inf
+        # Of what is under way it is seen when that ends.
+        left = self._ours & ~self._busy & ~stayed[:, None]
+        for at, kind in np.argwhere(left).tolist():
+            self.leaving[self.layout.topics[at], kind] = -np.inf
         self._make(len(layout.topics))
         for name in names:
             getattr(self, name)[stays] = before[name][came_from[stays]]
@@ -79,13 +80,18 @@ class Ledger:
             moves.topic[:count], moves.kind[:count], moves.rates[:count], strict=True
         ):
             side = SIDES[kind]
-            self._busy[topic, kind] = True
+            self._busy[topic, kind] = self._ours[topic, kind] = True
             self.in_force[topic, side] = np.maximum(self.in_force[topic, side], rates)
             self._going[topic, side] = rates
 
-    def reading(self, topic: str, kind: int) -> None:
-        """The topic's rate is being read."""
-        self._busy[self.layout.place[topic], kind] = True
+    def reading(self, topic: str, kind: int) -> bool:
+        """The topic's rate is read now; False if that is in vain, or something is under way."""
+        at = self.layout.place.get(topic)
+        if at is None or self._busy[at, kind]:
+            return False
+        # Only what has limits is read: a rate that nobody could read yet may be one of ours.
+        self._busy[at, kind] = self._ours[at, kind] = True
+        return True
 
     def is_known(self, topic: int, kind: int) -> bool:
         """Whether a topic's rate is known, and nothing is under way."""
@@ -102,6 +108,21 @@ class Ledger:
         if at is not None:
             self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = np.nan
 
+    def gone(self, topic: str, kind: int) -> None:
+        """The topic does not exist, nor does its rate."""
+        self.unknown(topic, kind)
+        self.leaving.pop((topic, kind), None)
+        at = self.layout.place.get(topic)
+        if at is not None:
+            self._ours[at, kind] = False
+
+    def at_once(self) -> None:
+        """Try everything that failed again, without waiting."""
+        self._again_s[:] = -np.inf
+        self._failures[:] = 0
+        for key, at_s in self.leaving.items():
+            self.leaving[key] = at_s if at_s == np.inf else -np.inf
+
     def settled(self, topic: str, kind: int, rates: FloatArray, *, wrote: bool) -> None:
         """These (2,) are in force: written, or read."""
         at = self.layout.place.get(topic)
@@ -111,6 +132,7 @@ class Ledger:
                 self.leaving[topic, kind] = -np.inf
             return
         self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = rates
+        self._ours[at, kind] = np.isfinite(rates).any()
         self._busy[at, kind] = self._unsure[at, kind] = False
         # That it can be read does not say that it can be written.
         if wrote or not self._write_failed[at, kind]:
@@ -125,6 +147,8 @@ class Ledger:
         """
         at = self.layout.place.get(topic)
         if at is None:
+            # It left while this was under way, and has a rate for all that is known.
+            self.leaving[topic, kind] = -np.inf
             return
         if wrote:
             self._going[at, SIDES[kind]] = self.in_force[at, SIDES[kind]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.layout import KINDS, SIDES
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.plan import Moves, plan
+from quotaplane.enforce.plan import Moves, Rates, plan
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
 from quotaplane.enforce.takeover import TakeOver
@@ -29,6 +30,8 @@ _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
 _SLOW_STATS_S: Final = 10.0
 _LEAVE_WITHIN_S: Final = 20.0
+_HAND_BACK_WITHIN_S: Final = 12.0
+_NAMED: Final = 5
 _PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
 _CANCELLED_AGAIN_S: Final = 0.2
@@ -61,7 +64,7 @@ class Enforcer:
         self._take_over = TakeOver(rest, settings.history, reads, self._trouble)
         self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
         self._ticks_still = 0
-        self._waiting = self._left = 0
+        self._waiting = 0
         self._ours: list[str] = []
 
     def _gone(self, topic: str) -> None:
@@ -87,12 +90,10 @@ class Enforcer:
         await self._until(stop)
         if self._enforce.on_exit != "keep":
             if self._scene.ready and self._listener.caught_up:
-                await _within(_LEAVE_WITHIN_S, self._leave())
+                await self._leave()
             else:
                 self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
         await self._writer.idle(_PATIENCE_S)
-        if self._left:
-            self._say(f"on_exit: {self._left} rates were not written in time")
 
     async def run_dry(self, stop: asyncio.Event) -> None:
         """Go on until there is nothing left to write, and leave everything as it is."""
@@ -143,7 +144,7 @@ class Enforcer:
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
-        moves, division = self._planned(self._now_ms(), now_s)
+        moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
         self._waiting = self._writer.begin(moves, now_s)
         self._writer.read_unknown(moves, self._scene.usage.odd())
         self._writer.check(now_s)
@@ -158,7 +159,7 @@ class Enforcer:
         self._scene.usage.under(self._ledger.in_force, now_s)
 
     def _planned(
-        self, now_ms: float, now_s: float, significant_change: float | None = None
+        self, now_ms: float, rates: Rates, significant_change: float | None = None
     ) -> tuple[Moves, Division]:
         layout, usage = self._ledger.layout, self._scene.usage
         pairs = layout.pairs
@@ -175,7 +176,6 @@ class Enforcer:
         )
         if significant_change is None:
             significant_change = self._enforce.significant_change
-        rates = self._ledger.rates(now_s)
         return plan(
             layout, limits, division, rates, significant_change=significant_change
         ), division
@@ -195,38 +195,73 @@ class Enforcer:
         await self._take_over.take(self._ours)
 
     async def _leave(self) -> None:
-        if self._enforce.on_exit == "safe":
-            await self._write_all(lambda now_s: self._planned(np.inf, now_s, 0.0)[0])
-            return
-        # First back to the brokers' own calculator: nobody is without a limit in between.
-        if self._enforce.take_over:
-            await self._take_over.hand_back(self._ledger.layout.groups)
-        await self._write_all(self._removal)
+        """As ``on_exit`` says; what of it could not be done is told."""
+        within_s, on_exit = _LEAVE_WITHIN_S, self._enforce.on_exit
+        await self._writer.idle(_PATIENCE_S)
+        moves_of: Callable[[Rates], Moves]
+        if on_exit == "safe":
+            moves_of = self._safe
+        else:
+            kept: set[str] = set()
+            if self._enforce.take_over:
+                # First back to the brokers' own calculator: nobody is without a limit in between.
+                begun_s = asyncio.get_running_loop().time()
+                groups = self._ledger.layout.groups
+                kept = await self._take_over.hand_back(groups, _HAND_BACK_WITHIN_S)
+                within_s -= asyncio.get_running_loop().time() - begun_s
+            if kept:
+                self._say(
+                    f"on_exit: remove: the publish quotas of {_some(kept)} could not be handed "
+                    "back to the cluster: their rates stay"
+                )
+            moves_of = partial(self._removal, kept)
+        await _within(within_s, self._write_all(moves_of))
+        await self._writer.idle(_PATIENCE_S)
+        left = self._left(moves_of)
+        if left:
+            self._say(f"on_exit: {left} rates were not written in time")
 
-    def _removal(self, now_s: float) -> Moves:
-        """All rates off; what is not known is read before."""
+    def _safe(self, rates: Rates) -> Moves:
+        """The safe limits, as after the end of every lease."""
+        return self._planned(np.inf, rates, 0.0)[0]
+
+    def _removal(self, kept: set[str], in_force: Rates) -> Moves:
+        """All rates off but those of some groups; what is not known is read before."""
         layout = self._ledger.layout
         limits, rates, shares = (
             np.full((len(things), BASIC), np.inf)
             for things in (layout.pairs.broker, layout.topics, layout.parts)
         )
+        stays = np.array([group in kept for group in layout.groups], np.bool_)[layout.group]
+        rates[stays] = np.nan
+        shares[stays[layout.topic]] = np.nan
         unlimited = Division(rates, shares, rates)
-        in_force = self._ledger.rates(now_s)
         return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
-    async def _write_all(self, moves_at: Callable[[float], Moves]) -> None:
+    async def _write_all(self, moves_of: Callable[[Rates], Moves]) -> None:
         """Write until nothing is left; there is no budget for this any more."""
-        await self._writer.idle(_PATIENCE_S)
         loop = asyncio.get_running_loop()
         self._writer.hurry()
+        self._ledger.at_once()
         while True:
-            moves = moves_at(loop.time())
-            self._left = len(moves.topic) + int(moves.unread.sum())
-            if not self._left and self._writer.at_rest:
+            now_s = loop.time()
+            self._refresh(now_s)
+            moves = moves_of(self._ledger.rates(now_s))
+            if not len(moves.topic) and self._writer.at_rest and not self._left(moves_of):
                 return
-            self._writer.begin(moves, loop.time())
+            self._writer.begin(moves, now_s)
             self._writer.read_unknown(moves)
             await asyncio.sleep(_SOON_S)
+
+    def _left(self, moves_of: Callable[[Rates], Moves]) -> int:
+        """How many rates are not as they should be, or nobody knows; also where something failed
+        lately.
+        """
+        rates = self._ledger.rates(0.0)
+        moves = moves_of(rates._replace(free=np.ones_like(rates.free)))
+        left = moves.unread.copy()
+        left[moves.topic, moves.kind] = True
+        return int(left.sum()) + len(self._ledger.leaving)
 
     def status(self) -> dict[str, Any]:
         """Figures since the start, and how it stands."""
@@ -244,6 +279,13 @@ class Enforcer:
             "errors": self._trouble.errors,
             "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
         }
+
+
+def _some(names: set[str]) -> str:
+    """So many that a line can be read."""
+    first = sorted(names)[:_NAMED]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 async def _within(seconds: float, work: Awaitable[Any]) -> None:

@@ -7,6 +7,7 @@ idle brokers. So the quota in the cluster is set to unlimited, once our table ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -18,11 +19,14 @@ from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.history.groups import list_groups
-from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 
 _PART: Final = "take over"
 _AT_ONCE: Final = 4
+_LAST_AT_ONCE: Final = 16
+_AGAIN_S: Final = 0.25
+_LONGEST_AGAIN_S: Final = 2.0
 _PUBLISH: Final = slice(0, 2)
 
 
@@ -39,26 +43,64 @@ class TakeOver:
         """Take over those that the table has as the cluster has them; all have limits in force."""
         held = await self._read(groups)
         limited = {g: rates for g, rates in held.items() if np.isfinite(rates[_PUBLISH]).any()}
-        recorded = await self._recorded() if limited else {}
+        recorded = await self._recorded() if limited else None
         for group, rates in limited.items():
-            finite = np.isfinite(rates)
-            finite[_PUBLISH.stop :] = False
+            publish = rates[_PUBLISH]
+            finite = np.isfinite(publish)
             # What isn't recorded would be lost.
-            if group in recorded and (recorded[group][finite] == rates[finite]).all():
-                rates[_PUBLISH] = np.inf
-                if await self._put(group, rates):
+            if recorded and group in recorded and (recorded[group] == publish)[finite].all():
+                if await self._put(group, np.full(2, np.inf)):
                     self._taken.add(group)
                     self.taken += 1
 
-    async def hand_back(self, groups: Collection[str]) -> None:
-        """Give the cluster the table's publish quotas again, of these and of all taken over."""
-        recorded = await self._recorded()
-        held = await self._read(sorted(self._taken.union(groups) & recorded.keys()))
-        for group, rates in held.items():
-            ours = recorded[group][_PUBLISH]
-            if np.isinf(rates[_PUBLISH]).all() and np.isfinite(ours).any():
-                rates[_PUBLISH] = ours
-                self.handed_back += await self._put(group, rates)
+    async def hand_back(self, first: Collection[str], within_s: float) -> set[str]:
+        """Give the cluster the table's publish quotas again, wherever it has none.
+
+        That is tried again while there is time. Returns the groups where it could not be done:
+        without the table all of ``first``, which otherwise only come first.
+        """
+        recorded: Mapping[str, Any] | None = None
+        left = self._taken.union(first)
+
+        async def give(group: str) -> None:
+            if recorded is not None and await self._give_back(group, recorded[group]):
+                left.discard(group)
+
+        async def give_all() -> None:
+            nonlocal recorded
+            wait_s = _AGAIN_S
+            while True:
+                if recorded is None:
+                    recorded = await self._recorded()
+                    if recorded is not None:
+                        left.clear()
+                        left.update(g for g, ours in recorded.items() if np.isfinite(ours).any())
+                if recorded is not None:
+                    urgent = set(first)
+                    await at_once(_LAST_AT_ONCE, give, sorted(left, key=lambda g: g not in urgent))
+                    if not left:
+                        return
+                await asyncio.sleep(wait_s)
+                wait_s = min(2.0 * wait_s, _LONGEST_AGAIN_S)
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(give_all(), within_s)
+        return left
+
+    async def _give_back(self, group: str, recorded: Any) -> bool:
+        """Whether the group has no less quotas in the cluster than it should have."""
+        try:
+            rates = rates_of(await self._rest.get(group_path(group)))
+        except ClusterError as error:
+            gone = isinstance(error, RefusedError) and error.status == 404
+            self._trouble(_PART, group, None if gone else error)
+            return gone
+        hidden = np.isinf(rates[_PUBLISH]) & np.isfinite(recorded)
+        if hidden.any():
+            if not await self._put(group, np.where(hidden, recorded, rates[_PUBLISH])):
+                return False
+            self.handed_back += 1
+        return True
 
     async def _read(self, groups: Collection[str]) -> dict[str, Any]:
         """The cluster's rates (4,) of each group that it has; inf = unlimited."""
@@ -75,21 +117,22 @@ class TakeOver:
         await at_once(_AT_ONCE, read, groups)
         return held
 
-    async def _recorded(self) -> Mapping[str, Any]:
-        """The table's quotas (4,) of each group; inf = unlimited."""
+    async def _recorded(self) -> Mapping[str, Any] | None:
+        """The table's publish quotas (2,) of each group, inf = unlimited; None: can't be read."""
         try:
             rows = await asyncio.to_thread(list_groups, self._history)
         except QuotaplaneError as error:
             self._trouble(_PART, "", error)
-            return {}
+            return None
         self._trouble(_PART, "", None)
-        columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[:BASIC]]
+        columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[_PUBLISH]]
         return dict(zip(rows["group"].to_pylist(), np.column_stack(columns), strict=True))
 
     async def _put(self, group: str, rates: Any) -> bool:
+        # Pulsar merges: what isn't named stays.
         body = {
             key: int(rate) if np.isfinite(rate) else -1
-            for key, rate in zip(RATE_KEYS, rates.tolist(), strict=True)
+            for key, rate in zip(RATE_KEYS[_PUBLISH], rates.tolist(), strict=True)
         }
         try:
             await self._rest.ask("PUT", group_path(group), body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ from quotaplane.enforce.layout import KINDS
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.plan import Bucket, Moves
 from quotaplane.enforce.trouble import Trouble
-from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.settings import Enforce
 
@@ -26,6 +26,7 @@ _CHECKED_SHARE: Final = 0.1
 _CHECKED_EVERY_S: Final = 60.0
 """Not more often: who asks for a topic while it moves has some broker take it at once."""
 _LEAVING_AGAIN_S: Final = 5.0
+_HURRIED_AT_ONCE: Final = 1000
 _NONE: Final = np.full(2, np.inf)
 
 
@@ -44,6 +45,10 @@ class Writer:
         self._rest, self._ledger, self._reads = rest, ledger, reads
         self._budget = Bucket(enforce.max_writes_per_s)
         self._concurrency = enforce.concurrency
+        # As many as the budget allows: how many requests are under way, ``rest`` bounds.
+        self._at_once = max(enforce.concurrency, math.ceil(enforce.max_writes_per_s))
+        self._reads_at_once = math.ceil(enforce.max_reads_per_s * enforce.interval_s)
+        self._to_read: dict[tuple[str, int], None] = {}
         self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE
         self._checked, self._due, self._checked_s = 0, 0.0, np.inf
         self._trouble, self._gone = trouble, gone
@@ -62,18 +67,19 @@ class Writer:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no write is under way or to come."""
-        return not (self._writing or self._ledger.leaving)
+        """Whether nothing is under way or to come."""
+        return not (self._writing or self._reading or self._to_read or self._ledger.leaving)
 
     def hurry(self) -> None:
         """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
         self._budget = Bucket(1e9)
+        self._at_once = _HURRIED_AT_ONCE
         self._checks_per_s = 0.0
 
     def begin(self, moves: Moves, now_s: float) -> int:
         """Start what the budget allows; returns how many writes must wait."""
         ledger = self._ledger
-        room = min(self._budget.room(now_s), self._concurrency - len(self._writing))
+        room = max(min(self._budget.room(now_s), self._at_once - len(self._writing)), 0)
         count = min(room, len(moves.topic))
         ledger.start(moves, count, now_s)
         for topic, kind, rates in zip(
@@ -90,13 +96,14 @@ class Writer:
 
     def read_unknown(self, moves: Moves, odd: Collection[str] = ()) -> None:
         """Read what is in force where that is not known, and of topics where it seems odd."""
-        ledger = self._ledger
-        room = self._concurrency - len(self._reading)
-        for topic, kind in np.argwhere(moves.unread)[:room].tolist():
-            self._start_read(ledger.layout.topics[topic], kind)
-        place = ledger.layout.place
-        for at in [place[topic] for topic in odd if topic in place]:
-            self._check(at, range(len(KINDS)))
+        place = self._ledger.layout.place
+        for topic in odd:
+            if topic in place:
+                self._check(place[topic], range(len(KINDS)))
+        topics = self._ledger.layout.topics
+        for at, kind in np.argwhere(moves.unread)[: self._reads_at_once].tolist():
+            self._queue(topics[at], kind)
+        self._start_reading()
 
     def check(self, now_s: float) -> None:
         """Read some of what is known, in turn: somebody else may have changed it."""
@@ -104,23 +111,40 @@ class Writer:
         passed_s = max(now_s - self._checked_s, 0.0)
         self._checked_s = now_s
         self._due += passed_s * min(self._checks_per_s, every / _CHECKED_EVERY_S)
-        count = min(int(self._due), self._concurrency)
+        count = min(int(self._due), self._reads_at_once)
         self._due -= int(self._due)
         for _ in range(count):
             self._checked = (self._checked + 1) % every
             topic, kind = divmod(self._checked, len(KINDS))
             self._check(topic, [kind])
+        self._start_reading()
 
     def _check(self, topic: int, kinds: Iterable[int]) -> None:
         ledger = self._ledger
         for kind in kinds:
             # What nobody has now is left alone.
             if ledger.is_known(topic, kind) and ledger.is_owned(topic):
-                self._start_read(ledger.layout.topics[topic], kind)
+                self._queue(ledger.layout.topics[topic], kind)
 
-    def _start_read(self, topic: str, kind: int) -> None:
-        self._ledger.reading(topic, kind)
-        _start(self._reading, self._look(topic, kind))
+    def _queue(self, topic: str, kind: int) -> None:
+        """To be read when its turn comes; beyond what can be soon it is let be for now."""
+        if len(self._to_read) < self._reads_at_once:
+            self._to_read[topic, kind] = None
+
+    def _start_reading(self) -> None:
+        for _ in range(min(self._concurrency - len(self._reading), len(self._to_read))):
+            _start(self._reading, self._read_queued())
+
+    async def _read_queued(self) -> None:
+        while self._to_read:
+            await self._reads.take()
+            if not self._to_read:
+                return
+            # Not before its turn: what waits can still be written, and may have left by now.
+            topic, kind = next(iter(self._to_read))
+            del self._to_read[topic, kind]
+            if self._ledger.reading(topic, kind):
+                await self._look(topic, kind)
 
     async def _write(self, topic: str, kind: int, rates: FloatArray) -> None:
         work = write_rate(self._rest, topic, kind, rates)
@@ -132,7 +156,6 @@ class Writer:
                 self._removed += 1
 
     async def _look(self, topic: str, kind: int) -> None:
-        await self._reads.take()
         found: list[FloatArray] = []
 
         async def look() -> None:
@@ -152,13 +175,14 @@ class Writer:
         except asyncio.CancelledError:
             self._ledger.failed(topic, kind, -np.inf, wrote=wrote)
             raise
-        except ClusterError as error:
+        except Exception as error:
+            # Also a mistake of ours: the topic would be under way for ever.
             now_s = asyncio.get_running_loop().time()
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
             if _is_gone(error):
                 # Deleted a moment ago: nothing is wrong with that.
                 self._vanished += 1
-                self._ledger.unknown(topic, kind)
+                self._ledger.gone(topic, kind)
                 self._gone(topic)
             self._trouble(part, of, None if _is_gone(error) else error)
             return False
@@ -168,22 +192,26 @@ class Writer:
     async def _remove(self, topic: str, kind: int) -> None:
         """Take our rate off a topic that left its group."""
         leaving = self._ledger.leaving
-        failed: ClusterError | None = None
+        of = f"{topic} ({KINDS[kind]})"
         try:
             await write_rate(self._rest, topic, kind, _NONE)
-        except ClusterError as error:
-            failed = None if _is_gone(error) else error
-        self._trouble(_WRITES, f"{topic} ({KINDS[kind]})", failed)
-        if failed is None:
+        except Exception as error:
+            if not _is_gone(error):
+                self._trouble(_WRITES, of, error)
+                if (topic, kind) in leaving:
+                    now_s = asyncio.get_running_loop().time()
+                    leaving[topic, kind] = now_s + _LEAVING_AGAIN_S
+                return
+        else:
             self._removed += 1
-            leaving.pop((topic, kind), None)
-            # It may be in a group again by now, and then this was one too many.
-            self._ledger.unknown(topic, kind)
-        elif (topic, kind) in leaving:
-            leaving[topic, kind] = asyncio.get_running_loop().time() + _LEAVING_AGAIN_S
+        self._trouble(_WRITES, of, None)
+        leaving.pop((topic, kind), None)
+        # It may be in a group again by now, and then this was one too many.
+        self._ledger.unknown(topic, kind)
 
     async def idle(self, patience_s: float) -> None:
         """Wait for what is under way; what takes longer is given up."""
+        self._to_read.clear()
         tasks = self._writing | self._reading
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=patience_s)
@@ -198,5 +226,5 @@ def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> N
     task.add_done_callback(tasks.discard)
 
 
-def _is_gone(error: ClusterError) -> bool:
+def _is_gone(error: Exception) -> bool:
     return isinstance(error, RefusedError) and error.status == 404

@@ -1,0 +1,146 @@
+"""What a clean stop leaves when the cluster or the table does not do as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quotaplane.history.groups import put_groups
+from quotaplane.settings import History
+from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, full, settings_for
+
+HELD = {"a": 300, "b": 10, "c": 10}
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakePulsar]:
+    """One broker, three topics of which one is busy."""
+    with FakePulsar() as fake:
+        fake.add("b", "c")
+        fake.add("a", used=500.0)
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
+        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    monkeypatch.setattr("quotaplane.enforce.pulsar._LEAVE_WITHIN_S", 3.0)
+    monkeypatch.setattr("quotaplane.enforce.pulsar._HAND_BACK_WITHIN_S", 1.0)
+
+
+def put(history: History, **limits: float) -> None:
+    quotas = np.full((len(limits), 7), np.nan)
+    quotas[:, 0] = list(limits.values())
+    put_groups(history, list(limits), quotas, "test")
+
+
+def stopped(cluster: FakePulsar, folder: Path, fails: dict[str, Answer], **enforce: object) -> str:
+    """Enforce until rates are held, let some requests fail, and stop; what was said, as a line."""
+    link = Link()
+    link.tell("pulsar://b0", 300.0, safe=60.0)
+
+    async def scene() -> list[str]:
+        async with enforcing(settings_for(cluster, folder, **enforce), link) as running:
+            await running.until(lambda: cluster.published() == HELD)
+            await running.until(lambda: running.enforcer._writer.at_rest)
+            cluster.answers |= fails
+        return running.lines
+
+    return "\n".join(asyncio.run(scene()))
+
+
+def test_a_group_that_cant_be_handed_back_keeps_its_rates(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    settings = settings_for(cluster, tmp_path)
+    put(settings.history, g=300.0, early=70.0)
+    # Taken over by an earlier run; the second one has no topics now.
+    cluster.put("g")
+    cluster.put("early")
+    upset = {"PUT resourcegroups/g": Answer(500, {"reason": "upset"})}
+    lines = stopped(cluster, tmp_path, upset, take_over=True, on_exit="remove")
+    assert cluster.published() == HELD
+    assert cluster.groups["early"]["publishRateInMsgs"] == 70
+    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+    assert "not written in time" not in lines
+    assert cluster.paths("PUT").count("resourcegroups/g") >= 2
+
+
+def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> None:
+    cluster.put("g")
+    lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    assert cluster.published() == HELD
+    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+
+
+def test_a_hand_back_that_fails_at_first_is_done_again(cluster: FakePulsar, tmp_path: Path) -> None:
+    put(settings_for(cluster, tmp_path).history, g=300.0)
+    cluster.put("g", dispatchRateInMsgs=7)
+
+    def first() -> Answer:
+        del cluster.answers["PUT resourcegroups/g"]
+        return Answer(500, {"reason": "upset"})
+
+    cluster.answers["PUT resourcegroups/g"] = first
+    lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    assert not cluster.rates
+    assert cluster.groups["g"]["publishRateInMsgs"] == 300
+    assert cluster.groups["g"]["dispatchRateInMsgs"] == 7
+    assert "on_exit" not in lines
+
+
+def test_only_the_dimension_that_is_hidden_is_handed_back(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    history = settings_for(cluster, tmp_path).history
+    quotas = np.full((1, 7), np.nan)
+    quotas[0, :2] = 300.0, 4000.0
+    put_groups(history, ["g"], quotas, "test")
+    # Set a moment ago, and not recorded yet.
+    cluster.put("g", publishRateInMsgs=250)
+    stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    assert cluster.groups["g"]["publishRateInMsgs"] == 250
+    assert cluster.groups["g"]["publishRateInBytes"] == 4000
+
+
+@pytest.mark.parametrize("on_exit", ["remove", "safe"])
+def test_a_rate_that_cant_be_written_at_the_end_is_told(
+    cluster: FakePulsar, tmp_path: Path, on_exit: str
+) -> None:
+    path = f"persistent/{NAMESPACE}/a/publishRate"
+    upset = Answer(500, {"reason": "upset"})
+    fails = {f"{method} {path}": upset for method in ("POST", "DELETE")}
+    lines = stopped(cluster, tmp_path, fails, on_exit=on_exit)
+    assert "on_exit: 1 rates were not written in time" in lines
+    assert cluster.published()["a"] == 300
+
+
+def test_a_write_that_fails_once_at_the_end_is_made_again(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    path = f"DELETE persistent/{NAMESPACE}/a/publishRate"
+
+    def once() -> Answer:
+        del cluster.answers[path]
+        return Answer(500, {"reason": "upset"})
+
+    lines = stopped(cluster, tmp_path, {path: once}, on_exit="remove")  # type: ignore[dict-item]
+    assert not cluster.rates
+    assert "on_exit" not in lines
+
+
+def test_a_topic_that_is_deleted_at_the_end_is_not_left_over(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    path = f"DELETE persistent/{NAMESPACE}/a/publishRate"
+    gone = {path: Answer(404, {"reason": "Topic not found"})}
+    lines = stopped(cluster, tmp_path, gone, on_exit="remove")
+    assert lines == ""
+    assert set(cluster.published()) == {"a"}
+    assert full("a") in cluster.topics
