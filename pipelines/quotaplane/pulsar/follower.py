@@ -21,6 +21,7 @@ from quotaplane.pulsar.client import (
     open_client,
     unreachable,
 )
+from quotaplane.pulsar.ends import last_position, rows_until
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import (
     EARLIEST,
@@ -32,7 +33,7 @@ from quotaplane.pulsar.position import (
     is_live,
     ranges,
 )
-from quotaplane.pulsar.reader import LiveReader, Row, TopicReader, last_position, rows_until
+from quotaplane.pulsar.reader import LiveReader, Row, TopicReader
 from quotaplane.pulsar.rows import batches
 from quotaplane.pulsar.topics import must_be_there, topic_partitions
 

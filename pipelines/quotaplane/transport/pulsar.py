@@ -20,10 +20,11 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
+from quotaplane.pulsar.ends import last_position
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.outbox import Outbox, Outgoing
 from quotaplane.pulsar.position import EARLIEST, is_live
-from quotaplane.pulsar.reader import TopicReader, last_position
+from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.transport import Message, Starting
