@@ -2,93 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulsar
 import pytest
 
 from quotaplane.pulsar import reader as reading
-from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import EARLIEST, Id
-from quotaplane.pulsar.reader import LiveReader, TopicReader
-
-OPTIONS = parse_options({"service_url": "pulsar://host:6650", "topic": "t"})
-TOPIC = "persistent://public/default/t"
-LIVE = "non-persistent://public/default/t"
-DISCONNECTED = pulsar.exceptions.NotConnected
-
-
-class FakeMessage:
-    """A message that was published at ``entry`` milliseconds."""
-
-    def __init__(self, entry: int) -> None:
-        self._entry = entry
-
-    def message_id(self) -> Any:
-        return self
-
-    def ledger_id(self) -> int:
-        return 1
-
-    def entry_id(self) -> int:
-        return self._entry
-
-    def batch_index(self) -> int:
-        return -1
-
-    def partition_key(self) -> str:
-        return "k"
-
-    def has_null_value(self) -> bool:
-        return False
-
-    def data(self) -> bytes:
-        return b"%d" % self._entry
-
-    def publish_timestamp(self) -> int:
-        return self._entry
-
-    def event_timestamp(self) -> int:
-        return 0
-
-    def properties(self) -> dict[str, str]:
-        return {}
-
-
-class FakeCluster:
-    """One topic partition: ``script`` is what reads give in turn, entries, errors or nothing."""
-
-    def __init__(self, script: Sequence[Any], is_there: bool = False) -> None:
-        self.script = list(script)
-        self.is_there = is_there
-        self.asked = 0
-        self.opened: list[Any] = []
-        self._reader = self
-
-    def create_reader(self, topic: str, start: Any, **_: Any) -> FakeCluster:
-        self.opened.append(start)
-        return self
-
-    def seek(self, since_ms: int) -> None: ...
-
-    def close(self) -> None: ...
-
-    def is_connected(self) -> bool:
-        return True
-
-    def has_message_available(self) -> bool:
-        return self.is_there
-
-    def has_message_available_async(self, keep: Callable[[Any, bool], None]) -> None:
-        self.asked += 1
-        keep(pulsar.Result.Ok, self.is_there)
-
-    def read_next(self, timeout_ms: int) -> FakeMessage:
-        step = self.script.pop(0) if self.script else pulsar.Timeout
-        if isinstance(step, int):
-            return FakeMessage(step)
-        raise step
+from quotaplane.pulsar.reader import LiveReader, Row, TopicReader
+from quotaplane.pulsar.rows import batches
+from tests.unit.pulsar_cases import (
+    DISCONNECTED,
+    LIVE,
+    OPTIONS,
+    TOPIC,
+    FakeCluster,
+    FakeMessage,
+    Mute,
+)
 
 
 def opened(cluster: Any, start: str = EARLIEST) -> TopicReader:
@@ -101,25 +32,25 @@ def lost(topic: str, position: str) -> None:
 
 def test_what_came_before_an_error_is_not_lost() -> None:
     reader = opened(FakeCluster([0, 1, 2, 3, 4, DISCONNECTED, DISCONNECTED, 5]))
-    assert [row.value for row in reader.take(100, 1000)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [row.value for row in reader.take(100, 100_000)] == [b"0", b"1", b"2", b"3", b"4"]
     assert reader.position == "1:4:-1"
     with pytest.raises(DISCONNECTED):
-        reader.take(100, 1000)
-    assert [row.value for row in reader.take(100, 1000)] == [b"5"]
+        reader.take(100, 100_000)
+    assert [row.value for row in reader.take(100, 100_000)] == [b"5"]
 
 
 def test_what_came_live_before_an_error_is_not_lost() -> None:
     cluster: Any = FakeCluster([0, 1, DISCONNECTED, DISCONNECTED])
     reader = LiveReader(cluster, LIVE, "1790000000000#0")
-    assert [row.value for row in reader.take(100, 1000)] == [b"0", b"1"]
+    assert [row.value for row in reader.take(100, 100_000)] == [b"0", b"1"]
     assert reader.position == "1790000000000#2"
     with pytest.raises(DISCONNECTED):
-        reader.take(100, 1000)
+        reader.take(100, 100_000)
 
 
 def test_who_has_rows_does_not_wait_for_the_broker() -> None:
     reader = opened(Mute([0, 1]))
-    assert len(reader.take(100, 1000)) == 2
+    assert len(reader.take(100, 100_000)) == 2
 
 
 def test_dead_brokers_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,13 +62,7 @@ def test_dead_brokers_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -
     now_s += 5.0  # what the first one took
     for reader in readers:
         with pytest.raises(pulsar.Timeout):
-            reader.take(100, 1000)
-
-
-class Mute(FakeCluster):
-    """Its broker never answers."""
-
-    def has_message_available_async(self, keep: Callable[[Any, bool], None]) -> None: ...
+            reader.take(100, 100_000)
 
 
 def test_what_is_there_and_late_is_no_loss_where_it_must_come() -> None:
@@ -155,11 +80,45 @@ def test_a_message_that_never_comes_is_not_waited_for_each_time(
     reader = opened(cluster)
     for _ in range(10):
         reader.ask()
-        assert reader.take(100, 1000) == []
+        assert reader.take(100, 100_000) == []
     assert cluster.asked == 1
     cluster.script = [7]
-    assert [row.value for row in reader.take(100, 1000)] == [b"7"]
+    assert [row.value for row in reader.take(100, 100_000)] == [b"7"]
     now_s += 31.0
-    assert reader.take(100, 1000) == []
+    assert reader.take(100, 100_000) == []
     assert cluster.asked == 2
     assert caplog.text.count("is there and is not delivered") == 1
+
+
+class Odd(FakeMessage):
+    """What other clients may send, and Spark has no value for."""
+
+    def partition_key(self) -> str:
+        return b"\xff".decode()
+
+    def properties(self) -> dict[str, str]:
+        return {"a": b"\xff".decode()}
+
+    def publish_timestamp(self) -> int:
+        return 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "event_time_ms", [1_790_000_000_000_000_000, 2**64 - 1, 253_402_300_800_000]
+)
+def test_one_odd_message_does_not_stop_a_query(event_time_ms: int) -> None:
+    message = Odd(0)
+    message.event_timestamp = lambda: event_time_ms  # type: ignore[method-assign]
+    cluster = FakeCluster([message])
+    (row,) = opened(cluster).take(100, 100_000)
+    assert (row.key, row.event_time_ms, row.properties, row.value) == (None, None, {}, b"0")
+    (batch,) = batches([row])
+    (found,) = batch.to_pylist()
+    assert found["publish_time"].year == 9999
+
+
+def test_keys_and_properties_count_too() -> None:
+    row = Row("k" * 10, None, TOPIC, "1:2:3", 1, None, {"name": "value"})
+    assert row.size_bytes == row._replace(key=None, properties={}).size_bytes + 10 + 9
+    reader = opened(FakeCluster(range(100)))
+    assert 1 < len(reader.take(100, 3000)) <= 10

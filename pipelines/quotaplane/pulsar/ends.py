@@ -9,7 +9,6 @@ from typing import Final
 import pulsar
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar.client import as_transport_error
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import EARLIEST, Id, time_of
 from quotaplane.pulsar.reader import Row, TopicReader, id_of
@@ -18,23 +17,21 @@ _PIECE: Final = 10_000
 _PIECE_BYTES: Final = 16 * 1024 * 1024
 
 
-def rows_until(reader: TopicReader, options: Options, last: Id) -> Iterator[list[Row]]:
-    """All that is left up to the message ``last``, in pieces.
+def rows_until(reader: TopicReader, last: Id) -> Iterator[list[Row]]:
+    """All that is left up to the message ``last``, in pieces; errors of pulsar-client as they are.
 
-    Raises:
-        TransportError: the cluster does not answer.
+    Who begins at a time may find nothing since then.
     """
-    with as_transport_error(options, f"topic {reader.topic!r} can't be read"):
-        while reader.position == EARLIEST or _before(reader.position, last):
-            rows = reader.take(_PIECE, _PIECE_BYTES, until=last)
-            if not rows:
-                reader._lost(reader.topic, reader.position)
-                return
-            yield rows
+    while is_before(reader.position, last):
+        rows = reader.take(_PIECE, _PIECE_BYTES, until=last)
+        if not rows:
+            return
+        yield rows
 
 
-def _before(position: str, last: Id) -> bool:
-    return time_of(position) is not None or Id.parse(position) < last
+def is_before(position: str, last: Id) -> bool:
+    """Is there something between the two, as far as the position tells?"""
+    return position == EARLIEST or time_of(position) is not None or Id.parse(position) < last
 
 
 def last_position(client: pulsar.Client, options: Options, topic: str) -> str:

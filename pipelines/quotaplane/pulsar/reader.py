@@ -30,6 +30,11 @@ _LIVE_QUEUE: Final = 10_000
 """What is kept of a non-persistent topic between two micro-batches: brokers drop what is more."""
 
 
+_ROW_BYTES: Final = 300
+"""What a message takes beside its value, key and properties."""
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: Python and Spark know no time after it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -44,16 +49,32 @@ class Row(NamedTuple):
     event_time_ms: int | None
     properties: dict[str, str]
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        properties = sum(len(name) + len(value) for name, value in self.properties.items())
+        return len(self.value or b"") + len(self.key or "") + properties + _ROW_BYTES
+
 
 def _row(message: pulsar.Message, topic: str, message_id: str) -> Row:
+    # One message that Spark has no value for must not stop the query for good.
+    try:
+        key = message.partition_key() or None
+    except UnicodeDecodeError:
+        key = None
+    try:
+        properties = message.properties()
+    except UnicodeDecodeError:
+        properties = {}
+    event_time_ms = message.event_timestamp()
     return Row(
-        message.partition_key() or None,
+        key,
         None if message.has_null_value() else message.data(),
         topic,
         message_id,
-        message.publish_timestamp(),
-        message.event_timestamp() or None,
-        message.properties(),
+        min(message.publish_timestamp(), _LAST_MS),
+        event_time_ms if 0 < event_time_ms <= _LAST_MS else None,
+        properties,
     )
 
 
@@ -134,7 +155,7 @@ class TopicReader:
             self._last, self.position = found, str(found)
             row = _row(message, self.topic, self.position)
             rows.append(row)
-            size += len(row.value or b"")
+            size += row.size_bytes
         return rows
 
     def close(self) -> None:
@@ -268,7 +289,7 @@ class LiveReader:
             self.position = str(self._received)
             row = _row(message, self.topic, self.position)
             rows.append(row)
-            size += len(row.value or b"")
+            size += row.size_bytes
         return rows
 
     def close(self) -> None:
