@@ -30,7 +30,7 @@ from quotaplane.pulsar.topics import topic_partitions
 
 
 class PulsarDataSource(DataSource):
-    """Pulsar topics as a table that is read whole, followed, or written to."""
+    """Pulsar topics as a table that is read whole, followed, or appended to."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,10 +51,12 @@ class PulsarDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
         """For ``DataFrame.write``; topics can only be appended to."""
+        _must_append(overwrite)
         return PulsarWriter(parse_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802
         """For ``DataFrame.writeStream``."""
+        _must_append(overwrite)
         return PulsarStreamWriter(parse_options(self.options), schema)
 
 
@@ -62,6 +64,14 @@ def _to_read(given: dict[str, str]) -> Options:
     options = parse_options(given)
     must_read(options)
     return options
+
+
+def _must_append(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            'format("pulsar"): topics can only be appended to: use mode("append"), or '
+            'outputMode("append") or "update" for a stream'
+        )
 
 
 class _Piece(InputPartition):
