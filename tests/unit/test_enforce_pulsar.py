@@ -386,12 +386,14 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
             # The table has another one: taken off, 300 would be lost.
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
             put(settings.history, "g", 300.0)
+            link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
             assert cluster.groups["g"]["dispatchRateInMsgs"] == 900
             await running.until(lambda: running.enforcer.status()["taken_over"] == 1)
             # Changed with Pulsar's own tools: again once it is recorded.
             cluster.put("g", publishRateInMsgs=600)
             put(settings.history, "g", 600.0)
+            link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
         assert running.enforcer.status()["handed_back"] == 1
 
