@@ -303,6 +303,11 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
+            # Until no window has anything of the time before it had a rate.
+            usage = running.enforcer._scene.usage
+            for used in (300.0, 299.0, 298.0, 297.0):
+                cluster.used[full("a")] = used
+                await running.until(lambda used=used: usage.usage[0, 0] == used)
             # Deleted, and made anew: it uses more than it could.
             cluster.used[full("a")] = 499.0
             del cluster.rates[full("a"), "publishRate"]

@@ -162,6 +162,8 @@ class Enforcer:
         layout = self._scene.changed()
         if layout is not None:
             self._ledger.carry(layout)
+            self._writer.forget_gone()
+            self._listener.forget_gone(layout.brokers)
         self._scene.usage.under(self._ledger.in_force, now_s)
 
     def _planned(
