@@ -12,11 +12,22 @@ from pyspark.sql import DataFrame
 from quotaplane.pulsar.source import PulsarDataSource
 from quotaplane.streams.session import build_session
 
+PLAIN = {
+    "spark.ui.enabled": "false",
+    "spark.sql.extensions": "",
+    "spark.sql.catalog.spark_catalog": "builtin",
+}
+"""Without Delta, whose classes take seconds to load."""
+
 
 def main(folder: Path) -> None:
-    """Follow until killed. A batch that is run again with other rows leaves a file that says so."""
+    """Follow until killed. A batch that is run again leaves a file, and another if it differs."""
     options = json.loads((folder / "options.json").read_text())
-    spark = build_session("pulsar-copier", {"spark.ui.enabled": "false"}, log_level="error")
+    planned, committed = (
+        {path.name for path in (folder / "checkpoint" / log).glob("*") if path.name.isdigit()}
+        for log in ("offsets", "commits")
+    )
+    spark = build_session("pulsar-copier", PLAIN, log_level="error")
     spark.dataSource.register(PulsarDataSource)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -24,6 +35,8 @@ def main(folder: Path) -> None:
         text, path = json.dumps(rows), folder / f"batch-{number:06d}.json"
         if path.exists() and path.read_text() != text:
             (folder / f"differs-{number}.json").write_text(text)
+        if str(number) in planned - committed:
+            (folder / f"again-{number:06d}").touch()
         half = folder / "half"
         half.write_text(text)
         os.replace(half, path)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pulsar
 
-from quotaplane.pulsar.follower import Follower, read_between
+from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import Offset
+from quotaplane.pulsar.replay import read_between
 from tests.contract.rigs import PulsarRig
 from tests.contract.test_transport import wait_until
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.pulsar.follower import Follower
@@ -70,7 +71,7 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     # A query that begins at the end knows where that is, too.
     send(client, topic, bytes(int(most) + 1), chunking_enabled=True)
     newest = follow(topic, starting="latest")
-    begin = newest.begin()
+    _, begin = newest.read(newest.begin())
     send(client, topic, b"after")
     assert everything(newest, begin)[0] == [b"after"]
 
@@ -89,6 +90,38 @@ def test_a_query_may_begin_at_a_time(
     values, end = everything(follower, begin)
     assert sorted(filter(None, values)) == [b"1", b"2", b"3"]
     assert sorted(again(source(pulsar_rig, topic), begin, end)) == sorted(filter(None, values))
+
+
+def test_a_first_batch_that_failed_loses_nothing(
+    pulsar_rig: PulsarRig, client: pulsar.Client, spark: SparkSession, tmp_path: Path
+) -> None:
+    open_transport(pulsar_rig.settings()).read_recorded(spark)  # registers the source
+    topic = pulsar_rig.report_topics[1]
+    send(client, topic, b"before")
+    options = source(pulsar_rig, topic, starting="latest")
+    stream = spark.readStream.format("pulsar").options(**options).load()
+    came: list[bytes] = []
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("not committed")
+
+    def collect(batch: DataFrame, number: int) -> None:
+        came.extend(bytes(row.value) for row in batch.collect())
+
+    checkpoint = str(tmp_path / "checkpoint")
+    failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", checkpoint)
+    with pytest.raises(StreamingQueryException, match="not committed"):
+        failing.start().awaitTermination(120)
+    send(client, topic, b"between 1", b"between 2")
+    writer = stream.writeStream.foreachBatch(collect).option("checkpointLocation", checkpoint)
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+        send(client, topic, b"after")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert came == [b"between 1", b"between 2", b"after"]
 
 
 def test_topics_and_partitions_that_appear_are_followed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from quotaplane.enforce.ledger import LONGEST_WAIT_S, Ledger
@@ -63,7 +63,7 @@ def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
     cluster.failing = {"a"}
     cluster.settle(5)
     assert cluster.rates()["b"] == 5
-    assert np.isnan(cluster.rates()["a"])  # nobody knows: it must be read
+    assert cluster.rates()["a"] == 100  # at most: it must be read
     assert cluster.planned().unread.tolist() in ([[True, False], [False, False]], [[False] * 2] * 2)
     cluster.failing = set()
     cluster.now_s += LONGEST_WAIT_S
@@ -71,6 +71,59 @@ def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
     cluster.ledger.settled("a", 0, np.array([95.0, np.inf]), wrote=True)
     cluster.settle()
     assert cluster.rates() == {"a": 50, "b": 50}
+
+
+def test_a_topic_that_cannot_be_written_holds_back_only_what_it_would_have_freed() -> None:
+    names = [f"t{i}" for i in range(10)]
+    wants = dict.fromkeys(names, 8.0) | {"t1": 0.0}
+    cluster = Cluster(layout_of(dict.fromkeys(names, "x"), "g"), [100.0], wants)
+    cluster.settle()
+    cluster.failing = {"t0"}
+    cluster.wants[0] = 0.0  # it keeps a rate that it does not need
+    cluster.wants[1] = 200.0
+    for _ in range(20):
+        cluster.settle(1)
+        cluster.now_s += LONGEST_WAIT_S
+        if cluster.planned().unread[0, 0]:  # read: what it was
+            cluster.ledger.settled("t0", 0, cluster.ledger.in_force[0, :2], wrote=False)
+    assert cluster.used()[1] >= 100 - 8 * 8 - 16
+    assert cluster.used().sum() <= 105
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_noise_costs_hardly_any_writes(share: float) -> None:
+    names = [f"t{i:02}" for i in range(50)]
+    layout = layout_of(dict.fromkeys(names, "x"), "g")
+    calm = dict.fromkeys(names, share * 5000 / len(names))
+    cluster = Cluster(layout, [5000.0], calm)
+    noise = np.random.default_rng(6)
+    base = cluster.wants.copy()
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            cluster.wants = base * noise.uniform(0.9, 1.1, len(base))
+            cluster.settle(1)
+
+    rounds(20)
+    cluster.written.clear()
+    rounds(50)
+    assert len(cluster.written) <= 50  # a write a round, of 50 topics
+
+
+@settings(max_examples=30, phases=[Phase.generate])
+@given(st.data())
+def test_constant_demands_come_to_rest(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    where = {f"t{i}": data.draw(st.sampled_from("xyz")) for i in range(count)}
+    layout = layout_of(where, "g")
+    pairs = len(layout.pairs.broker)
+    limits = data.draw(st.lists(st.integers(20, 500), min_size=pairs, max_size=pairs))
+    wants = {part: float(data.draw(st.integers(0, 300))) for part in layout.parts}
+    cluster = Cluster(layout, limits, wants)
+    cluster.settle(25)
+    cluster.written.clear()
+    cluster.settle(6)
+    assert not cluster.written
 
 
 def test_one_topic_that_wakes_does_not_cost_a_write_of_each() -> None:

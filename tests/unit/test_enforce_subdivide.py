@@ -70,7 +70,7 @@ def test_shares_are_whole_and_those_held_back_get_what_the_others_do_not_use(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide, floor_share: float
 ) -> None:
     layout, limits, usage, saturated = cluster
-    _, shares = divide(layout, limits, usage, saturated, law=law, floor_share=floor_share)
+    shares = divide(layout, limits, usage, saturated, law=law, floor_share=floor_share).shares
     pairs = layout.pairs
     for pair, limit in enumerate(limits[:, 0]):
         own = shares[pairs.parts[pairs.starts[pair] : pairs.starts[pair + 1]], 0]
@@ -104,8 +104,10 @@ def test_a_partitioned_topic_takes_no_more_than_its_partitions_have_together(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide
 ) -> None:
     layout, limits, usage, saturated = cluster
-    rates, shares = divide(layout, limits, usage, saturated, law=law)
-    wants = np.where(saturated | np.isnan(usage), np.inf, usage / 0.95 + (usage > 0))[:, 0]
+    rates, shares, least = divide(layout, limits, usage, saturated, law=law)
+    wants = np.where(saturated | np.isnan(usage), np.inf, usage)[:, 0]
+    assert (np.isnan(least) == np.isnan(rates)).all()
+    assert not (least > rates).any()
     for topic in range(len(layout.topics)):
         parts = np.flatnonzero(layout.topic == topic)
         own, rate = shares[parts, 0], rates[topic, 0]
@@ -122,7 +124,7 @@ def test_a_partitioned_topic_takes_no_more_than_its_partitions_have_together(
         assert rate >= 1
         assert rate == math.floor(rate)
         if rate > 1 and law != "even":
-            assert np.minimum(wants[parts][limited], rate).sum() <= budget * (1 + 1e-9)
+            assert np.minimum(wants[parts][limited], rate).sum() <= budget * (1 + 1e-9) + len(parts)
         if law == "even":
             assert rate == max(math.floor(budget / limited.sum()), 1) or rate == MOST[0]
 
@@ -158,12 +160,15 @@ def test_max_min_gives_those_held_back_what_the_others_do_not_use() -> None:
     assert rates_of(1.67, [1], [True]) == [2]
     assert rates_of(59.99999, [1], [True]) == [60]
     assert rates_of(100, [30, 10, 0], [True, True, False]) == [50, 50, 3]
-    assert rates_of(100, [30, 10, 0], [True, False, False]) == [90, 11, 3]
+    assert rates_of(100, [30, 10, 0], [True, False, False]) == [90, 20, 3]
     assert rates_of(90, [math.nan] * 3) == [30, 30, 30]
 
 
-def test_while_nobody_is_held_back_each_may_grow_by_an_even_share_but_not_above_the_limit() -> None:
-    assert rates_of(100, [20, 10, 0]) == [54, 44, 34]
+def test_while_nobody_is_held_back_what_is_left_over_is_spread() -> None:
+    assert rates_of(100, [20, 10, 0]) == [43, 33, 23]
+    # Up to their even share they may double, whoever is held back: so noise costs no writes.
+    assert rates_of(90, [29, 28, 27]) == [31, 30, 30]
+    assert rates_of(90, [40, 28, 2], [True, False, False]) == [60, 30, 4]
     assert rates_of(100, [98, 1, 1]) == [100, 3, 3]
     assert rates_of(40, [30, 30]) == [20, 20]  # the limit came down
     assert rates_of(2, [0, 0]) == [1, 1]
@@ -192,11 +197,12 @@ def test_a_busy_partition_has_what_idle_ones_on_other_brokers_leave() -> None:
     usage[:], full[:] = 10.0, True
     assert divide(layout, limits, usage, full).rates[0, 0] == 10
     assert divide(layout, limits, usage * 0 + 1, ~full, law="even").rates[0, 0] == 10
-    # Nobody wants much: the busiest one's demand, and an even part of what is left over.
+    # Nobody wants much: what the busiest one uses, and an even part of what is left over.
     usage[:] = np.array([[6.0], [1.0], [1.0]])
-    wants = 6 / 0.95 + 1 + 2 * (1 / 0.95 + 1)
-    rate = math.floor(6 / 0.95 + 1 + (30 - wants) / 3)
-    assert divide(layout, limits, usage, ~full).rates[0, 0] == rate
+    assert divide(layout, limits, usage, ~full).rates[0, 0] == math.floor(6 + (30 - 8) / 3)
+    # Nothing is left over: still the busiest one must not look held back.
+    usage[:] = np.array([[10.0], [10.0], [10.0]])
+    assert divide(layout, limits, usage, ~full).rates[0, 0] == math.floor(10 / 0.95 + 1)
 
 
 def test_brokers_without_a_limit_do_not_count_for_a_partitioned_topic() -> None:

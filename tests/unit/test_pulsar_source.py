@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from quotaplane.errors import ConfigError, TransportError
+from quotaplane.pulsar import topics
+from quotaplane.pulsar.client import open_client
 from quotaplane.pulsar.options import full_name, must_read, parse_options
 from quotaplane.pulsar.outbox import check_columns
 from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_time, ranges, time_of
@@ -18,11 +22,12 @@ from quotaplane.pulsar.reader import Row
 from quotaplane.pulsar.rows import batches
 from quotaplane.settings import PulsarTransport, Settings, parse_settings
 from quotaplane.streams.running import known_failure
-from quotaplane.transport.pulsar import source_options
+from quotaplane.transport import pulsar as transport_pulsar
+from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
+from tests.unit.pulsar_cases import TOPIC, URL, FakeCluster
 
 NUMBERS = st.integers(min_value=-1, max_value=2**62)
 IDS = st.builds(Id, NUMBERS, NUMBERS, NUMBERS)
-URL = {"service_url": "pulsar://host:6650"}
 
 
 @given(IDS, IDS)
@@ -188,6 +193,88 @@ def test_topics_of_the_throttle_job_may_be_full_names() -> None:
                 "throttle": {"events_topic": full},
             }
         )
+
+
+def test_decisions_are_kept() -> None:
+    live = "non-persistent://acme/control/throttle"
+    assert pulsar_settings(events_topic=live).throttle.events_topic == live
+    with pytest.raises(ConfigError, match=r"throttle\.decisions_topic: .* keeps nothing"):
+        pulsar_settings(decisions_topic=live)
+
+
+def test_a_file_is_named_as_settings_and_options_name_it(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.pem")
+    with pytest.raises(ConfigError) as caught:
+        open_client(parse_options({**URL, "topic": "a", "ca_file": missing}))
+    assert str(caught.value).startswith("option ca_file or transport.security.ca_file: ")
+
+
+class FakeSession:
+    """As much of a Spark session as registering and configuring the source takes."""
+
+    def __init__(self, redacted: str) -> None:
+        self.told: dict[str, str] = {"spark.sql.redaction.options.regex": redacted}
+        self.conf = self.dataSource = self
+
+    def register(self, source: type) -> None: ...
+
+    def get(self, name: str) -> str:
+        return self.told[name]
+
+    def set(self, name: str, value: str) -> None:
+        self.told[name] = value
+
+    @property
+    def read(self) -> MagicMock:
+        return MagicMock()
+
+
+def test_what_spark_redacts_already_stays_redacted() -> None:
+    transport = pulsar_settings().transport
+    assert isinstance(transport, PulsarTransport)
+    session: Any = FakeSession("(?i)url")
+    for _ in range(2):
+        PulsarTopics(transport).read_recorded(session)
+    assert session.told == {"spark.sql.redaction.options.regex": "(?i)url|(?i)token|secret"}
+
+
+def test_a_link_goes_on_while_partitions_are_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = FakeCluster([0])
+    answers: list[Any] = [[TOPIC], TransportError("silent"), TransportError("silent")]
+
+    def partitions(*_: Any) -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, TransportError):
+            raise answer
+        return list(answer)
+
+    monkeypatch.setattr(transport_pulsar, "PARTITIONS_MAX_AGE_S", 0.0)
+    monkeypatch.setattr(transport_pulsar, "open_client", lambda _: cluster)
+    monkeypatch.setattr(transport_pulsar, "partitions_of", partitions)
+    transport = pulsar_settings().transport
+    assert isinstance(transport, PulsarTransport)
+    link = PulsarLink(transport, limits_from="earliest")
+    assert [limit.value for limit in link.poll_limits()] == [b"0"]
+    cluster.script = [1]
+    assert [limit.value for limit in link.poll_limits()] == [b"1"]
+    assert caplog.text.count("going on with the partitions that are known") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "found"), [("12:7", Id(12, 7, -1)), ("12:-1", None), (None, None)]
+)
+def test_a_ledger_without_an_entry_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, found: Id | None
+) -> None:
+    def answer(question: Any) -> dict[str, str]:
+        question.close()
+        return {} if said is None else {"lastConfirmedEntry": said}
+
+    monkeypatch.setattr(topics, "_now", answer)
+    options = parse_options({**URL, "admin_url": "http://host:8080", "topic": "a"})
+    assert topics.last_entry(options, "persistent://public/default/a") == found
 
 
 def test_what_stops_the_source_is_told_by_the_job() -> None:

@@ -34,6 +34,7 @@ class Ledger:
         self._ours: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._failures = np.zeros((topics, len(KINDS)), np.int64)
         self._write_failed: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        self._unsure: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         self._again_s: FloatArray = np.full((topics, len(KINDS)), -np.inf)
         self._since_s: FloatArray = np.full((topics, len(KINDS)), np.inf)
 
@@ -43,7 +44,7 @@ class Ledger:
         stays = came_from >= 0
         names = (
             *("in_force", "_going", "_busy", "_ours"),
-            *("_failures", "_write_failed", "_again_s", "_since_s"),
+            *("_failures", "_write_failed", "_unsure", "_again_s", "_since_s"),
         )
         before = {name: getattr(self, name) for name in names}
         stayed = np.zeros(len(self.layout.topics), np.bool_)
@@ -67,7 +68,8 @@ class Ledger:
         """What ``plan`` is given."""
         waited_s = np.maximum(now_s - self._since_s, 0.0)
         free = ~self._busy & (self._again_s <= now_s)
-        return Rates(self.in_force, self._going, free, waited_s)
+        failing = self._failures > 0
+        return Rates(self.in_force, self._going, free, self._unsure, failing, waited_s)
 
     def start(self, moves: Moves, count: int, now_s: float) -> None:
         """The first so many of the moves are under way now, the others wait."""
@@ -131,7 +133,7 @@ class Ledger:
             return
         self.in_force[at, SIDES[kind]] = self._going[at, SIDES[kind]] = rates
         self._ours[at, kind] = np.isfinite(rates).any()
-        self._busy[at, kind] = False
+        self._busy[at, kind] = self._unsure[at, kind] = False
         # That it can be read does not say that it can be written.
         if wrote or not self._write_failed[at, kind]:
             self._failures[at, kind] = 0
@@ -140,7 +142,8 @@ class Ledger:
     def failed(self, topic: str, kind: int, now_s: float, *, wrote: bool) -> None:
         """A write or a read failed: nothing more is tried for a while.
 
-        What is in force after a write that failed nobody knows, until it is read.
+        What is in force after a write that failed nobody knows, until it is read: the higher of the
+        two at most.
         """
         at = self.layout.place.get(topic)
         if at is None:
@@ -148,8 +151,8 @@ class Ledger:
             self.leaving[topic, kind] = -np.inf
             return
         if wrote:
-            self.unknown(topic, kind)
-            self._write_failed[at, kind] = True
+            self._going[at, SIDES[kind]] = self.in_force[at, SIDES[kind]]
+            self._write_failed[at, kind] = self._unsure[at, kind] = True
         self._busy[at, kind] = False
         wait_s = FIRST_WAIT_S * 2.0 ** min(int(self._failures[at, kind]), 10)
         self._failures[at, kind] += 1

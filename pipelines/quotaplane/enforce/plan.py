@@ -28,6 +28,10 @@ class Rates(NamedTuple):
     """(u, 4) what it will be once the writes under way are through."""
     free: BoolArray
     """(u, 2) nothing is under way, nor has something failed lately."""
+    unsure: BoolArray
+    """(u, 2) a write failed: it must be read which of the two rates is in force."""
+    failing: BoolArray
+    """(u, 2) the last that was tried failed."""
     waited_s: FloatArray
     """(u, 2) for how long a write could not be made, for want of budget."""
 
@@ -57,10 +61,11 @@ def plan(
 
     Rates come down only where that is needed: a pair's rates add up to more than its shares, or one
     of them is to be raised and there is no room. Then the largest steps down go first, and no more
-    of them than it takes. A raise waits until what is in force leaves room for it, so those who
-    come down have been confirmed before; it is made if it is significant. So limits of pairs are
-    kept while rates move, and a lowering that fails holds back nobody but those who would have got
-    what it frees.
+    of them than it takes. A raise is made where the rate in force is less than is needed, or less
+    than half of what is wanted: what just moves with its usage is let be. It waits until what is in
+    force leaves room for it, so those who come down have been confirmed before; where nobody is
+    coming down it takes what room there is. A topic whose rate can't be read or written counts as
+    its share: it holds back nobody but those who would have had what it was to free.
 
     Args:
         layout: what lies where.
@@ -75,33 +80,40 @@ def plan(
     wanted = np.where(np.isnan(division.rates), in_force, division.rates)
     concerned = np.stack([~np.isnan(division.rates[:, side]).all(axis=1) for side in SIDES], axis=1)
     known = np.stack([~np.isnan(in_force[:, side]).any(axis=1) for side in SIDES], axis=1)
-    ready = np.repeat(rates.free & known & concerned, 2, axis=1)
+    ready = np.repeat(rates.free & known & ~rates.unsure & concerned, 2, axis=1)
+    failing = np.repeat(rates.failing, 2, axis=1)
+    target = wanted.copy()
     for d in range(BASIC):
         if concerned[:, d // 2].any():
-            lowered[:, d], raised[:, d] = _one_dimension(
+            lowered[:, d], raised[:, d], target[:, d] = _one_dimension(
                 layout,
                 limits[:, d],
                 wanted[:, d],
+                division.least[:, d],
                 division.shares[:, d],
                 in_force[:, d],
                 rates.going[:, d],
                 ready[:, d],
+                failing[:, d],
                 significant_change,
             )
-    return _by_urgency(wanted, rates, lowered, raised, concerned & ~known & rates.free)
+    unread = concerned & (~known | rates.unsure) & rates.free
+    return _by_urgency(target, rates, lowered, raised, unread)
 
 
 def _one_dimension(
     layout: Layout,
     limit: FloatArray,
     wanted: FloatArray,
+    least: FloatArray,
     shares: FloatArray,
     in_force: FloatArray,
     going: FloatArray,
     ready: BoolArray,
+    failing: BoolArray,
     significant_change: float,
-) -> tuple[BoolArray, BoolArray]:
-    """Which topics may be lowered now, and which raised; both (u,)."""
+) -> tuple[BoolArray, BoolArray, FloatArray]:
+    """Which topics may be lowered now, which raised, and what to; all (u,)."""
     pairs = layout.pairs
     rows = Segments(pairs.starts)
     topic = layout.topic[pairs.parts]
@@ -112,54 +124,62 @@ def _one_dimension(
     np.divide(
         share, wanted[topic], out=claim, where=np.isfinite(share) & np.isfinite(wanted[topic])
     )
+    # Who has no rate yet, or nobody knows which, may take any amount.
+    loose = np.isnan(in_force) | (np.isposinf(in_force) & np.isfinite(wanted))
     had = np.where(np.isfinite(in_force), in_force, 0.0)
+    had = np.where(loose & failing & np.isfinite(wanted), wanted, had)
     # Idle parts may use something, too, so shares may be more than the limit in all.
     most = np.maximum(limit, rows.total(np.where(np.isfinite(share), share, 0.0)))
     most = np.where(np.isfinite(limit), most * (1.0 + _TOLERANCE), np.inf)
-    room = most - rows.total(claim * had[topic])
-    # Who has no rate yet, or nobody knows which, may take any amount.
-    loose = np.isnan(in_force) | (np.isposinf(in_force) & np.isfinite(wanted))
-    closed = rows.total(loose[topic] & np.isfinite(share)) > 0
+    closed = rows.total((loose & ~failing)[topic] & np.isfinite(share)) > 0
+    room = np.where(closed, 0.0, np.maximum(most - rows.total(claim * had[topic]), 0.0))
 
-    up = ready & np.isfinite(in_force) & (wanted > in_force * (1.0 + significant_change))
+    lacking = (least > in_force) | (wanted > 2.0 * in_force)
+    up = ready & np.isfinite(in_force) & lacking & (wanted > in_force * (1.0 + significant_change))
     more = np.where(up & np.isfinite(wanted), wanted - had, 0.0)
-    may = _that_fit(rows, claim * more[topic], up[topic], np.where(closed, 0.0, room))
-    blocked = np.zeros(len(wanted), np.bool_)
-    blocked[topic[up[topic] & ~may]] = True
 
     down = ready & np.isfinite(wanted) & (wanted < in_force)
-    first = down & np.isposinf(in_force)
-    less = np.where(down & ~first, had - wanted, 0.0)
+    lower = down & np.isposinf(in_force)
+    less = np.where(down & ~lower, had - wanted, 0.0)
     # What is coming down already frees something, too.
-    soon = np.where(np.isfinite(going), going, 0.0)
+    soon = np.where(np.isfinite(going), going, np.where(failing, had, 0.0))
     needs = rows.total(claim * (soon + more)[topic]) - most
     freed = claim * less[topic]
-    order, before = _largest_first(rows, freed)
+    order, before = _in_order(rows, -freed, freed)
     needed = np.zeros(len(freed), np.bool_)
     needed[order] = before < rows.spread(needs)[order]
-    lower = first
     lower[topic[needed & (freed > 0)]] = True
-    return lower, up & ~blocked
+
+    coming = lower | (in_force > going)
+    part = _parts_that_fit(rows, claim * more[topic], room, rows.total(coming[topic]) > 0)
+    fits = np.ones(len(wanted))
+    np.minimum.at(fits, topic, part)
+    target = np.where(up & np.isfinite(wanted), np.floor(had + fits * more), wanted)
+    worth = (fits == 1.0) | (target > np.maximum(had * (1.0 + significant_change), had + 1.0))
+    return lower, up & worth, target
 
 
-def _that_fit(
-    rows: Segments, amounts: FloatArray, asking: BoolArray, room: FloatArray
-) -> BoolArray:
-    """Which of the asking rows fit into the room of their pair, the largest first; (m,)."""
-    all_fit = rows.total(amounts) <= room
-    if all_fit.all():
-        return asking
-    order, before = _largest_first(rows, amounts)
-    fits = np.zeros(len(amounts), np.bool_)
-    fits[order] = before + amounts[order] <= rows.spread(room)[order]
+def _parts_that_fit(
+    rows: Segments, amounts: FloatArray, room: FloatArray, coming: BoolArray
+) -> FloatArray:
+    """How much of each amount fits into the room of its pair, the smallest first; (m,), 0 to 1.
+
+    Where room is ``coming`` (k,) an amount is all or nothing: two writes would be one too many.
+    """
+    order, before = _in_order(rows, amounts, amounts)
+    part = np.ones(len(amounts))
+    left = np.maximum(rows.spread(room)[order] - before, 0.0)
+    asked = amounts[order]
     # What takes nothing of the limit (none is told any more) needs no room.
-    result: BoolArray = asking & (fits | rows.spread(all_fit) | (amounts == 0.0))
+    np.divide(left, asked, out=left, where=asked > 0.0)
+    part[order] = np.where(asked > 0.0, np.minimum(left, 1.0), 1.0)
+    result: FloatArray = np.where(rows.spread(coming) & (part < 1.0), 0.0, part)
     return result
 
 
-def _largest_first(rows: Segments, amounts: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Rows by pair, in each the largest amount first, and the sum of what goes before each."""
-    order = np.lexsort((-amounts, rows.of_row))
+def _in_order(rows: Segments, key: FloatArray, amounts: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Rows by pair, in each the lowest key first, and the sum of what goes before each."""
+    order = np.lexsort((key, rows.of_row))
     running = np.cumsum(amounts[order])
     starts = np.cumsum(rows.counts) - rows.counts
     at_start = np.append(0.0, running)[starts]

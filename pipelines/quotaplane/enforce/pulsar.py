@@ -232,7 +232,7 @@ class Enforcer:
         stays = np.array([group in kept for group in layout.groups], np.bool_)[layout.group]
         rates[stays] = np.nan
         shares[stays[layout.topic]] = np.nan
-        unlimited = Division(rates, shares)
+        unlimited = Division(rates, shares, rates)
         return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
     async def _write_all(self, moves_of: Callable[[Rates], Moves]) -> None:

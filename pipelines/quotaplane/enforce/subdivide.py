@@ -30,6 +30,9 @@ class Division(NamedTuple):
     shares: FloatArray
     """(p, 4) what each part may use of its broker's limit; inf and NaN as in ``rates``. More than
     the limit in all, as idle parts may use something, too (see ``divide``)."""
+    least: FloatArray
+    """(u, 4) of ``rates`` what is needed now: of who is not held back, a little more than it uses.
+    A rate between the two is good enough."""
 
 
 def divide(
@@ -47,8 +50,8 @@ def divide(
     idle ones would stay unused, and the broker would never be seen to use up its limit, nor be
     given more. So under ``max_min`` those that are held back divide what the others do not use,
     fairly (``laws.max_min``, with a floor of ``floor_share`` of the even share). The others may use
-    their floor, or a twentieth more than they do; while nobody is held back, up to an even share
-    more. If all did at once, that would be up to twice the limit, until the next usage is known.
+    their floor, or a twentieth more than they do (and a unit), or twice as much within their even
+    share; while nobody is held back, what is left over is spread on all.
 
     ``by_rate`` divides in proportion to usage, with the floor for the idle on top; ``even`` evenly,
     whoever uses it. Limits are rounded up to whole numbers, and shares are whole by largest
@@ -79,7 +82,6 @@ def divide(
     charges = shares.copy()
     used = np.nan_to_num(usage)
     held = saturated | np.isnan(usage)
-    demand = np.where(held, np.inf, _with_headroom(used))
     for d in range(BASIC):
         if np.isnan(limits[:, d]).all():
             continue
@@ -92,8 +94,11 @@ def divide(
             law,
             floor_share,
         )
-    rates = _rates(layout, shares, charges, demand, even=law == "even")
-    return Division(np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST)), shares)
+    rates = _rates(layout, shares, charges, used, held, even=law == "even")
+    rates = np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST))
+    needs = np.full(rates.shape, -np.inf)
+    np.maximum.at(needs, layout.topic, np.where(held, np.inf, np.floor(_with_headroom(used))))
+    return Division(rates, shares, np.minimum(rates, needs))
 
 
 def _with_headroom(usage: FloatArray) -> FloatArray:
@@ -124,9 +129,12 @@ def _shares(
         left = units - rows.total(np.where(held, 0.0, exact))
         whole = _rounded(rows, exact, np.floor(np.round(left, 6)), held)
         loose = floor
-        more = usage + rows.spread(np.minimum(spare, np.ceil(even)))
+        more = usage + rows.spread(spare / count)
         if law == "max_min":
-            most = np.minimum(np.maximum(_with_headroom(usage), more), rows.spread(units))
+            # Up to its even share a topic may double: a rate that went with its usage would have to
+            # be written again and again.
+            calm = np.maximum(more, np.minimum(2.0 * usage, rows.spread(even)))
+            most = np.minimum(np.maximum(_with_headroom(usage), calm), rows.spread(units))
             loose = np.maximum(floor, most)
         whole = np.where(held, whole, np.floor(np.round(loose, 6)))
         charge = np.where(held, whole, np.minimum(more, whole))
@@ -187,7 +195,13 @@ def _rounded(rows: Segments, exact: FloatArray, units: FloatArray, which: BoolAr
 
 
 def _rates(
-    layout: Layout, shares: FloatArray, charges: FloatArray, demand: FloatArray, *, even: bool
+    layout: Layout,
+    shares: FloatArray,
+    charges: FloatArray,
+    usage: FloatArray,
+    held: BoolArray,
+    *,
+    even: bool,
 ) -> FloatArray:
     """The rate of each topic (u, 4): its part's share, or what its partitions come to together."""
     count = np.bincount(layout.topic, minlength=len(layout.topics))
@@ -199,13 +213,18 @@ def _rates(
         topics, of_part = np.unique(layout.topic[pooled], return_inverse=True)
         for d in range(BASIC):
             rates[topics, d] = _pooled(
-                len(topics), of_part, charges[pooled, d], demand[pooled, d], even
+                len(topics), of_part, charges[pooled, d], usage[pooled, d], held[pooled, d], even
             )
     return rates
 
 
 def _pooled(
-    topics: int, of_part: IntArray, charges: FloatArray, demand: FloatArray, even: bool
+    topics: int,
+    of_part: IntArray,
+    charges: FloatArray,
+    usage: FloatArray,
+    held: BoolArray,
+    even: bool,
 ) -> FloatArray:
     """One dimension of partitioned topics, (topics,).
 
@@ -224,11 +243,15 @@ def _pooled(
     budget = rows.total(charges[at])
     level = budget / counts
     if not even:
-        high = np.minimum(demand[at], rows.spread(budget))
+        first = np.cumsum(counts) - counts
+        wants = np.where(held[at], np.inf, usage[at])
+        high = np.minimum(wants, rows.spread(budget))
         spare = budget - rows.total(high)
-        highest = np.maximum.reduceat(high, np.cumsum(counts) - counts)
+        highest = np.maximum.reduceat(high, first)
         level = highest + np.maximum(spare, 0.0) / counts
-        tight = spare < 0
+        # Who just has what it uses would look held back, and the next division would be another.
+        level = np.maximum(level, np.maximum.reduceat(_with_headroom(high), first))
+        tight = rows.total(wants) > budget * (1.0 + 1e-9)
         if tight.any():
             some, rows_at = rows.keep(tight)
             level[tight], _ = water_level(some, budget[tight], None, None, high[rows_at])

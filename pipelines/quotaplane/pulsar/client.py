@@ -107,8 +107,10 @@ def _readable(key: str, path: str | None) -> None:
         with open(path, "rb"):
             pass
     except OSError as error:
+        # Settings know it by one name, the Data Source by the other.
+        option = key.replace(".", "_")
         raise ConfigError(
-            f"transport.security.{key}: {path}: can't be read: {error.strerror}"
+            f"option {option} or transport.security.{key}: {path}: can't be read: {error.strerror}"
         ) from None
 
 

@@ -65,6 +65,9 @@ class Outbox:
         refused: list[tuple[str, Outgoing]] = []
         used = set()
         for message in messages:
+            # Behind one that was not taken in time, each would wait as long again.
+            if refused:
+                break
             producer = self._producer(message.topic, chunked=large)
             used.add(producer)
 
@@ -154,7 +157,7 @@ def write_rows(place: PulsarConnection, topics: Sequence[str], rows: Iterable[An
     """Send a task's rows, which have the columns ``value`` and maybe others: docs/pulsar.md.
 
     Raises:
-        ConfigError: a row has no topic where the options have none.
+        ConfigError: a row has no topic where the options have none, or can't be a message.
         TransportError: some were not taken.
     """
     outbox = Outbox(place)
@@ -173,10 +176,23 @@ def _outgoing(topics: Sequence[str], rows: Iterable[Any]) -> Iterator[Outgoing]:
         if topic is None:
             raise ConfigError('format("pulsar"): a row has no topic, and there is no option topic')
         value, event_time = named["value"], named.get("event_time")
+        event_time_ms = None if event_time is None else round(event_time.timestamp() * 1000)
+        if event_time_ms is not None and event_time_ms < 0:
+            raise ConfigError(
+                f'format("pulsar"): column event_time: {event_time} is before 1970, which Pulsar '
+                "has no number for; leave it null"
+            )
+        properties = named.get("properties")
+        for name, text in (properties or {}).items():
+            if text is None:
+                raise ConfigError(
+                    f'format("pulsar"): column properties: {name!r} is null; Pulsar has only '
+                    "texts: leave it out"
+                )
         yield Outgoing(
             full_name(topic),
             named.get("key"),
             value.encode() if isinstance(value, str) else None if value is None else bytes(value),
-            None if event_time is None else round(event_time.timestamp() * 1000),
-            named.get("properties"),
+            event_time_ms,
+            properties,
         )

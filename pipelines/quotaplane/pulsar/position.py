@@ -3,6 +3,8 @@
 Spark compares offsets as JSON. An offset is ``{topic partition: position}``, sorted by name:
 
 * ``"earliest"``: nothing was read yet;
+* ``"latest"``: a query begins here, and its first read says where that is: Spark does not keep the
+  offset a query began at, so it must be the same whenever it is asked for;
 * ``"@1790000000000"``: what was published at this time (milliseconds since 1970) or later is next;
 * ``"12:5:3"``: the message with this id was the last one (ledger, entry, place in its batch or -1);
 * ``"1790000000000#17"``: of a non-persistent topic, whose ids tell nothing: 17 messages were
@@ -18,6 +20,7 @@ from typing import Final, NamedTuple
 from quotaplane.errors import TransportError
 
 EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
 
 Offset = dict[str, str]
 """Topic partition to position, sorted by name."""
@@ -106,7 +109,8 @@ def ranges(start: Mapping[str, str], end: Mapping[str, str]) -> list[tuple[str, 
     """What lies between two offsets: (topic partition, position before the first, last id).
 
     A topic partition that appeared meanwhile is read from its beginning. So is one whose last id is
-    lower than the start: it was made anew. What was received live can't be read again.
+    lower than the start: it was made anew. What was received live can't be read again, and the
+    first read of a query that began at the end found nothing.
 
     >>> ranges({"a": "1:2:0", "b": "9:0:-1", "c": "3:0:-1"},
     ...     {"a": "1:7:0", "b": "4:0:-1", "c": "3:0:-1", "d": "5:5:-1"})
@@ -116,7 +120,9 @@ def ranges(start: Mapping[str, str], end: Mapping[str, str]) -> list[tuple[str, 
     found = []
     for topic, after in end.items():
         before = start.get(topic, EARLIEST)
-        if is_live(topic) or after in (before, EARLIEST) or time_of(after) is not None:
+        if is_live(topic) or before == LATEST or after in (before, EARLIEST):
+            continue
+        if time_of(after) is not None:
             continue
         last = Id.parse(after)
         read_before = before == EARLIEST or time_of(before) is not None

@@ -7,15 +7,14 @@ message's may lie between them; a topic may have been emptied by retention, or m
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pulsar
 
-from quotaplane.errors import TransportError
-from quotaplane.pulsar.client import as_transport_error
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import EARLIEST, Id, Received, time_of
 from quotaplane.pulsar.topics import last_entry
@@ -24,11 +23,19 @@ _BACK_ENTRIES: Final = 32
 """A reader begins so far before its position: what has its first chunk there comes whole."""
 _DELIVERY_MS: Final = 5000
 """A message that is there is delivered by then, or the next micro-batch tries again."""
+_QUIET_S: Final = 30.0
+"""So long a reader is not waited for again whose message was not delivered."""
 _ANSWER_S: Final = 5.0
 _LIVE_QUEUE: Final = 10_000
 """What is kept of a non-persistent topic between two micro-batches: brokers drop what is more."""
-_PIECE: Final = 10_000
-_PIECE_BYTES: Final = 16 * 1024 * 1024
+
+
+_ROW_BYTES: Final = 300
+"""What a message takes beside its value, key and properties."""
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: Python and Spark know no time after it."""
+
+_log = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
@@ -42,20 +49,37 @@ class Row(NamedTuple):
     event_time_ms: int | None
     properties: dict[str, str]
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        properties = sum(len(name) + len(value) for name, value in self.properties.items())
+        return len(self.value or b"") + len(self.key or "") + properties + _ROW_BYTES
+
 
 def _row(message: pulsar.Message, topic: str, message_id: str) -> Row:
+    # One message that Spark has no value for must not stop the query for good.
+    try:
+        key = message.partition_key() or None
+    except UnicodeDecodeError:
+        key = None
+    try:
+        properties = message.properties()
+    except UnicodeDecodeError:
+        properties = {}
+    event_time_ms = message.event_timestamp()
     return Row(
-        message.partition_key() or None,
+        key,
         None if message.has_null_value() else message.data(),
         topic,
         message_id,
-        message.publish_timestamp(),
-        message.event_timestamp() or None,
-        message.properties(),
+        min(message.publish_timestamp(), _LAST_MS),
+        event_time_ms if 0 < event_time_ms <= _LAST_MS else None,
+        properties,
     )
 
 
-def _id(message: pulsar.Message) -> Id:
+def id_of(message: pulsar.Message) -> Id:
+    """The id out of a message."""
     found = message.message_id()
     return Id(found.ledger_id(), found.entry_id(), found.batch_index())
 
@@ -81,6 +105,7 @@ class TopicReader:
         self._lost = lost
         self._asked: _Question | None = None
         self._held: pulsar.Message | None = None
+        self._quiet_until_s = 0.0
         self._last = Id(-1, -1, -1)
         self._since_ms = time_of(start)
         if start == EARLIEST:
@@ -94,18 +119,27 @@ class TopicReader:
 
     def ask(self) -> None:
         """Begin to ask whether there is anything: so several readers ask at once."""
-        if self._asked is None:
+        if self._asked is None and time.monotonic() >= self._quiet_until_s:
             self._asked = _Question(self._reader)
 
     def take(self, most: int, most_bytes: int, until: Id | None = None) -> list[Row]:
-        """Messages that are there now; none after ``until``."""
+        """Messages that are there now; none after ``until``.
+
+        Up to there, something must come: ``pulsar.Timeout`` if it is there and not delivered.
+        """
         rows: list[Row] = []
         size = 0
         while len(rows) < most and size < most_bytes:
-            message = self._next()
+            try:
+                message = self._next(wait=not rows, must_come=until is not None)
+            except pulsar.PulsarException:
+                # The position is past what was taken: it goes out, the error comes again.
+                if rows:
+                    break
+                raise
             if message is None:
                 break
-            found = _id(message)
+            found = id_of(message)
             if self._since_ms is not None:
                 # What was on its way before the reader went to this time.
                 if message.publish_timestamp() < self._since_ms:
@@ -121,7 +155,7 @@ class TopicReader:
             self._last, self.position = found, str(found)
             row = _row(message, self.topic, self.position)
             rows.append(row)
-            size += len(row.value or b"")
+            size += row.size_bytes
         return rows
 
     def close(self) -> None:
@@ -147,7 +181,7 @@ class TopicReader:
         reader = self._open(begin)
         if reader.has_message_available():
             first = reader.read_next(_DELIVERY_MS)
-            if _id(first).ledger != last.ledger:
+            if id_of(first).ledger != last.ledger:
                 self._lost(self.topic, self.position)
                 self._last = Id(-1, -1, -1)
             self._held = first
@@ -166,7 +200,7 @@ class TopicReader:
             self._last = Id(-1, -1, -1)
         return reader
 
-    def _next(self) -> pulsar.Message | None:
+    def _next(self, *, wait: bool, must_come: bool) -> pulsar.Message | None:
         if self._held is not None:
             message, self._held = self._held, None
             return message
@@ -176,13 +210,25 @@ class TopicReader:
             return message
         except pulsar.Timeout:
             pass
-        question, self._asked = self._asked or _Question(self._reader), None
+        self.ask()
+        if not wait or self._asked is None:
+            return None
+        question, self._asked = self._asked, None
         if not question.answer():
             return None
         try:
             return self._reader.read_next(_DELIVERY_MS)
         except pulsar.Timeout:
-            return None
+            if must_come:
+                raise
+        if not self._quiet_until_s:
+            _log.warning(
+                "topic %r: a message after %s is there and is not delivered (chunks of one that "
+                "was never finished?); looking again every %g s",
+                *(self.topic, self.position, _QUIET_S),
+            )
+        self._quiet_until_s = time.monotonic() + _QUIET_S
+        return None
 
 
 class _Question:
@@ -192,6 +238,7 @@ class _Question:
         self._done = threading.Event()
         self._result: Any = None
         self._is_there = False
+        self._until_s = time.monotonic() + _ANSWER_S
         reader._reader.has_message_available_async(self._keep)
 
     def _keep(self, result: Any, is_there: bool) -> None:
@@ -199,7 +246,7 @@ class _Question:
         self._done.set()
 
     def answer(self) -> bool:
-        if not self._done.wait(_ANSWER_S):
+        if not self._done.wait(max(0.0, self._until_s - time.monotonic())):
             raise pulsar.Timeout
         if self._result != pulsar.Result.Ok:
             raise pulsar.exceptions.NotConnected
@@ -234,68 +281,17 @@ class LiveReader:
                 if not self._reader.is_connected() and not rows:
                     raise pulsar.exceptions.NotConnected from None
                 break
+            except pulsar.PulsarException:
+                if rows:
+                    break
+                raise
             self._received = self._received._replace(seen=self._received.seen + 1)
             self.position = str(self._received)
             row = _row(message, self.topic, self.position)
             rows.append(row)
-            size += len(row.value or b"")
+            size += row.size_bytes
         return rows
 
     def close(self) -> None:
         """Let go of the reader."""
         self._reader.close()
-
-
-def rows_until(reader: TopicReader, options: Options, last: Id) -> Iterator[list[Row]]:
-    """All that is left up to the message ``last``, in pieces.
-
-    Raises:
-        TransportError: the cluster does not answer.
-    """
-    with as_transport_error(options, f"topic {reader.topic!r} can't be read"):
-        while reader.position == EARLIEST or _before(reader.position, last):
-            rows = reader.take(_PIECE, _PIECE_BYTES, until=last)
-            if not rows:
-                reader._lost(reader.topic, reader.position)
-                return
-            yield rows
-
-
-def _before(position: str, last: Id) -> bool:
-    return time_of(position) is not None or Id.parse(position) < last
-
-
-def last_position(client: pulsar.Client, options: Options, topic: str) -> str:
-    """The position after everything that is there now.
-
-    Raises:
-        TransportError: the last message is not delivered.
-    """
-    reader = client.create_reader(
-        topic, pulsar.MessageId.latest, receiver_queue_size=1, start_message_id_inclusive=True
-    )
-    try:
-        if not reader.has_message_available():
-            return EARLIEST
-        try:
-            return str(_id(reader.read_next(1000)))
-        except pulsar.Timeout:
-            pass
-    finally:
-        reader.close()
-    # Of a message in chunks, the last chunk alone is nothing: find the whole message.
-    for back_ms in _BACK_MS:
-        since = f"@{time.time_ns() // 1_000_000 - back_ms}" if back_ms else EARLIEST
-        whole = TopicReader(client, options, topic, since, lambda *_: None)
-        while whole.take(_PIECE, _PIECE_BYTES):
-            pass
-        whole.close()
-        if time_of(whole.position) is None and whole.position != EARLIEST:
-            return whole.position
-    raise TransportError(
-        f"Pulsar at {options.service_url}: topic {topic!r}: its last message is not delivered"
-    )
-
-
-_BACK_MS: Final = (60_000, 3_600_000, 0)
-"""How long ago the first chunk may have been published; 0: read it all."""

@@ -32,12 +32,12 @@ _BYTES: Final = 16 * 1024 * 1024
 
 
 def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Record batches of at most 10,000 rows and, but for the last row, 16 MB of values."""
+    """Record batches of at most 10,000 rows and, but for the last row, 16 MB."""
     piece: list[Row] = []
     size = 0
     for row in rows:
         piece.append(row)
-        size += len(row.value or b"")
+        size += row.size_bytes
         if len(piece) >= _ROWS or size >= _BYTES:
             yield _batch(piece)
             piece, size = [], 0

@@ -19,17 +19,18 @@ from pyspark.sql.types import Row, StructType
 
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
-from quotaplane.pulsar.follower import Follower, read_between, read_range
+from quotaplane.pulsar.ends import last_position
+from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import Options, must_read, parse_options
 from quotaplane.pulsar.outbox import check_columns, write_rows
 from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
-from quotaplane.pulsar.reader import last_position
+from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
 from quotaplane.pulsar.topics import topic_partitions
 
 
 class PulsarDataSource(DataSource):
-    """Pulsar topics as a table that is read whole, followed, or written to."""
+    """Pulsar topics as a table that is read whole, followed, or appended to."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,10 +51,12 @@ class PulsarDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
         """For ``DataFrame.write``; topics can only be appended to."""
+        _must_append(overwrite)
         return PulsarWriter(parse_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802
         """For ``DataFrame.writeStream``."""
+        _must_append(overwrite)
         return PulsarStreamWriter(parse_options(self.options), schema)
 
 
@@ -61,6 +64,14 @@ def _to_read(given: dict[str, str]) -> Options:
     options = parse_options(given)
     must_read(options)
     return options
+
+
+def _must_append(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            'format("pulsar"): topics can only be appended to: use mode("append"), or '
+            'outputMode("append") or "update" for a stream'
+        )
 
 
 class _Piece(InputPartition):

@@ -90,7 +90,11 @@ def must_be_there(place: PulsarConnection, topic: str) -> None:
 
 
 def last_entry(place: PulsarConnection, topic: str) -> Id | None:
-    """The topic partition's last entry, deleted or not; None if nobody can or wants to tell."""
+    """The topic partition's last entry, deleted or not; None if nobody can or wants to tell.
+
+    A topic that was loaded again after all was deleted begins a ledger, without an entry yet: what
+    was there before can't be told from it.
+    """
     if place.admin_url is None:
         return None
     domain, _, name = topic.partition("://")
@@ -100,9 +104,10 @@ def last_entry(place: PulsarConnection, topic: str) -> Id | None:
             return await api.get(api.path(domain, name, "internalStats"))
 
     try:
-        return Id.parse(f"{_now(asked())['lastConfirmedEntry']}:-1")
+        last = Id.parse(f"{_now(asked())['lastConfirmedEntry']}:-1")
     except (TransportError, KeyError, TypeError):
         return None
+    return last if last.entry >= 0 else None
 
 
 def _now(question: Coroutine[Any, Any, _T]) -> _T:

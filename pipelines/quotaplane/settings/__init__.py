@@ -193,6 +193,8 @@ class Settings(Section):
                 name = self.transport.full_name(name)
             elif "://" in name:
                 raise ValueError(f"throttle.{key}: only Pulsar has topics like {name!r}")
+            if key == "decisions_topic" and name.startswith("non-persistent://"):
+                raise ValueError(f"throttle.{key}: {name!r} keeps nothing; name a persistent topic")
             if name in taken:
                 raise ValueError(f"throttle.{key}: the topic {name!r} is {taken[name]}, already")
             taken[name] = f"throttle.{key}"

@@ -6,6 +6,7 @@ how they are replicated and kept is the cluster owner's to say (docs/pulsar.md).
 
 from __future__ import annotations
 
+import logging
 import time
 import zlib
 from collections.abc import Sequence
@@ -20,10 +21,11 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
+from quotaplane.pulsar.ends import last_position
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.outbox import Outbox, Outgoing
 from quotaplane.pulsar.position import EARLIEST, is_live
-from quotaplane.pulsar.reader import TopicReader, last_position
+from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.transport import Message, Starting
@@ -40,6 +42,8 @@ PARTITIONS_MAX_AGE_S = 60.0
 
 _AT_ONCE: Final = 10_000
 _AT_ONCE_BYTES: Final = 128 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
 
 _REDACTION: Final = "spark.sql.redaction.options.regex"
 
@@ -95,7 +99,7 @@ class PulsarTopics:
 
         spark.dataSource.register(PulsarDataSource)
         # Plans and analysis errors print a source's options; these may hold tokens.
-        before = spark.conf.get(_REDACTION, "") or ""
+        before = spark.conf.get(_REDACTION) or ""  # Spark's own default, if nobody set it
         if REDACTED not in before:
             spark.conf.set(_REDACTION, f"{before}|{REDACTED}" if before else REDACTED)
         return (
@@ -137,6 +141,7 @@ class PulsarLink:
         self._readers: dict[str, TopicReader] = {}
         self._positions: dict[str, str] = {}
         self._listed_s = float("-inf")
+        self._complaint = ""
         try:
             self._follow(limits_from)
         except TransportError:
@@ -194,7 +199,7 @@ class PulsarLink:
             topic = settings.limits_topic
             if not self._positions:
                 must_be_there(settings, topic)
-            for partition in partitions_of(client, settings, topic):
+            for partition in self._partitions():
                 if partition not in self._positions:
                     with as_transport_error(settings, f"topic {partition!r} can't be read"):
                         latest = starting == "latest"
@@ -207,6 +212,20 @@ class PulsarLink:
             self._readers[partition] = TopicReader(
                 client, self._options, partition, self._positions[partition], lambda *_: None
             )
+
+    def _partitions(self) -> list[str]:
+        """The limits topic's partitions; those that are known while nobody tells."""
+        try:
+            found = partitions_of(self._client, self._settings, self._settings.limits_topic)
+        except TransportError as error:
+            if not self._positions:
+                raise
+            if str(error) != self._complaint:
+                _log.warning("%s; going on with the partitions that are known", error)
+            self._complaint = str(error)
+            return []
+        self._complaint = ""
+        return found
 
 
 def reading_options(settings: PulsarTransport) -> Options:

@@ -1,0 +1,85 @@
+"""What was read before, again, and what a batch reads: up to an id that is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+
+import pulsar
+import pyarrow as pa
+
+from quotaplane.errors import TransportError
+from quotaplane.pulsar.client import (
+    PASSING,
+    as_transport_error,
+    close_quietly,
+    open_client,
+    unreachable,
+)
+from quotaplane.pulsar.ends import is_before, rows_until
+from quotaplane.pulsar.options import Options
+from quotaplane.pulsar.patience import PATIENCE_S, RETRY_S, loss_policy
+from quotaplane.pulsar.position import Id, Offset, ranges, time_of
+from quotaplane.pulsar.reader import Row, TopicReader
+from quotaplane.pulsar.rows import batches
+
+
+def read_between(options: Options, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+    """The same rows that ``Follower.read`` gave between two offsets, but for live topics'.
+
+    Raises:
+        TransportError: the cluster does not answer for two minutes, or messages may be gone.
+    """
+    return _read(options, ranges(start, end), may_be_empty=False)
+
+
+def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[pa.RecordBatch]:
+    """What one topic partition holds after ``start`` and up to ``last``.
+
+    Where ``start`` is a time, that may be nothing: the last message may be an older one.
+    """
+    return _read(options, [(topic, start, last)], may_be_empty=time_of(start) is not None)
+
+
+def _read(
+    options: Options, parts: list[tuple[str, str, Id]], *, may_be_empty: bool
+) -> Iterator[pa.RecordBatch]:
+    client = open_client(options)
+    try:
+        for topic, start, last in parts:
+            pieces = _pieces(client, options, topic, start, last, may_be_empty)
+            yield from batches(chain.from_iterable(pieces))
+    finally:
+        close_quietly(client)
+
+
+def _pieces(
+    client: pulsar.Client, options: Options, topic: str, start: str, last: Id, may_be_empty: bool
+) -> Iterator[list[Row]]:
+    """Rows up to ``last``; a broker that is silent is waited for as a running query waits."""
+    lost, position, heard_s = loss_policy(options), start, time.monotonic()
+    while True:
+        reader = None
+        try:
+            reader = TopicReader(client, options, topic, position, lost)
+            for rows in rows_until(reader, last):
+                position = reader.position
+                yield rows
+                heard_s = time.monotonic()
+            break
+        except PASSING:
+            if time.monotonic() - heard_s >= PATIENCE_S:
+                raise TransportError(f"{unreachable(options)}: topic {topic!r}") from None
+        except pulsar.PulsarException as error:
+            with as_transport_error(options, f"topic {topic!r} can't be read"):
+                raise error
+        finally:
+            if reader is not None:
+                with suppress(pulsar.PulsarException):
+                    reader.close()
+        time.sleep(RETRY_S)
+    nothing_since = may_be_empty and time_of(position) is not None
+    if not nothing_since and is_before(position, last):
+        lost(topic, position)
