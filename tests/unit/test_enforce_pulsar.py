@@ -303,6 +303,11 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
+            # Until no window has anything of the time before it had a rate.
+            usage = running.enforcer._scene.usage
+            for used in (300.0, 299.0, 298.0, 297.0):
+                cluster.used[full("a")] = used
+                await running.until(lambda used=used: usage.usage[0, 0] == used)
             # Deleted, and made anew: it uses more than it could.
             cluster.used[full("a")] = 499.0
             del cluster.rates[full("a"), "publishRate"]
@@ -386,12 +391,14 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
             # The table has another one: taken off, 300 would be lost.
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
             put(settings.history, "g", 300.0)
+            link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
             assert cluster.groups["g"]["dispatchRateInMsgs"] == 900
             await running.until(lambda: running.enforcer.status()["taken_over"] == 1)
             # Changed with Pulsar's own tools: again once it is recorded.
             cluster.put("g", publishRateInMsgs=600)
             put(settings.history, "g", 600.0)
+            link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
         assert running.enforcer.status()["handed_back"] == 1
 

@@ -68,18 +68,24 @@ class Placement:
         self._namespaces: dict[str, Namespace] = {}
         self._hashes: dict[str, int] = {}
         self._changed = True
+        self._listed: dict[str, set[str]] = {}
+        """By what was tried: everything that there was when it was listed last."""
+        self._failures: dict[str, int] = {}
+        """By what was tried: how often it failed this time."""
 
-    async def read_brokers(self) -> None:
-        """Which brokers there are, and what each of them has."""
+    async def read_brokers(self) -> bool:
+        """Which brokers there are, and what each of them has; whether all of it could be read."""
+        self._failures["brokers"] = 0
         path = Rest.path("brokers")
         ids = await self._read("brokers", "", lambda: read_names(self._rest, path))
         if ids is _FAILED:
-            return
+            return False
+        self._forget_unlisted("brokers", ids)
         for gone in self.brokers.keys() - set(ids):
             del self.brokers[gone]
             self._changed = True
-            self._told("brokers", gone, None)
         await at_once(_AT_ONCE, self._read_broker, ids)
+        return not self._failures["brokers"]
 
     async def _read_broker(self, broker: str) -> None:
         if broker not in self.brokers:
@@ -109,12 +115,13 @@ class Placement:
                 f"Pulsar's REST API at {self._rest.url}: GET {path}: does not tell the broker's URL"
             ) from None
 
-    async def read_namespaces(self) -> None:
-        """Which namespaces are attached, and their topics."""
+    async def read_namespaces(self) -> bool:
+        """Which namespaces are attached, and their topics; whether all of it could be read."""
+        self._failures["namespaces"] = self._failures["topics"] = 0
         path = Rest.path("tenants")
         tenants = await self._read("namespaces", "", lambda: read_names(self._rest, path))
         if tenants is _FAILED:
-            return
+            return False
         listed: list[str] = []
 
         async def list_tenant(tenant: str) -> None:
@@ -125,9 +132,18 @@ class Placement:
             listed.extend(name for name in names if name.count("/") == 1)
 
         await at_once(_AT_ONCE, list_tenant, tenants)
+        self._forget_unlisted("namespaces", [*tenants, *listed])
+        self._forget_unlisted("topics", listed)
         for deleted in self._namespaces.keys() - set(listed):
             self._forget(deleted)
         await at_once(_AT_ONCE, self._read_namespace, listed)
+        return not (self._failures["namespaces"] or self._failures["topics"])
+
+    def _forget_unlisted(self, what: str, names: list[str]) -> None:
+        """What is not there any more fails no more."""
+        before, self._listed[what] = self._listed.get(what, set()), set(names)
+        for gone in before - self._listed[what]:
+            self._told(what, gone, None)
 
     async def _read_namespace(self, name: str) -> None:
         group = await self._read("namespaces", name, lambda: self._group_of(name))
@@ -135,6 +151,7 @@ class Placement:
             return
         if group is None:
             self._forget(name)
+            self._told("topics", name, None)
             return
         path = Rest.path("persistent", name)
         topics = await self._read("topics", name, lambda: read_names(self._rest, path), [])
@@ -180,6 +197,7 @@ class Placement:
             absent = isinstance(error, RefusedError) and error.status == 404
             known = absent and gone is not _FAILED
             self._told(what, of, None if known else error)
+            self._failures[what] += not known
             return gone if known else _FAILED
         self._told(what, of, None)
         return answer

@@ -62,7 +62,8 @@ class Sample(NamedTuple):
 
     topics: list[str]
     usage: FloatArray
-    """(n, 4) per second, in the first four of ``model.DIMENSIONS``."""
+    """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: it was loaded since the
+    look before, and nobody knows when."""
 
 
 class Source(Protocol):
@@ -91,9 +92,13 @@ class Counters:
         self._counts, self._at_s = counts, now_s
         if before is None or passed_s <= 0:
             return None
-        # One that was not there was loaded since, and begins to count then.
-        grown = _rows(counts) - _rows({topic: before.get(topic, [0.0] * BASIC) for topic in counts})
-        return Sample(list(counts), np.maximum(grown, 0.0) / passed_s)
+        # One that was not there was loaded since, and began to count then: over the whole window
+        # a busy one that has just moved would look idle.
+        none, unknown = [0.0] * BASIC, [np.nan] * BASIC
+        since = {
+            t: before.get(t, unknown if any(counted) else none) for t, counted in counts.items()
+        }
+        return Sample(list(counts), np.maximum(_rows(counts) - _rows(since), 0.0) / passed_s)
 
 
 class Snapshots:

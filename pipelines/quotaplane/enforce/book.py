@@ -31,6 +31,7 @@ class Book:
         self._safe: FloatArray = np.full((1, 1, BASIC), np.nan)
         self._until_ms: IntArray = np.full((1, 1), _NO_END)
         self._version: IntArray = np.full((1, 1, 2), -1, np.int64)
+        self._told_ms: FloatArray = np.full(1, -np.inf)
         self.issued_at_ms = 0
         """When the newest of all messages was decided."""
         self.not_enforced = 0
@@ -49,6 +50,7 @@ class Book:
         at, newer = self._newer(broker, message.groups, message.group_ids, version)
         limits = message.limits[newer, :BASIC]
         before = self._limit[broker, at]
+        self._told_ms[at] = np.maximum(self._told_ms[at], message.issued_at_ms)
         self._limit[broker, at] = limits
         self._until_ms[broker, at] = message.issued_at_ms + message.lease_ms
         self._version[broker, at] = version
@@ -84,10 +86,16 @@ class Book:
             max(0, (3 * n + 1) // 2 - h) if n > h else 0 for n, h in zip(needs, has, strict=True)
         ]
         room = [(0, n) for n in more]
+        self._told_ms = np.pad(self._told_ms, room[1], constant_values=-np.inf)
         self._limit = np.pad(self._limit, [*room, (0, 0)], constant_values=np.nan)
         self._safe = np.pad(self._safe, [*room, (0, 0)], constant_values=np.nan)
         self._until_ms = np.pad(self._until_ms, room, constant_values=_NO_END)
         self._version = np.pad(self._version, [*room, (0, 0)], constant_values=-1)
+
+    def told_ms(self, groups: Sequence[str]) -> FloatArray:
+        """When the newest limits of each group were decided, whichever broker's (g,)."""
+        at = np.array([self._groups.get(one, -1) for one in ids_of(groups).tolist()], np.int64)
+        return np.where(at >= 0, self._told_ms[at], -np.inf)
 
     def in_force(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from quotaplane.enforce.book import Book
@@ -13,7 +13,6 @@ from quotaplane.transport import BrokerLink
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 
 _RECENT_MS: Final = 5000.0
-_AT_ONCE: Final = 100
 _PART: Final = "messages of limits"
 
 
@@ -36,9 +35,8 @@ class Listener:
             TransportError: the limits can't be read.
         """
         messages, wrong = await asyncio.to_thread(self._poll)
-        for number, message in enumerate(messages):
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # at the start there may be hours of them
+        for message in messages:
+            await asyncio.sleep(0)  # at the start there may be hours of them, of many groups each
             self.book.receive(message)
             self._trouble(_PART, message.broker, None)
         for broker, line in wrong:
@@ -51,6 +49,11 @@ class Listener:
                 "limits on totals or mutations, or terms of throttling, were told: stock brokers "
                 "can't be held to them, only to publish and dispatch (docs/enforcer.md)"
             )
+
+    def forget_gone(self, brokers: Collection[str]) -> None:
+        """These are all there are: whatever was wrong with others' messages is no trouble now."""
+        there = set(brokers)
+        self._trouble.retain(_PART, there.__contains__)
 
     def age_ms(self) -> float:
         """How long ago the newest of all messages was decided."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,13 +13,12 @@ import numpy as np
 
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.layout import KINDS, SIDES
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves, Rates, plan
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
-from quotaplane.enforce.takeover import TakeOver
+from quotaplane.enforce.takeover import InForce, TakeOver
 from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.enforce.writer import Writer
 from quotaplane.model import BASIC
@@ -28,6 +28,8 @@ from quotaplane.transport import BrokerLink
 _BROKERS_EVERY_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
+_TAKE_OVER_SHARE: Final = 0.25
+"""Of the reads: to see which groups have a quota in the cluster."""
 _SLOW_STATS_S: Final = 10.0
 _LEAVE_WITHIN_S: Final = 20.0
 _HAND_BACK_WITHIN_S: Final = 12.0
@@ -61,11 +63,12 @@ class Enforcer:
         self._listener = Listener(link, self._trouble, say, now_ms)
         self._ledger = Ledger()
         self._scene = Scene(rest, reads, self._trouble)
-        self._take_over = TakeOver(rest, settings.history, reads, self._trouble)
+        most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
+        self._take_over = TakeOver(rest, settings.history, reads, self._trouble, most)
         self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
         self._ticks_still = 0
         self._waiting = 0
-        self._ours: list[str] = []
+        self._in_force = InForce()
 
     def _gone(self, topic: str) -> None:
         self._scene.placement.forget_topic(topic)
@@ -150,12 +153,17 @@ class Enforcer:
         self._writer.check(now_s)
         still = self._writer.at_rest and not (len(moves.topic) or moves.unread.any())
         self._ticks_still = self._ticks_still + 1 if still else 0
-        self._ours = self._groups_of_ours(division)
+        if self._enforce.take_over:
+            layout, told_ms = self._ledger.layout, self._listener.book.told_ms
+            rates = self._ledger.rates(now_s)
+            self._in_force.note(layout, division.rates, rates, moves, told_ms(layout.groups))
 
     def _refresh(self, now_s: float) -> None:
         layout = self._scene.changed()
         if layout is not None:
             self._ledger.carry(layout)
+            self._writer.forget_gone()
+            self._listener.forget_gone(layout.brokers)
         self._scene.usage.under(self._ledger.in_force, now_s)
 
     def _planned(
@@ -180,19 +188,8 @@ class Enforcer:
             layout, limits, division, rates, significant_change=significant_change
         ), division
 
-    def _groups_of_ours(self, division: Division) -> list[str]:
-        """Groups whose publish rates are in force on all topics that should have them."""
-        side = SIDES[KINDS.index("publish")]
-        layout = self._ledger.layout
-        wanted = np.isfinite(division.rates[:, side])
-        has = np.isfinite(self._ledger.in_force[:, side])
-        groups = len(layout.groups)
-        some = np.bincount(layout.group[wanted.any(axis=1)], minlength=groups) > 0
-        lacking = np.bincount(layout.group[(wanted & ~has).any(axis=1)], minlength=groups) > 0
-        return [layout.groups[at] for at in np.flatnonzero(some & ~lacking).tolist()]
-
     async def _take(self) -> None:
-        await self._take_over.take(self._ours)
+        await self._take_over.take(self._in_force.groups())
 
     async def _leave(self) -> None:
         """As ``on_exit`` says; what of it could not be done is told."""

@@ -24,6 +24,9 @@ _BUSY_SHARE: Final = 0.05
 _LOOKS_PER_SNAPSHOT: Final = 5
 _STATS_AT_ONCE: Final = 4
 _SOON_S: Final = 0.05
+_PARTS: Final = {"brokers", "topics", "usage"}
+_PATIENCE_S: Final = 60.0
+"""At the start, with what can't be read; then it is done without."""
 
 
 class Scene:
@@ -33,8 +36,14 @@ class Scene:
         self._rest, self._pace, self._trouble = rest, pace, trouble
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
+        self._had: dict[str, set[str]] = {}
+        """By broker: the parts that it had when it told of them last."""
         self._looks = 0
+        self._tried: set[str] = set()
         self._seen: set[str] = set()
+        """Of ``_PARTS`` those that were tried, and those that could be read as a whole."""
+        self._failures = 0
+        self._begun_s = 0.0
         self._new: Layout | None = None
 
     async def start(self) -> None:
@@ -43,6 +52,7 @@ class Scene:
         Raises:
             ClusterError: it can't be reached, or does not let us in.
         """
+        self._begun_s = asyncio.get_running_loop().time()
         runtime = await read_runtime(self._rest)
         self.cluster = runtime.cluster
         self.told = await read_told(self._rest)
@@ -53,34 +63,46 @@ class Scene:
 
     @property
     def ready(self) -> bool:
-        """Whether everything was looked at once: a part of the topics would get it all."""
-        return self._seen == {"brokers", "topics", "usage"}
+        """Whether everything was read once: a part of the topics would get it all.
+
+        What can't be read is told, and not waited for for ever: it must not keep limits from
+        the rest.
+        """
+        if self._seen == _PARTS:
+            return True
+        patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
+        return self._tried == _PARTS and not patient
 
     async def look_at_brokers(self) -> None:
         """Which brokers there are, and which bundles they have."""
-        await self.placement.read_brokers()
-        self._seen.add("brokers")
+        self._looked("brokers", whole=await self.placement.read_brokers())
 
     async def look_at_topics(self) -> None:
         """Which topics there are, of which groups."""
-        await self.placement.read_namespaces()
-        self._seen.add("topics")
+        self._looked("topics", whole=await self.placement.read_namespaces())
+
+    def _looked(self, part: str, *, whole: bool) -> None:
+        self._tried.add(part)
+        if whole:
+            self._seen.add(part)
 
     async def look_at_usage(self) -> None:
         """What topics use, where a broker has counted anew."""
-        while not {"brokers", "topics"} <= self._seen:
+        while not {"brokers", "topics"} <= self._tried:
             await asyncio.sleep(_SOON_S)
         self._follow()
         brokers = self.placement.brokers
         for gone in self._sources.keys() - brokers.keys():
             del self._sources[gone]
+            self._had.pop(gone, None)
             self._not_before_s.pop(gone, None)
             self._trouble.forget("use of topics", gone)
+        self._failures = 0
         await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
         self._looks += 1
         # Counters tell nothing before the second look.
         if self._looks > self.told.live:
-            self._seen.add("usage")
+            self._looked("usage", whole=not self._failures)
 
     async def _look_at_broker(self, broker: str) -> None:
         loop = asyncio.get_running_loop()
@@ -97,6 +119,7 @@ class Scene:
             sample = await self._sources[broker].read(self._rest, url, begun_s)
         except ClusterError as error:
             self._trouble("use of topics", broker, error)
+            self._failures += 1
             return
         self._not_before_s[broker] = loop.time() + (loop.time() - begun_s) / _BUSY_SHARE
         self._trouble("use of topics", broker, None)
@@ -106,9 +129,15 @@ class Scene:
         name = self.placement.brokers[broker].name
         if name not in layout.brokers:
             return
-        # What a broker has and does not mention is not in use.
+        # What a broker has and does not mention is not in use; what it has just got may not have
+        # been loaded yet, and is as it was.
         own = np.flatnonzero(layout.broker == layout.brokers.index(name))
         place = dict(zip(sample.topics, sample.usage, strict=True))
+        has = {layout.parts[part] for part in own.tolist()}
+        had = self._had.get(broker, has)
+        self._had[broker] = has
+        told = [layout.parts[part] in place or layout.parts[part] in had for part in own.tolist()]
+        own = own[np.array(told, np.bool_)]
         nothing = np.zeros(sample.usage.shape[1])
         usage = [place.get(layout.parts[part], nothing) for part in own.tolist()]
         if usage:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.cluster.groups import RATE_KEYS, group_path, rates_of
 from quotaplane.cluster.pace import Pace, at_once
 from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.enforce.layout import KINDS, SIDES, Layout
+from quotaplane.enforce.plan import Moves, Rates
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.history.groups import list_groups
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.settings import History
 
 _PART: Final = "take over"
@@ -27,31 +30,130 @@ _AT_ONCE: Final = 4
 _LAST_AT_ONCE: Final = 16
 _AGAIN_S: Final = 0.25
 _LONGEST_AGAIN_S: Final = 2.0
-_PUBLISH: Final = slice(0, 2)
+_PUBLISH: Final = SIDES[KINDS.index("publish")]
+_DIMENSIONS: Final = 2
+
+
+class InForce:
+    """Which limits are in force on all publishers of a group: those told until when."""
+
+    def __init__(self) -> None:
+        self._groups: tuple[str, ...] = ()
+        self._since_ms: FloatArray = np.zeros((0, _DIMENSIONS))
+
+    def note(
+        self, layout: Layout, wanted: FloatArray, rates: Rates, moves: Moves, told_ms: FloatArray
+    ) -> None:
+        """How it stands: rates (u, 4) are wanted, and ``moves`` were left to make; groups were told
+        limits last at ``told_ms`` (g,).
+        """
+        if layout.groups != self._groups:
+            before = dict(zip(self._groups, self._since_ms, strict=True))
+            never = np.full(_DIMENSIONS, -np.inf)
+            self._since_ms = np.array([before.get(group, never) for group in layout.groups])
+            self._since_ms = self._since_ms.reshape(-1, _DIMENSIONS)
+            self._groups = layout.groups
+        in_force, going = rates.in_force[:, _PUBLISH], rates.going[:, _PUBLISH]
+        # What is under way or failed may have to come down still.
+        kind = KINDS.index("publish")
+        unsure = ~rates.free[:, kind] | moves.unread[:, kind]
+        comes_down = (going < in_force) | (unsure[:, None] & (wanted[:, _PUBLISH] < in_force))
+        lower = (moves.kind == KINDS.index("publish")) & (moves.rates < in_force[moves.topic]).any(
+            axis=1
+        )
+        comes_down[moves.topic[lower]] = True
+        finite = np.isfinite(wanted[:, _PUBLISH])
+        for d in range(_DIMENSIONS):
+            some, lacking, late = (
+                np.bincount(layout.group[which], minlength=len(layout.groups)) > 0
+                for which in (
+                    finite[:, d],
+                    finite[:, d] & ~np.isfinite(in_force[:, d]),
+                    finite[:, d] & comes_down[:, d],
+                )
+            )
+            # While some still come down, what was in force before is.
+            since_ms = np.where(late, self._since_ms[:, d], told_ms)
+            self._since_ms[:, d] = np.where(some & ~lacking, since_ms, -np.inf)
+
+    def groups(self) -> dict[str, FloatArray]:
+        """Those of which some limit is in force: messages and bytes (2,), told so long ago at
+        most, in ms; -inf = none.
+        """
+        some = np.flatnonzero((self._since_ms > -np.inf).any(axis=1))
+        return {self._groups[at]: self._since_ms[at].copy() for at in some.tolist()}
+
+
+class Quota(NamedTuple):
+    """What the table has of a group."""
+
+    publish: FloatArray
+    """(2,) messages and bytes; inf = unlimited."""
+    updated_at_ms: float
 
 
 class TakeOver:
-    """The publish quotas of one cluster's groups."""
+    """The publish quotas of one cluster's groups; ``most`` of them are looked at each time."""
 
-    def __init__(self, rest: Rest, history: History, pace: Pace, trouble: Trouble) -> None:
+    def __init__(
+        self, rest: Rest, history: History, pace: Pace, trouble: Trouble, most: int
+    ) -> None:
         self._rest, self._history, self._pace, self._trouble = rest, history, pace, trouble
+        self._most = most
+        self._turn: dict[str, int] = {}
+        self._turns = 0
         self._taken: set[str] = set()
         self.taken = self.handed_back = 0
         """So often, since the start."""
 
-    async def take(self, groups: Collection[str]) -> None:
-        """Take over those that the table has as the cluster has them; all have limits in force."""
-        held = await self._read(groups)
-        limited = {g: rates for g, rates in held.items() if np.isfinite(rates[_PUBLISH]).any()}
-        recorded = await self._recorded() if limited else None
-        for group, rates in limited.items():
-            publish = rates[_PUBLISH]
-            finite = np.isfinite(publish)
-            # What isn't recorded would be lost.
-            if recorded and group in recorded and (recorded[group] == publish)[finite].all():
-                if await self._put(group, np.full(2, np.inf)):
-                    self._taken.add(group)
-                    self.taken += 1
+    async def take(self, in_force: Mapping[str, FloatArray]) -> None:
+        """Take over those that the table has as the cluster has them; see ``InForce.groups``.
+
+        Their limits must be in force, in each dimension, and have been told since the table got
+        that quota: what would hold otherwise is the old one, or none.
+        """
+        self._trouble.retain(_PART, lambda group: group in in_force or not group)
+        self._turn = {group: self._turn.get(group, -1) for group in in_force}
+        due = heapq.nsmallest(self._most, self._turn, key=self._turn.__getitem__)
+        self._turns += 1
+        self._turn |= dict.fromkeys(due, self._turns)
+        held: dict[str, FloatArray] = {}
+
+        async def look(group: str) -> None:
+            rates = await self._held(group)
+            if rates is not None and np.isfinite(rates).any():
+                held[group] = rates
+
+        await at_once(_AT_ONCE, look, due)
+        if not held:
+            self._trouble.forget(_PART, "")
+            return
+        recorded = await self._recorded() or {}
+
+        async def take(group: str) -> None:
+            await self._take(group, recorded[group])
+
+        await at_once(
+            _AT_ONCE,
+            take,
+            [
+                group
+                for group, rates in held.items()
+                if group in recorded
+                and (in_force[group] > recorded[group].updated_at_ms)[np.isfinite(rates)].all()
+                and _is_recorded(rates, recorded[group])
+            ],
+        )
+
+    async def _take(self, group: str, recorded: Quota) -> None:
+        # Once more: somebody may have changed it while the table was read.
+        rates = await self._held(group)
+        if rates is None or not _is_recorded(rates, recorded):
+            return
+        limited = np.isfinite(rates)
+        if limited.any() and await self._put(group, np.full(_DIMENSIONS, np.inf), limited):
+            self._taken.add(group)
+            self.taken += 1
 
     async def hand_back(self, first: Collection[str], within_s: float) -> set[str]:
         """Give the cluster the table's publish quotas again, wherever it has none.
@@ -59,7 +161,7 @@ class TakeOver:
         That is tried again while there is time. Returns the groups where it could not be done:
         without the table all of ``first``, which otherwise only come first.
         """
-        recorded: Mapping[str, Any] | None = None
+        recorded: Mapping[str, Quota] | None = None
         left = self._taken.union(first)
 
         async def give(group: str) -> None:
@@ -74,7 +176,9 @@ class TakeOver:
                     recorded = await self._recorded()
                     if recorded is not None:
                         left.clear()
-                        left.update(g for g, ours in recorded.items() if np.isfinite(ours).any())
+                        left.update(
+                            g for g, ours in recorded.items() if np.isfinite(ours.publish).any()
+                        )
                 if recorded is not None:
                     urgent = set(first)
                     await at_once(_LAST_AT_ONCE, give, sorted(left, key=lambda g: g not in urgent))
@@ -87,38 +191,46 @@ class TakeOver:
             await asyncio.wait_for(give_all(), within_s)
         return left
 
-    async def _give_back(self, group: str, recorded: Any) -> bool:
-        """Whether the group has no less quotas in the cluster than it should have."""
+    async def _give_back(self, group: str, recorded: Quota) -> bool:
+        """Whether the cluster has all publish quotas of the group that it should have."""
         try:
-            rates = rates_of(await self._rest.get(group_path(group)))
+            rates = await self._asked(group)
         except ClusterError as error:
-            gone = isinstance(error, RefusedError) and error.status == 404
-            self._trouble(_PART, group, None if gone else error)
-            return gone
-        hidden = np.isinf(rates[_PUBLISH]) & np.isfinite(recorded)
+            self._trouble(_PART, group, error)
+            return False
+        hidden = np.isinf(rates) & np.isfinite(recorded.publish)
         if hidden.any():
-            if not await self._put(group, np.where(hidden, recorded, rates[_PUBLISH])):
+            if not await self._put(group, recorded.publish, hidden):
                 return False
             self.handed_back += 1
         return True
 
-    async def _read(self, groups: Collection[str]) -> dict[str, Any]:
-        """The cluster's rates (4,) of each group that it has; inf = unlimited."""
-        held: dict[str, Any] = {}
+    async def _asked(self, group: str) -> FloatArray:
+        """The cluster's publish quotas (2,) of a group, inf = unlimited; NaN: it has no such group.
 
-        async def read(group: str) -> None:
-            await self._pace.take()
-            try:
-                held[group] = np.array(rates_of(await self._rest.get(group_path(group))))
-            except ClusterError as error:
-                gone = isinstance(error, RefusedError) and error.status == 404
-                self._trouble(_PART, group, None if gone else error)
+        Raises:
+            ClusterError: it can't be read.
+        """
+        try:
+            return np.array(rates_of(await self._rest.get(group_path(group))))[_PUBLISH]
+        except RefusedError as error:
+            if error.status != 404:
+                raise
+            return np.full(_DIMENSIONS, np.nan)
 
-        await at_once(_AT_ONCE, read, groups)
-        return held
+    async def _held(self, group: str) -> FloatArray | None:
+        """As ``_asked``; None if it can't be read."""
+        await self._pace.take()
+        try:
+            rates = await self._asked(group)
+        except ClusterError as error:
+            self._trouble(_PART, group, error)
+            return None
+        self._trouble(_PART, group, None)
+        return rates
 
-    async def _recorded(self) -> Mapping[str, Any] | None:
-        """The table's publish quotas (2,) of each group, inf = unlimited; None: can't be read."""
+    async def _recorded(self) -> Mapping[str, Quota] | None:
+        """The table's groups; None: it can't be read."""
         try:
             rows = await asyncio.to_thread(list_groups, self._history)
         except QuotaplaneError as error:
@@ -126,13 +238,16 @@ class TakeOver:
             return None
         self._trouble(_PART, "", None)
         columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[_PUBLISH]]
-        return dict(zip(rows["group"].to_pylist(), np.column_stack(columns), strict=True))
+        updated = rows["updated_at"].cast("int64").fill_null(0)
+        quotas = map(Quota, np.column_stack(columns), (updated.to_numpy() / 1000.0).tolist())
+        return dict(zip(rows["group"].to_pylist(), quotas, strict=True))
 
-    async def _put(self, group: str, rates: Any) -> bool:
+    async def _put(self, group: str, rates: FloatArray, which: BoolArray) -> bool:
         # Pulsar merges: what isn't named stays.
         body = {
             key: int(rate) if np.isfinite(rate) else -1
-            for key, rate in zip(RATE_KEYS[_PUBLISH], rates.tolist(), strict=True)
+            for key, rate, named in zip(RATE_KEYS[_PUBLISH], rates, which, strict=True)
+            if named
         }
         try:
             await self._rest.ask("PUT", group_path(group), body)
@@ -141,3 +256,9 @@ class TakeOver:
             return False
         self._trouble(_PART, group, None)
         return True
+
+
+def _is_recorded(rates: FloatArray, recorded: Quota) -> bool:
+    """Whether nothing would be lost of the cluster's publish quotas (2,)."""
+    limited = np.isfinite(rates)
+    return bool((recorded.publish == rates)[limited].all())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from quotaplane.errors import QuotaplaneError
+
+_MOST: Final = 100_000
+"""Things of a part that fail at once: more are not kept in mind."""
 
 Say = Callable[[str], None]
 
@@ -43,8 +47,14 @@ class Trouble:
             # A mistake of ours must not end the loop, nor stay unseen.
             kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
             self._say(f"{part}: {f'{of}: ' if of else ''}{kind}{error}; it is tried again")
-        failing.add(of)
+        if len(failing) < _MOST:
+            failing.add(of)
 
     def forget(self, part: str, of: str) -> None:
         """It is gone, and with it its trouble."""
         self(part, of, None)
+
+    def retain(self, part: str, stays: Callable[[str], bool]) -> None:
+        """Forget what is gone of a part; as long as something fails, new trouble is not told."""
+        for of in [of for of in self._failing.get(part, ()) if not stays(of)]:
+            self.forget(part, of)

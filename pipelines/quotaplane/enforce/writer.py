@@ -70,6 +70,13 @@ class Writer:
         """Whether nothing is under way or to come."""
         return not (self._writing or self._reading or self._to_read or self._ledger.leaving)
 
+    def forget_gone(self) -> None:
+        """Whatever failed on topics that are not there any more is no trouble now."""
+        place, leaving = self._ledger.layout.place, self._ledger.leaving
+        named = {_named(*key) for key in leaving}
+        for part in (_WRITES, _READS):
+            self._trouble.retain(part, lambda of: of.rpartition(" (")[0] in place or of in named)
+
     def hurry(self) -> None:
         """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
         self._budget = Bucket(1e9)
@@ -169,7 +176,7 @@ class Writer:
         self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
     ) -> bool:
         """Whether it was done; if not, that was told."""
-        part, of = _WRITES if wrote else _READS, f"{topic} ({KINDS[kind]})"
+        part, of = _WRITES if wrote else _READS, _named(topic, kind)
         try:
             await work
         except asyncio.CancelledError:
@@ -184,7 +191,9 @@ class Writer:
                 self._vanished += 1
                 self._ledger.gone(topic, kind)
                 self._gone(topic)
-            self._trouble(part, of, None if _is_gone(error) else error)
+            # Of a topic that left, taking its rate off is what may fail from now on.
+            left = topic not in self._ledger.layout.place
+            self._trouble(part, of, None if left or _is_gone(error) else error)
             return False
         self._trouble(part, of, None)
         return True
@@ -192,7 +201,7 @@ class Writer:
     async def _remove(self, topic: str, kind: int) -> None:
         """Take our rate off a topic that left its group."""
         leaving = self._ledger.leaving
-        of = f"{topic} ({KINDS[kind]})"
+        of = _named(topic, kind)
         try:
             await write_rate(self._rest, topic, kind, _NONE)
         except Exception as error:
@@ -224,6 +233,10 @@ def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> N
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
+
+
+def _named(topic: str, kind: int) -> str:
+    return f"{topic} ({KINDS[kind]})"
 
 
 def _is_gone(error: Exception) -> bool:

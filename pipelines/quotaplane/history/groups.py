@@ -169,10 +169,17 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
     Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate and policy
     columns to what they hold, None as in ``list_groups``; ``from`` is None for a new group, ``to``
     for a deleted one.
+
+    Raises:
+        HistoryError: the table is missing, or its log or its changes can't be read.
     """
     table = open_table(history, RESOURCE_GROUPS.name)
-    log = {entry["version"]: entry for entry in table.history()}
-    feed = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=min(log))).read_all()
+    try:
+        log = {entry["version"]: entry for entry in table.history()}
+        changes_since = table.load_cdf(starting_version=min(log))
+        feed = pa.RecordBatchReader.from_stream(changes_since).read_all()
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
     plain = [pa.string() if kind == pa.string_view() else kind for kind in feed.schema.types]
     fields = zip(feed.schema, plain, strict=True)
     feed = feed.cast(pa.schema([field.with_type(kind) for field, kind in fields]))

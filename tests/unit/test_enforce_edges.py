@@ -1,0 +1,373 @@
+"""The enforcer's writer, its troubles and what it knows: at the edges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake.exceptions import DeltaError
+
+from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.enforce.ledger import Ledger
+from quotaplane.enforce.listener import Listener
+from quotaplane.enforce.plan import Moves
+from quotaplane.enforce.scene import Scene
+from quotaplane.enforce.trouble import Trouble
+from quotaplane.enforce.usage import Usage
+from quotaplane.enforce.writer import Writer
+from quotaplane.errors import ClusterError, HistoryError
+from quotaplane.history import groups as history_groups
+from quotaplane.settings import Enforce
+from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cases import layout_of
+from tests.unit.enforce_cluster import (
+    ALL_OF_IT,
+    NAMESPACE,
+    FakePulsar,
+    Link,
+    enforcing,
+    full,
+    settings_for,
+)
+
+
+class Stub:
+    """In place of ``Rest``: notes what is asked, and answers nothing, or fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.error: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def ask(self, method: str, path: str, _: object = None) -> None:
+        self.asked.append(f"{method} {path}")
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def get(self, path: str) -> None:
+        await self.ask("GET", path)
+
+
+class Rig:
+    """A writer of so many topics of one broker."""
+
+    def __init__(self, topics: int, **enforce: Any) -> None:
+        self.rest, self.ledger, self.lines = Stub(), Ledger(), list[str]()
+        self.trouble = Trouble(self.lines.append)
+        settings = Enforce(**enforce)
+        reads = Pace(settings.max_reads_per_s)
+        rest: Any = self.rest
+        self.writer = Writer(rest, self.ledger, reads, settings, self.trouble, lambda _: None)
+        self.names = [f"t{i:04}" for i in range(topics)]
+        self.has(*self.names)
+
+    def has(self, *names: str) -> None:
+        """These topics are there."""
+        self.ledger.carry(layout_of(dict.fromkeys(names, "b"), "g"))
+        self.writer.forget_gone()
+
+    def settled(self, rate: float = np.inf) -> None:
+        """On all of them this is in force."""
+        for name in self.names:
+            self.ledger.settled(name, 0, np.array([rate, np.inf]), wrote=True)
+
+    def moves(self, rate: float) -> Moves:
+        """A write of publish on each topic."""
+        count = len(self.ledger.layout.topics)
+        rates = np.tile([rate, np.inf], (count, 1))
+        unread = np.zeros((count, 2), np.bool_)
+        return Moves(np.arange(count), np.zeros(count, np.int64), rates, unread)
+
+    def unread(self) -> Moves:
+        """The publish rate of all topics must be read."""
+        unread = np.zeros((len(self.ledger.layout.topics), 2), np.bool_)
+        unread[:, 0] = True
+        none = np.zeros(0, np.int64)
+        return Moves(none, none, np.zeros((0, 2)), unread)
+
+
+def run(scene: Callable[[], Any]) -> None:
+    asyncio.run(scene())
+
+
+def test_as_many_writes_start_at_once_as_the_budget_allows() -> None:
+    async def scene() -> None:
+        rig = Rig(150)
+        rig.settled()
+        assert rig.writer.begin(rig.moves(5.0), 0.0) == 50
+        await rig.writer.idle(5.0)
+        assert len(rig.rest.asked) == 100
+
+    run(scene)
+
+
+def test_reads_that_hang_let_no_more_of_them_begin() -> None:
+    async def scene() -> None:
+        rig = Rig(3000, max_reads_per_s=1000.0)
+        rig.rest.answers.clear()
+        for _ in range(5):
+            rig.writer.read_unknown(rig.unread(), set(rig.names))
+            await asyncio.sleep(0.05)
+        assert len(rig.rest.asked) == 16
+        assert not rig.writer.at_rest
+        # What only waits for its turn can be written.
+        assert rig.ledger.rates(0.0).free[:, 0].sum() == 3000 - 16
+        rig.rest.answers.set()
+        await rig.writer.idle(0.0)
+
+    run(scene)
+
+
+def test_odd_ones_are_read_within_the_same_bounds() -> None:
+    async def scene() -> None:
+        rig = Rig(3000)
+        rig.settled(5.0)
+        rig.ledger.in_force[:] = 5.0
+        rig.rest.answers.clear()
+        nothing = rig.unread()._replace(unread=np.zeros((3000, 2), np.bool_))
+        for _ in range(3):
+            rig.writer.read_unknown(nothing, set(rig.names))
+            await asyncio.sleep(0.02)
+        assert 0 < len(rig.rest.asked) <= 16
+        await rig.writer.idle(0.0)
+
+    run(scene)
+
+
+def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
+    async def scene() -> None:
+        rig = Rig(1)
+        rig.settled()
+        rig.rest.error = ZeroDivisionError("oops")
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        await rig.writer.idle(5.0)
+        assert rig.ledger.rates(np.float64(1e12)).free.all()
+        assert rig.lines == [
+            "writing rates: t0000 (publish): ZeroDivisionError: oops; it is tried again"
+        ]
+        rig.has()
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        await rig.writer.idle(5.0)
+        # Neither does one whose rate is taken off.
+        assert set(rig.ledger.leaving) == {("t0000", 0)}
+        assert max(rig.ledger.leaving.values()) < np.inf
+
+    run(scene)
+
+
+@pytest.mark.parametrize("when", ["unknown", "under way"])
+def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str) -> None:
+    async def scene() -> None:
+        rig = Rig(2)
+        rig.settled()
+        rig.rest.error = ClusterError("no answer")
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        if when == "under way":
+            rig.has()
+        await rig.writer.idle(5.0)
+        rig.has()
+        assert set(rig.ledger.leaving) == {("t0000", 0), ("t0001", 0)}
+        rig.rest.error = None
+        rig.rest.asked.clear()
+        rig.writer.begin(rig.moves(5.0), 1.0)
+        await rig.writer.idle(5.0)
+        assert [asked.split()[0] for asked in rig.rest.asked] == ["DELETE", "DELETE"]
+        assert not rig.ledger.leaving
+        assert rig.writer.counts()["removed"] == 2
+
+    run(scene)
+
+
+def test_topics_that_never_had_limits_are_let_be_when_they_leave() -> None:
+    rig = Rig(2)
+    rig.has()
+    assert not rig.ledger.leaving
+
+
+def test_what_is_gone_was_not_removed() -> None:
+    async def scene() -> None:
+        rig = Rig(1)
+        rig.settled(5.0)
+        rig.has()
+        rig.rest.error = RefusedError("404", 404)
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        await rig.writer.idle(5.0)
+        assert not rig.ledger.leaving
+        assert rig.writer.counts()["removed"] == 0
+        assert not rig.lines
+
+    run(scene)
+
+
+def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
+    async def scene() -> None:
+        rig = Rig(1)
+        rig.settled()
+        rig.rest.error = ClusterError("no answer")
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        await rig.writer.idle(5.0)
+        rig.has("new")
+        assert len(rig.lines) == 1  # its rate must be taken off still
+        rig.rest.error = RefusedError("404", 404)
+        rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
+        await rig.writer.idle(5.0)
+        assert rig.lines[1:] == ["writing rates: all well again; failed 1 times"]
+        rig.rest.error = ClusterError("no answer")
+        rig.writer.begin(rig.moves(5.0), 2.0)
+        await rig.writer.idle(5.0)
+        assert "new" in rig.lines[2]
+
+    run(scene)
+
+
+def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path: Path) -> None:
+    with FakePulsar(brokers=2) as cluster:
+        lines: list[str] = []
+        failing = Answer(500, {"reason": "upset"})
+        cluster.namespaces["acme/other"] = "g"
+        cluster.answers["GET namespaces/acme/other"] = failing
+        cluster.answers["GET brokers/blue/127.0.0.1:1/ownedNamespaces"] = failing
+
+        async def scene() -> None:
+            settings = settings_for(cluster, tmp_path)
+            async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+                scene = Scene(rest, Pace(1e6), Trouble(lines.append))
+                await scene.start()
+                assert not await scene.placement.read_brokers()
+                assert not await scene.placement.read_namespaces()
+                assert len(lines) == 2
+                del cluster.namespaces["acme/other"], cluster.owned["127.0.0.1:1"]
+                assert await scene.placement.read_brokers()
+                assert await scene.placement.read_namespaces()
+                assert [line.partition(":")[2] for line in lines[2:]] == [
+                    " all well again; failed 1 times"
+                ] * 2
+
+        asyncio.run(scene())
+
+
+def test_nothing_is_divided_before_everything_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what in ("BROKERS", "TOPICS"):
+        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    link = Link()
+    link.tell("pulsar://b0", 300.0)
+    with FakePulsar() as cluster:
+        cluster.namespaces["acme/other"] = "g"
+        cluster.topics.add(full("x", "acme/other"))
+        cluster.add("a", used=500.0)
+        cluster.answers["GET namespaces/acme/other"] = Answer(500, {"reason": "upset"})
+
+        async def scene() -> None:
+            async with enforcing(settings_for(cluster, tmp_path), link) as running:
+                asks = "namespaces/acme/other"
+                await running.until(lambda: cluster.paths().count(asks) > 12)
+                assert not cluster.writes()
+                # Not for ever: what can't be read must not keep limits from the rest.
+                monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.0)
+                await running.until(lambda: cluster.published() == {"a": 300})
+
+        asyncio.run(scene())
+
+
+def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
+    b1 = "GET /b1/admin/v2/broker-stats/topics"
+    with FakePulsar(brokers=2) as cluster:
+        cluster.add("a", used=500.0)
+        cluster.answers[b1] = Answer(200, {})
+
+        async def scene() -> None:
+            settings = settings_for(cluster, tmp_path)
+            async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+                scene = Scene(rest, Pace(1e6), Trouble(print))
+                await scene.start()
+
+                async def used() -> float:
+                    scene._not_before_s.clear()
+                    await scene.look_at_brokers()
+                    await scene.look_at_topics()
+                    await scene.look_at_usage()
+                    return float(scene.usage.usage[0, 0])
+
+                assert await used() == 500
+                cluster.owned["127.0.0.1:0"] = []
+                cluster.owned["127.0.0.1:1"] = [f"{NAMESPACE}/{ALL_OF_IT}"]
+                # Read before it was loaded there.
+                other: dict[str, Any] = {"n/n": {ALL_OF_IT: {"persistent": {}}}}
+                cluster.answers[b1] = Answer(200, other)
+                assert await used() == 500
+                cluster.answers[b1] = Answer(200, {})
+                assert await used() == 0
+
+        asyncio.run(scene())
+
+
+def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
+    usage = Usage(lag_s=2.0)
+    usage.carry(layout_of({"a": "b"}, "g"))
+    at = np.array([0])
+
+    def sampled(used: float, *rates: float) -> set[str]:
+        for rate in rates:
+            clock[0] += 1.0
+            usage.under(np.array([[rate, np.inf, np.inf, np.inf]]), clock[0])
+        usage.measured(at, np.array([[used, 0.0, 0.0, 0.0]]))
+        return usage.odd()
+
+    clock = [0.0]
+    assert not sampled(500.0, 300.0, 300.0)  # nobody knows what was in force before
+    assert not sampled(300.0, 300.0, 300.0, 300.0, 300.0, 300.0)
+    assert not sampled(300.0, 300.0, 150.0)  # halved under way
+    assert not sampled(150.0, 150.0, 150.0, 150.0, 150.0)
+    assert sampled(300.0, 150.0, 150.0) == {"a"}
+
+
+def test_other_work_goes_on_between_messages() -> None:
+    link = Link()
+    for limit in (1.0, 2.0, 3.0):
+        link.tell("b", limit)
+    listener = Listener(link, Trouble(print), print, lambda: 0.0)
+    turns, seen = [0], []
+    receive = listener.book.receive
+
+    def noted(message: Any) -> int:
+        seen.append(turns[0])
+        return receive(message)
+
+    listener.book.receive = noted  # type: ignore[method-assign]
+
+    async def scene() -> None:
+        async def others() -> None:
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        await listener.listen()
+        beside.cancel()
+
+    asyncio.run(scene())
+    assert len(set(seen)) == 3
+
+
+def test_a_log_that_cant_be_read_is_an_error_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def history(self) -> None:
+            raise DeltaError("files are missing\nin the log")
+
+    monkeypatch.setattr(history_groups, "open_table", lambda *_: Broken())
+    with (
+        FakePulsar() as cluster,
+        pytest.raises(HistoryError, match=r"files are missing$"),
+    ):
+        history_groups.group_changes(settings_for(cluster, tmp_path).history)
