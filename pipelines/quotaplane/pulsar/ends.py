@@ -9,9 +9,10 @@ from typing import Final
 import pulsar
 
 from quotaplane.errors import TransportError
+from quotaplane.pulsar.message import Row, id_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import EARLIEST, Id, time_of
-from quotaplane.pulsar.reader import Row, TopicReader, id_of
+from quotaplane.pulsar.reader import TopicReader
 
 _PIECE: Final = 10_000
 _PIECE_BYTES: Final = 16 * 1024 * 1024

@@ -13,6 +13,7 @@ import pulsar
 from quotaplane.errors import TransportError
 from quotaplane.pulsar.client import close_quietly, open_client
 from quotaplane.pulsar.ends import last_position
+from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.patience import Patience, loss_policy
 from quotaplane.pulsar.position import (
@@ -24,7 +25,7 @@ from quotaplane.pulsar.position import (
     from_time,
     is_live,
 )
-from quotaplane.pulsar.reader import LiveReader, Row, TopicReader
+from quotaplane.pulsar.reader import LiveReader, TopicReader
 from quotaplane.pulsar.topics import must_be_there, topic_partitions
 
 _OPENED_AT_ONCE: Final = 8

@@ -9,12 +9,11 @@ from typing import Any, Final
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from quotaplane.errors import ConfigError
-from quotaplane.settings import PulsarConnection
+from quotaplane.settings import PulsarConnection, PulsarSecurity
+from quotaplane.settings.transports import OAuth2
 
-_SECURITY: Final = (
-    *("ca_file", "verify_hostname", "certificate_file", "key_file", "token", "token_file"),
-    *("issuer_url", "audience", "scope", "client_id", "client_secret", "private_key_file"),
-)
+_SECURITY: Final = set(PulsarSecurity.model_fields) - {"oauth2"}
+_OAUTH2: Final = {f"oauth2_{name}": name for name in OAuth2.model_fields}
 _SPARKS_OWN: Final = {"checkpointlocation", "queryname", "path", "outputmode"}
 
 REDACTED: Final = "(?i)token|secret"
@@ -74,9 +73,9 @@ def parse_options(given: Mapping[str, str]) -> Options:
             continue
         if name in ("topic", "topics"):
             topics += [full_name(part.strip()) for part in value.split(",") if part.strip()]
-        elif name.startswith("oauth2_") and name.removeprefix("oauth2_") in _SECURITY[6:]:
-            security.setdefault("oauth2", {})[name.removeprefix("oauth2_")] = value
-        elif name in _SECURITY[:6]:
+        elif name in _OAUTH2:
+            security.setdefault("oauth2", {})[_OAUTH2[name]] = value
+        elif name in _SECURITY:
             security[name] = value
         else:
             options[name] = value

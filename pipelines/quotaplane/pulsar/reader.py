@@ -11,10 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pulsar
 
+from quotaplane.pulsar.message import Row, id_of, row_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import EARLIEST, Id, Received, time_of
 from quotaplane.pulsar.topics import last_entry
@@ -30,58 +31,7 @@ _LIVE_QUEUE: Final = 10_000
 """What is kept of a non-persistent topic between two micro-batches: brokers drop what is more."""
 
 
-_ROW_BYTES: Final = 300
-"""What a message takes beside its value, key and properties."""
-_LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: Python and Spark know no time after it."""
-
 _log = logging.getLogger(__name__)
-
-
-class Row(NamedTuple):
-    """A message; columns as ``rows.SCHEMA`` has them."""
-
-    key: str | None
-    value: bytes | None
-    topic: str
-    message_id: str
-    publish_time_ms: int
-    event_time_ms: int | None
-    properties: dict[str, str]
-
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes in memory."""
-        properties = sum(len(name) + len(value) for name, value in self.properties.items())
-        return len(self.value or b"") + len(self.key or "") + properties + _ROW_BYTES
-
-
-def _row(message: pulsar.Message, topic: str, message_id: str) -> Row:
-    # One message that Spark has no value for must not stop the query for good.
-    try:
-        key = message.partition_key() or None
-    except UnicodeDecodeError:
-        key = None
-    try:
-        properties = message.properties()
-    except UnicodeDecodeError:
-        properties = {}
-    event_time_ms = message.event_timestamp()
-    return Row(
-        key,
-        None if message.has_null_value() else message.data(),
-        topic,
-        message_id,
-        min(message.publish_timestamp(), _LAST_MS),
-        event_time_ms if 0 < event_time_ms <= _LAST_MS else None,
-        properties,
-    )
-
-
-def id_of(message: pulsar.Message) -> Id:
-    """The id out of a message."""
-    found = message.message_id()
-    return Id(found.ledger_id(), found.entry_id(), found.batch_index())
 
 
 class TopicReader:
@@ -153,7 +103,7 @@ class TopicReader:
                 self._held = message
                 break
             self._last, self.position = found, str(found)
-            row = _row(message, self.topic, self.position)
+            row = row_of(message, self.topic, self.position)
             rows.append(row)
             size += row.size_bytes
         return rows
@@ -287,7 +237,7 @@ class LiveReader:
                 raise
             self._received = self._received._replace(seen=self._received.seen + 1)
             self.position = str(self._received)
-            row = _row(message, self.topic, self.position)
+            row = row_of(message, self.topic, self.position)
             rows.append(row)
             size += row.size_bytes
         return rows

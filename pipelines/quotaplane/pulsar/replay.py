@@ -19,10 +19,11 @@ from quotaplane.pulsar.client import (
     unreachable,
 )
 from quotaplane.pulsar.ends import is_before, rows_until
+from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.patience import PATIENCE_S, RETRY_S, loss_policy
 from quotaplane.pulsar.position import Id, Offset, ranges, time_of
-from quotaplane.pulsar.reader import Row, TopicReader
+from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.rows import batches
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.pulsar.reader import Row
+from quotaplane.pulsar.message import Row
 
 DDL: Final = (
     "key string, value binary, topic string, message_id string, publish_time timestamp, "

@@ -1,0 +1,61 @@
+"""A message as we keep it, out of what pulsar-client gives."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pulsar
+
+from quotaplane.pulsar.position import Id
+
+_ROW_BYTES: Final = 300
+"""What a message takes beside its value, key and properties."""
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: Python and Spark know no time after it."""
+
+
+class Row(NamedTuple):
+    """A message; columns as ``rows.SCHEMA`` has them."""
+
+    key: str | None
+    value: bytes | None
+    topic: str
+    message_id: str
+    publish_time_ms: int
+    event_time_ms: int | None
+    properties: dict[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        properties = sum(len(name) + len(value) for name, value in self.properties.items())
+        return len(self.value or b"") + len(self.key or "") + properties + _ROW_BYTES
+
+
+def row_of(message: pulsar.Message, topic: str, message_id: str) -> Row:
+    """The message's row; null stands for what Spark has no value for."""
+    # One message that Spark has no value for must not stop the query for good.
+    try:
+        key = message.partition_key() or None
+    except UnicodeDecodeError:
+        key = None
+    try:
+        properties = message.properties()
+    except UnicodeDecodeError:
+        properties = {}
+    event_time_ms = message.event_timestamp()
+    return Row(
+        key,
+        None if message.has_null_value() else message.data(),
+        topic,
+        message_id,
+        min(message.publish_timestamp(), _LAST_MS),
+        event_time_ms if 0 < event_time_ms <= _LAST_MS else None,
+        properties,
+    )
+
+
+def id_of(message: pulsar.Message) -> Id:
+    """The id out of a message."""
+    found = message.message_id()
+    return Id(found.ledger_id(), found.entry_id(), found.batch_index())
