@@ -170,7 +170,7 @@ def test_who_waits_long_enough_goes_before_larger_steps() -> None:
     layout = layout_of({f"t{i}": "x" for i in range(5)} | {"old": "y"}, "g")
     cluster = Cluster(layout, [50.0, 100.0], {"old": 100.0})
     cluster.tick()
-    cluster.ledger.settled("old", 0, np.array([50.0, np.inf]), wrote=True)
+    cluster.ledger.settled("old", 0, np.array([40.0, np.inf]), wrote=True)
     for _ in range(100):  # its raise goes last
         for i in range(5):  # somebody raises these again and again
             cluster.ledger.settled(f"t{i}", 0, np.array([1000.0, np.inf]), wrote=True)

@@ -18,6 +18,8 @@ Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 SATURATED: Final = 0.95
 """Who used at least this part of its rate is taken to want more."""
 
+_AT_FIRST: Final = 0.9
+
 MOST: Final = np.array([2.0**31 - 1, 2.0**53, 2.0**31 - 1, 2.0**53])
 """Of Pulsar's rates: messages are 32-bit numbers, bytes 64-bit ones (floats are exact so far)."""
 
@@ -64,7 +66,7 @@ def divide(
     Args:
         layout: what lies where.
         limits: (k, 4) of ``layout.pairs``; inf = unlimited, NaN = never told.
-        usage: (p, 4) per second; NaN = not measured yet, taken to want as much as there is.
+        usage: (p, 4) per second; NaN = not measured yet, taken to use nearly its even share.
         saturated: (p, 4) which parts used what their rate let them.
         law: one of the three above.
         floor_share: of the even share, for idle topics to wake up with.
@@ -81,7 +83,6 @@ def divide(
     shares = np.full((len(layout.parts), BASIC), np.nan)
     charges = shares.copy()
     used = np.nan_to_num(usage)
-    held = saturated | np.isnan(usage)
     for d in range(BASIC):
         if np.isnan(limits[:, d]).all():
             continue
@@ -89,15 +90,15 @@ def divide(
             pairs,
             rows,
             limits[:, d],
-            used[pairs.parts, d],
-            held[pairs.parts, d],
+            usage[pairs.parts, d],
+            saturated[pairs.parts, d],
             law,
             floor_share,
         )
-    rates = _rates(layout, shares, charges, used, held, even=law == "even")
+    rates = _rates(layout, shares, charges, used, saturated, even=law == "even")
     rates = np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST))
     needs = np.full(rates.shape, -np.inf)
-    np.maximum.at(needs, layout.topic, np.where(held, np.inf, np.floor(_with_headroom(used))))
+    np.maximum.at(needs, layout.topic, np.where(saturated, np.inf, np.floor(_with_headroom(used))))
     return Division(rates, shares, np.minimum(rates, needs))
 
 
@@ -121,6 +122,7 @@ def _shares(
     # Rounded up: with 1 of a limit of 1.67 the broker would never be seen to use it up.
     units = np.where(told, np.ceil(np.where(told, limit, 0.0) - 1e-9), 0.0)
     even = units / count
+    usage = np.where(np.isnan(usage), _AT_FIRST * rows.spread(even), usage)
     if law == "even":
         charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
     else:
