@@ -88,11 +88,6 @@ class EnforcerProcess:
                 raise AssertionError(f"the enforcer {what}: {self.errors()}")
             time.sleep(0.05)
 
-    def figures(self) -> dict[str, Any]:
-        """The last line of its figures, or none yet."""
-        lines = self._out.read_text().splitlines()
-        return json.loads(lines[-1]) if lines else {}
-
     def stop(self) -> dict[str, Any]:
         """SIGTERM; returns the last line of its figures."""
         self.process.send_signal(signal.SIGTERM)

@@ -174,11 +174,12 @@ def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
     with EnforcerProcess(scene.conf) as enforcer:
         with publishing(scene.server, one):
             enforcer.wait_until(lambda: (scene.rate(one) or 0) > 80)
-            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 100
+            # The idle one has a floor on top: a tenth of its even share for each partition.
+            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 115
         with publishing(scene.server, f"{other}-partition-1"):
             # Its other partitions want nothing, and have the same rate.
             enforcer.wait_until(lambda: (scene.rate(other) or 0) > 80)
-            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 101
+            assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 115
             assert scene.per_s(f"{other}-partition-1") > 75
         assert enforcer.stop()["errors"] == 0
 
@@ -219,7 +220,6 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
         enforcer.wait_until(lambda: None not in [scene.rate(t) for t in [*topics, deleted]])
         enforcer.wait_until(lambda: scene.rest.call("GET", path)["publishRateInMsgs"] == -1)
         scene.rest.call("DELETE", deleted.replace("://", "/"))
-        enforcer.wait_until(lambda: enforcer.figures().get("topics") == 2)
         before = [scene.rate(topic) for topic in topics]
         figures = enforcer.stop()
         assert figures["taken_over"] == 1
