@@ -227,5 +227,9 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
     held = scene.rest.call("GET", path)
     assert held["dispatchRateInMsgs"] == 70
     assert held["publishRateInMsgs"] == (90 if on_exit == "remove" else -1)
-    left = {"keep": before, "safe": [10, 10], "remove": [None, None]}[on_exit]
-    assert [scene.rate(topic) for topic in topics] == left
+    left = [scene.rate(topic) for topic in topics]
+    if on_exit == "safe":
+        # 30 over three parts, or four where the deleted topic was not yet missed.
+        assert all(rate in (7, 8, 10) for rate in left)
+    else:
+        assert left == (before if on_exit == "keep" else [None, None])
