@@ -12,6 +12,7 @@ from quotaplane.errors import TransportError
 from quotaplane.pulsar import follower as following
 from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import Options, parse_options
+from quotaplane.pulsar.patience import Patience
 from quotaplane.pulsar.position import EARLIEST, LATEST, ranges
 from tests.unit.pulsar_cases import DISCONNECTED, URL, FakeCluster
 
@@ -182,3 +183,13 @@ def test_nothing_outlives_a_topic_that_is_gone(
     follower.read({A: EARLIEST, B: EARLIEST})
     assert not follower._patience.is_silent(A)
     assert {A} & (follower._readers.keys() | follower._opening.keys()) == set()
+
+
+def test_a_cluster_that_says_no_while_it_elects_an_owner_is_borne() -> None:
+    options = parse_options({"service_url": "pulsar://127.0.0.1:1", "topics": "t"})
+    told: list[str] = []
+    patience = Patience(options)
+    with patience.with_topic("t", told.append):
+        raise pulsar.exceptions.AuthorizationError
+    assert patience.is_silent("t")
+    assert told == ["t"]

@@ -41,6 +41,8 @@ PASSING: Final = (
     pulsar.exceptions.BrokerMetadataError,
     pulsar.exceptions.BrokerPersistenceError,
     pulsar.exceptions.TooManyLookupRequestException,
+    # Seen of a cluster without any authorization, while a broker that was killed was taken over.
+    pulsar.exceptions.AuthorizationError,
     pulsar.exceptions.UnknownError,
 )
 """What a cluster answers while a broker is restarted or its topics move to another."""
