@@ -94,5 +94,10 @@ def one_line(text: str) -> str:
     )
 
 
+def warn(line: str) -> None:
+    """Tell something that somebody should read, and go on."""
+    print(f"quotaplane: warning: {one_line(line)}", file=sys.stderr, flush=True)
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,11 +6,10 @@ import argparse
 import asyncio
 import json
 import signal
-import sys
 from datetime import datetime, timezone
 from typing import Any, ClassVar, Final
 
-from quotaplane.admin.cli import one_line
+from quotaplane.admin.cli import warn
 from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 
@@ -82,7 +81,7 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
         try:
-            enforcer = Enforcer(settings, rest, link, _warn)
+            enforcer = Enforcer(settings, rest, link, warn)
             await enforcer.start()
             if dry:
                 await enforcer.run_dry(stop)
@@ -119,7 +118,3 @@ def _status(enforcer: Any) -> dict[str, Any]:
 
 def _print(line: dict[str, Any]) -> None:
     print(json.dumps(line, ensure_ascii=False), flush=True)
-
-
-def _warn(line: str) -> None:
-    print(f"quotaplane: warning: {one_line(line)}", file=sys.stderr, flush=True)

@@ -6,12 +6,11 @@ import argparse
 import contextlib
 import getpass
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.cli import one_line
+from quotaplane.admin.cli import warn
 from quotaplane.admin.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -188,7 +187,7 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
         _author(args),
         policy=given.policy,
         timeframe_s=given.timeframe_s,
-        warn=_warn,
+        warn=warn,
     )
     single = args.file is None
     print(_json(_shown(rows.to_pylist()[0]) if single else {"groups": rows.num_rows}))
@@ -203,10 +202,6 @@ def _groups_named(args: argparse.Namespace) -> list[str]:
     if named:
         raise ConfigError("GROUP does not go with --user or --client")
     return [scope]
-
-
-def _warn(line: str) -> None:
-    print(f"quotaplane: warning: {one_line(line)}", file=sys.stderr)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
