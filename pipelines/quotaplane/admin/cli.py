@@ -21,6 +21,7 @@ from typing import Final, NoReturn, cast
 
 from quotaplane import __version__
 from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.terminal import one_line
 
 COMMANDS: Final = {
     "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
@@ -80,23 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0
-
-
-def one_line(text: str) -> str:
-    r"""The text on one line, with what a terminal would obey written out.
-
-    >>> one_line("brokers.b\n\x1b[2J: unknown key")
-    'brokers.b\\n\\x1b[2J: unknown key'
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
-def warn(line: str) -> None:
-    """Tell something that somebody should read, and go on."""
-    print(f"quotaplane: warning: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

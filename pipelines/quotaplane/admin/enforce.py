@@ -9,9 +9,9 @@ import signal
 from datetime import datetime, timezone
 from typing import Any, ClassVar, Final
 
-from quotaplane.admin.cli import warn
 from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarTransport, Settings, load_settings
+from quotaplane.terminal import warn
 
 _STATUS_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.cli import warn
 from quotaplane.admin.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -30,6 +29,7 @@ from quotaplane.history.groups import (
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.settings import History, load_settings
+from quotaplane.terminal import warn
 
 _EPILOG: Final = """\
 examples:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,13 +14,10 @@ from quotaplane.cluster.groups import Runtime, read_runtime
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import Cluster, PulsarTransport, Settings
+from quotaplane.terminal import warn
 
 _STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
 _PATIENCE_S: Final = 5.0
-
-
-def _warn(line: str) -> None:
-    print(f"quotaplane: warning: {' '.join(line.split())}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -30,7 +26,7 @@ def following(
     settings: Settings,
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    say: Say = _warn,
+    say: Say = warn,
 ) -> Iterator[None]:
     """Within this the table follows the cluster; at its beginning it is as the cluster is.
 
