@@ -125,6 +125,23 @@ def test_a_lease_lasts_until_its_renewal(reports_s: int, trigger_s: int, least_s
     )
 
 
+def test_strict_needs_reports_that_can_be_read_again() -> None:
+    plain = yaml.safe_load((CONF / "pulsar.yaml").read_text())
+    strict = {**plain, "limits": {"transition": "strict"}}
+    with pytest.raises(ConfigError) as found:
+        parse_settings(strict, source="pulsar.yaml")
+    assert str(found.value).startswith(
+        "pulsar.yaml: limits.transition: strict needs persistent report topics, and "
+        "non-persistent://pulsar/system/resource-usage keeps nothing: "
+    )
+    assert found.value.exit_code == 2
+    kept = ["persistent://public/quotaplane/reports"]
+    mixed = {**plain["transport"], "report_topics": [*kept, "non-persistent://a/b/live"]}
+    with pytest.raises(ConfigError, match="non-persistent://a/b/live keeps nothing"):
+        parse_settings({**strict, "transport": mixed})
+    parse_settings({**strict, "transport": {**mixed, "report_topics": kept}})
+
+
 def test_source_options_are_what_spark_expects() -> None:
     assert source_options(kafka(max_reports_per_trigger=7, fail_on_data_loss=False)) == {
         "kafka.bootstrap.servers": "one:9092,two:9092",

@@ -186,7 +186,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _topics_apart(self) -> Settings:
         # A job that reads what it or the other one writes feeds itself, or takes it for noise.
-        taken = dict.fromkeys(self._own_topics, "the transport's, for reports and limits")
+        reports, limits = self.own_topics
+        taken = dict.fromkeys((*reports, limits), "the transport's, for reports and limits")
         for key in ("events_topic", "decisions_topic"):
             name = getattr(self.throttle, key)
             if isinstance(self.transport, PulsarTransport):
@@ -201,10 +202,24 @@ class Settings(Section):
         return self
 
     @property
-    def _own_topics(self) -> tuple[str, ...]:
+    def own_topics(self) -> tuple[tuple[str, ...], str]:
+        """The topics of reports, and the topic of limits."""
         if isinstance(self.transport, DeltaTransport):
-            return "reports", "limits_topic"
-        return *self.transport.report_topics, self.transport.limits_topic
+            return ("reports",), "limits_topic"
+        return self.transport.report_topics, self.transport.limits_topic
+
+    @model_validator(mode="after")
+    def _strict_reads_again(self) -> Settings:
+        reports, _ = self.own_topics
+        live = [topic for topic in reports if topic.startswith("non-persistent://")]
+        if live and self.limits.transition is Transition.STRICT:
+            raise ValueError(
+                f"limits.transition: strict needs persistent report topics, and {live[0]} keeps "
+                "nothing: a micro-batch that is run again after a crash would lack its reports and "
+                "could put more than the quota in force; name persistent topics in "
+                "transport.report_topics, or choose transition: fast"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:
