@@ -38,7 +38,8 @@ with a job:
   --print-command       print what would be run, run nothing, make nothing
 
 environment: JAVA_HOME (Java 17 or 21), QUOTAPLANE_PYTHON (3.10 to 3.13, for .venv),
-  QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
+  QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_LOG_DIR (where quota and throttle keep Spark's log;
+  by default beside the checkpoint), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
 END
 }
 

@@ -12,7 +12,7 @@ from quotaplane.streams.session import build_session
 
 def main(argv: Sequence[str]) -> None:
     settings = load_settings(conf_parser("quota").parse_args(argv).conf)
-    run_quota(settings, lambda: build_session("quotaplane quota"))
+    run_quota(settings, lambda log: build_session("quotaplane quota", log=log))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> None:
         parser.error("--quotas and --out go with --events")
     settings = load_settings(args.conf)
     if args.events is None:
-        run_throttle(settings, lambda: build_session("quotaplane throttle", SESSION))
+        run_throttle(settings, lambda log: build_session("quotaplane throttle", SESSION, log=log))
     else:
         run_dry(settings, args, lambda: build_session("quotaplane dry run", SESSION))
 

@@ -22,6 +22,7 @@ from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.session import SHORT_LIVED
+from quotaplane.streams.spark_log import log_places
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,6 +59,7 @@ class RunningJob:
     def __init__(self, conf: Path, *options: str) -> None:
         self.settings = parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
         self.log = conf.with_suffix(".log")
+        self.spark_log = log_places("quota", self.settings.checkpoint)[0]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -96,10 +98,19 @@ class RunningJob:
         while not done():
             ended = self.process.poll()
             if ended is not None or time.monotonic() > deadline:
-                tail = self.log.read_text(encoding="utf-8", errors="replace")[-6000:]
                 what = "took too long" if ended is None else f"ended with exit code {ended}"
-                raise AssertionError(f"the job {what}; the end of its log:\n{tail}")
+                raise AssertionError(f"the job {what}; {self.last_words()}")
             time.sleep(0.05)
+
+    def last_words(self) -> str:
+        """The end of what it printed, and of Spark's log."""
+        files = [file for file in (self.log, self.spark_log) if file.exists()]
+        ends = [file.read_text(encoding="utf-8", errors="replace")[-4000:] for file in files]
+        return "the end of its output and of Spark's log:\n" + "\n---\n".join(ends)
+
+    def printed(self) -> list[str]:
+        """The lines on stdout and stderr so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
 
     def rounds(self) -> int:
         """How many rounds are in the history."""

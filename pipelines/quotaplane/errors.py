@@ -54,8 +54,8 @@ class HistoryError(QuotaplaneError):
     exit_code = 4
 
 
-class TooManyBadReportsError(QuotaplaneError):
-    """More reports than the configured share could not be used: stop, do not steer by noise."""
+class NoUsableReportsError(QuotaplaneError):
+    """Reports arrive and none can be used for longer than the settings allow."""
 
     exit_code = 5
 

@@ -7,7 +7,7 @@ CREATE TABLE rejected_reports (
   published_at TIMESTAMP COMMENT 'when the report was published; null if the topic does not say',
   reason STRING NOT NULL COMMENT 'short code, for example truncated or stale',
   detail STRING COMMENT 'what exactly was wrong',
-  counts_as_bad BOOLEAN NOT NULL COMMENT 'counted towards reports.max_bad_share',
+  counts_as_bad BOOLEAN NOT NULL COMMENT 'the whole report was refused, and not for its age',
   raw BINARY COMMENT 'the report, or what of it could not be used; empty when there was too much'
 )
 USING delta

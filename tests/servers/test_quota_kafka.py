@@ -131,6 +131,7 @@ def test_reports_in_limits_out_restart_and_stop(
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.process.wait(120) == 0, job.log.read_text()
         before = job.rounds()
+        assert any(" backlog=0 " in line for line in job.printed())
 
     letters = [
         letter

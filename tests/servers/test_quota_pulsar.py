@@ -142,7 +142,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
                 line for line in log.read_text().splitlines() if "the cluster's groups" in line
             ]
             assert len(lines) == 2, lines
-            assert lines[0].startswith("quotaplane: warning: ")
+            assert " quotaplane: warning: " in lines[0]
             assert ": 500 " in lines[0]
             assert "followed again" in lines[1]
 

@@ -176,7 +176,7 @@ REJECTED_REPORTS: Final = _appended(
         _PUBLISHED,
         _column("reason", pa.string(), "short code, for example truncated or stale"),
         _column("detail", pa.string(), "what exactly was wrong", null=True),
-        _column("counts_as_bad", pa.bool_(), "counted towards reports.max_bad_share"),
+        _column("counts_as_bad", pa.bool_(), "the whole report was refused, and not for its age"),
         _column(
             "raw",
             pa.binary(),

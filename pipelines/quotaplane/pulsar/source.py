@@ -27,6 +27,7 @@ from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
 from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
 from quotaplane.pulsar.topics import topic_partitions
+from quotaplane.terminal import log_to_stderr
 
 
 class PulsarDataSource(DataSource):
@@ -122,6 +123,7 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._follower: Follower | None = None
+        log_to_stderr()
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without a checkpoint begins."""

@@ -26,6 +26,7 @@ from quotaplane.settings.transports import KafkaTransport as KafkaTransport
 from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+from quotaplane.terminal import warn
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 
@@ -42,10 +43,9 @@ class Reports(Section):
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     max_rate_per_s: float = Field(default=1e15, gt=0)
     """A higher usage than this is taken for noise."""
-    max_bad_share: float = Field(default=0.5, ge=0, le=1)
-    """Stop when more than this share of the reports in the window could not be used."""
-    bad_share_window: int = Field(default=100, ge=1)
-    """How many of the latest reports that share is taken over; fewer never stop the job."""
+    stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
+    """End the job (exit code 5) when for so many intervals reports arrived and none could be used:
+    a wrong clock, another format. null = go on; a warning says it after 3 intervals."""
 
 
 class Brokers(Section):
@@ -235,6 +235,9 @@ class Settings(Section):
         return self
 
 
+_REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window")
+"""Files of production have them, as conf/*.yaml had: they are read as ever, with a warning."""
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -258,7 +261,7 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     if not isinstance(raw, dict):
         raise ConfigError(f"{source}: expected a mapping of settings at the top")
     try:
-        return Settings.model_validate(_expand(raw, source, ""))
+        return Settings.model_validate(_expand(_without_removed(raw, source), source, ""))
     except ValidationError as error:
         first, more = error.errors()[0], error.error_count() - 1
         key = ".".join(
@@ -267,6 +270,22 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
         also = f" (and {more} more)" if more else ""
         message = first["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{source}: {key + ': ' if key else ''}{message}{also}") from None
+
+
+def _without_removed(raw: dict[str, Any], source: str) -> dict[str, Any]:
+    """The settings without keys of earlier versions; a warning says what replaced them."""
+    reports = raw.get("reports")
+    if not isinstance(reports, dict):
+        return raw
+    found = [key for key in _REMOVED_OF_REPORTS if key in reports]
+    if not found:
+        return raw
+    warn(
+        f"{source}: {' and '.join(f'reports.{key}' for key in found)}: no longer used. "
+        "Reports that can't be used are counted, told and kept as dead letters, and do not stop "
+        "the job; reports.stop_when_unusable_intervals ends it when none can be used"
+    )
+    return {**raw, "reports": {key: reports[key] for key in reports if key not in found}}
 
 
 def _expand(value: object, source: str, key: str) -> object:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.errors import ConfigError
 from quotaplane.history.audit import ask, load_audit, register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.laws import LAWS
@@ -31,6 +29,7 @@ from quotaplane.sim.scenarios import DEMO, DURATION_S
 from quotaplane.streams.entry import INTERRUPTED
 from quotaplane.streams.quota import QuotaJob, prepare
 from quotaplane.streams.session import SHORT_LIVED, build_session
+from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
 
 if TYPE_CHECKING:
@@ -140,9 +139,9 @@ def _play(
     transport = prepare(settings)
     director.open()
     console.print("demo: starting Spark ...")
-    with _stderr_to(folder / "spark.log"):
-        options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
-        spark = build_session("quotaplane demo", options, log_level="error")
+    options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
+    log = SparkLog(folder / "spark.log", console.print)
+    spark = build_session("quotaplane demo", options, log_level="error", log=log)
     signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
     job = QuotaJob(spark, settings, transport)
     console.print(
@@ -171,25 +170,6 @@ def _play(
         if job.query.isActive:
             job.stop(patience_s=_PATIENCE_S)
     _finish(console, folder, record, cluster, batches, audit)
-
-
-@contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """What is started meanwhile (Spark) writes its stderr to a file, not into the live table.
-
-    If that fails, the end of the file is shown.
-    """
-    kept = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        except QuotaplaneError:
-            os.write(kept, log.read_bytes()[-4000:])
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

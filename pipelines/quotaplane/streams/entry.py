@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.errors import QuotaplaneError
+from quotaplane.terminal import one_line
 
 INTERRUPTED = 130
 
@@ -16,7 +17,7 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     try:
         code = main(sys.argv[1:]) or 0
     except QuotaplaneError as error:
-        print(f"quotaplane: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"quotaplane: error: {one_line(' '.join(str(error).split()))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -28,6 +28,9 @@ from quotaplane.streams.dead_letters import bad_definitions, unknown_groups
 from quotaplane.wire.events import unpack_groups, unpack_reports
 from quotaplane.wire.limits import encode_limits
 
+_ALWAYS = {"now_ms", "brokers_live", "brokers_stale"}
+"""Counts that also a round has in which nothing happened."""
+
 EVENT_KINDS = ("reports", "groups", "rejected")
 """What reaches the operator: packed reports, packed group changes, packed dead letters."""
 
@@ -113,9 +116,11 @@ def run_round(
         "now_ms": now_ms,
         "quota_changes": len(groups) if groups is not None else 0,
         "rejected": sum(map(len, rejected)),
-        "bad": sum(int(pc.sum(table["counts_as_bad"]).as_py() or 0) for table in rejected),
+        "rejected_by_reason": _by_reason(rejected),
         "messages_sent": len(messages),
         "brokers_live": int((~state.brokers.stale).sum()),
+        "brokers_stale": int(state.brokers.stale.sum()),
+        "newest_report_ms": _newest_ms(headers),
     }
     tables = {
         "messages": pa.table(
@@ -134,9 +139,20 @@ def run_round(
         for name, table in tables.items()
         if table is not None and len(table)
     ]
-    if outputs or any(counts[name] for name in counts.keys() - {"now_ms", "brokers_live"}):
+    if outputs or any(counts[name] for name in counts.keys() - _ALWAYS):
         outputs.append(Output("counts", json.dumps(counts).encode()))
     return state, outputs
+
+
+def _by_reason(rejected: Sequence[pa.Table]) -> dict[str, int]:
+    chunks = [chunk for table in rejected for chunk in table["reason"].chunks]
+    counted = pc.value_counts(pa.chunked_array(chunks, pa.string())).to_pylist()
+    return {each["values"]: each["counts"] for each in counted}
+
+
+def _newest_ms(headers: pa.Table | None) -> int:
+    """When the newest of a round's reports was published; 0 if there are none."""
+    return 0 if headers is None else int(pc.max(headers["published_at_ms"]).as_py() or 0)
 
 
 def _messages(

@@ -11,10 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.streams.spark_log import SparkLog
 
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
 """How the launcher tells PySpark the master, the jars and the operator's Spark options."""
@@ -24,7 +27,11 @@ SHORT_LIVED: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def build_session(
-    name: str, conf: Mapping[str, str] | None = None, *, log_level: str = "warn"
+    name: str,
+    conf: Mapping[str, str] | None = None,
+    *,
+    log_level: str = "warn",
+    log: SparkLog | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that runs already (``conf`` is then applied to it).
 
@@ -34,10 +41,11 @@ def build_session(
             it wins over ``conf/spark-defaults.conf`` and over the operator's options.
         log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. It is read when the JVM
             starts, so it holds for the first session of a process.
+        log: takes what Spark prints; None = it is printed on stderr.
 
     Raises:
         ConfigError: this process was not started through the launcher.
-        QuotaplaneError: Spark did not start; its own message is on stderr already.
+        QuotaplaneError: Spark did not start.
     """
     submit_args = os.environ.get(LAUNCHED_BY)
     if submit_args is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -51,6 +59,27 @@ def build_session(
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     try:
+        if log is not None:
+            _start_jvm(conf or {}, log)
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise QuotaplaneError(f"Spark did not start: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        where = "" if log is None else f": {log.last_line()} (see {log.path})"
+        raise QuotaplaneError(f"Spark did not start: {reason}{where}") from error
+
+
+def _start_jvm(conf: Mapping[str, str], log: SparkLog) -> None:
+    """Start Spark's JVM as PySpark would, with its output going to ``log``."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a cluster started it, and keeps its output
+        return
+    options = SparkConf(loadDefaults=False)
+    for key, value in conf.items():
+        options.set(key, value)
+    end = log.collect()
+    try:
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            options, {"stdout": end, "stderr": end}
+        )
+    finally:
+        os.close(end)
+    SparkContext._ensure_initialized(gateway=gateway)

@@ -3,68 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from quotaplane.errors import TooManyBadReportsError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.packing import unpack
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
+from quotaplane.streams.status import RoundCounts
 from quotaplane.transport import Message, Transport
+from quotaplane.wire.reasons import FUTURE, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SHARED = ("reports", "duplicates", "outdated")
+COUNTERS: Final = ("reports", "limits", "quota_changes")
+GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
+"""What the status line of the quota job shows; docs/runbook.md says what each means."""
+
+_SHARED: Final = ("reports", "duplicates", "outdated")
 """Counts that every shard reports alike, as each hears of every report."""
-
-
-class BadShare:
-    """Stops the job when too many of the latest reports could not be used.
-
-    It is asked before a round, not after: the round that was too much is then committed, and a
-    restart goes on behind it instead of failing at it again.
-
-    >>> share = BadShare(max_share=0.5, window=10)
-    >>> share.note(good=8, bad=2)
-    >>> share.note(good=0, bad=12)
-    >>> share.check()
-    Traceback (most recent call last):
-        ...
-    quotaplane.errors.TooManyBadReportsError: 12 of the last 12 reports could not be used \
-(reports.max_bad_share is 0.5): see the table rejected_reports for why
-    """
-
-    def __init__(self, max_share: float, window: int) -> None:
-        self._max_share = max_share
-        self._window = window
-        self._rounds: deque[tuple[int, int]] = deque()
-
-    def note(self, good: int, bad: int) -> None:
-        """Count a round's reports."""
-        if not good + bad:
-            return
-        self._rounds.append((good, bad))
-        # Whole rounds: as many as it takes to fill the window.
-        while sum(map(sum, self._rounds)) - sum(self._rounds[0]) >= self._window:
-            self._rounds.popleft()
-
-    def check(self) -> None:
-        """Stop if the rounds noted so far say so.
-
-        Raises:
-            TooManyBadReportsError: of at least a window of reports more than the share were bad.
-        """
-        bad = sum(bad for _, bad in self._rounds)
-        total = sum(map(sum, self._rounds))
-        if total >= self._window and bad > self._max_share * total:
-            raise TooManyBadReportsError(
-                f"{bad} of the last {total} reports could not be used (reports.max_bad_share is "
-                f"{self._max_share:g}): see the table rejected_reports for why"
-            )
+_GREATEST: Final = ("now_ms", "brokers_live", "brokers_stale", "newest_report_ms")
+_NO_REPORTS: Final = ("unknown_group", "bad_definition")
+"""Reasons of dead letters that are not about a report: what it says could be used."""
+_EXAMPLES: Final = 3
 
 
 class RoundSink:
@@ -81,32 +51,78 @@ class RoundSink:
         transport: Transport,
         positions: Callable[[int], dict[str, Any]],
         epoch: int,
-        bad_share: BadShare,
+        watch: ReportWatch,
+        lines: JobLines,
     ) -> None:
         self._history = history
         self._transport = transport
         self._positions = positions
         self._epoch = epoch
-        self._bad_share = bad_share
+        self._watch = watch
+        self._lines = lines
+        self._letters = LetterBudget()
 
     def __call__(self, outputs: DataFrame, seq: int) -> None:
-        self._bad_share.check()
+        self._watch.check()
+        began_s = time.monotonic()
         packed: dict[str, list[bytes]] = defaultdict(list)
         # As Arrow: rows would be pickled in the JVM and be read one by one here.
         for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
             packed[kind].append(payload)
-        if not packed:
-            return
-        counts = _added_up(list(map(json.loads, packed.pop("counts"))))
+        arrivals = self._write(packed, seq) if packed else Arrivals()
+        for kind, text in self._watch.round_ended(began_s, arrivals):
+            self._lines.say(kind, text)
+
+    def _write(self, packed: dict[str, list[bytes]], seq: int) -> Arrivals:
+        """Write a round's outputs; returns what it read."""
+        counts, rejected = _added_up(list(map(json.loads, packed.pop("counts"))))
         tables = {name: _joined(payloads) for name, payloads in packed.items()}
         messages = _messages(tables.pop("messages", None))
         if "brokers" in tables:  # every shard notices a broker's change of status by itself
             tables["brokers"] = _distinct(tables["brokers"])
-        bad = counts.pop("bad")
+        now_ms = counts["now_ms"]
+        letters = tables.get("rejected_reports")
+        if letters is not None:
+            tables["rejected_reports"] = self._letters.cut(letters, rejected, now_ms)
         tables["rounds"] = _round_row(counts, self._positions(seq))
-        self._history.append_round(Round(self._epoch, seq, counts["now_ms"]), tables)
+        self._history.append_round(Round(self._epoch, seq, now_ms), tables)
         self._transport.publish(messages)
-        self._bad_share.note(good=counts["reports"], bad=bad)
+        arrivals = _arrivals(counts, rejected, letters)
+        self._lines.status.add(_shown(counts, rejected, arrivals.total))
+        return arrivals
+
+
+def _arrivals(
+    counts: Mapping[str, int], rejected: Mapping[str, int], letters: pa.Table | None
+) -> Arrivals:
+    refused = {reason: count for reason, count in rejected.items() if reason not in _NO_REPORTS}
+    refused |= {DUPLICATE: counts["duplicates"], OUTDATED: counts["outdated"]}
+    age_s, examples = None, ()
+    if letters is not None and refused:
+        by_time = pc.is_in(letters["reason"], value_set=pa.array([STALE, FUTURE]))
+        timed = letters.filter(pc.and_(by_time, pc.greater_equal(letters["published_at_ms"], 0)))
+        if len(timed):
+            ages_ms = counts["now_ms"] - timed["published_at_ms"].to_numpy()
+            age_s = float(np.median(ages_ms)) / 1000
+        about_reports = pc.is_in(letters["reason"], value_set=pa.array(list(refused)))
+        examples = tuple(letters.filter(about_reports)["position"].slice(0, _EXAMPLES).to_pylist())
+    return Arrivals(counts["reports"], refused, age_s, examples)
+
+
+def _shown(counts: Mapping[str, int], rejected: Mapping[str, int], arrived: int) -> RoundCounts:
+    gauges: dict[str, float] = {name: counts[name] for name in ("brokers_live", "brokers_stale")}
+    if counts["newest_report_ms"]:
+        gauges["lag_s"] = time.time() - counts["newest_report_ms"] / 1000
+    return RoundCounts(
+        counts={
+            "reports": counts["reports"],
+            "limits": counts["limits_sent"],
+            "quota_changes": counts["quota_changes"],
+        },
+        rejected={**rejected, DUPLICATE: counts["duplicates"], OUTDATED: counts["outdated"]},
+        gauges=gauges,
+        arrived=arrived,
+    )
 
 
 def _messages(table: pa.Table | None) -> list[Message]:
@@ -115,13 +131,17 @@ def _messages(table: pa.Table | None) -> list[Message]:
     return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
 
 
-def _added_up(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    total = dict.fromkeys(counts[0], 0)
-    for one in counts:
-        for name, value in one.items():
-            alike = name in (*_SHARED, "now_ms", "brokers_live")
-            total[name] = max(total[name], value) if alike else total[name] + value
-    return total
+def _added_up(of_shards: Sequence[dict[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
+    """A round's counts over all shards, and how much was rejected by reason."""
+    total: dict[str, int] = {}
+    rejected: Counter[str] = Counter()
+    for counts in of_shards:
+        rejected.update(counts.pop("rejected_by_reason"))
+        for name, value in counts.items():
+            alike = name in _SHARED or name in _GREATEST
+            before = total.get(name, 0)
+            total[name] = max(before, value) if alike else before + value
+    return total, dict(rejected)
 
 
 def _round_row(counts: dict[str, int], positions: dict[str, Any]) -> pa.Table:
@@ -129,7 +149,7 @@ def _round_row(counts: dict[str, int], positions: dict[str, Any]) -> pa.Table:
     return pa.table({"positions": [json.dumps(positions)], **columns})
 
 
-_NOT_IN_TABLE = frozenset({"now_ms", "limits_changed"})
+_NOT_IN_TABLE: Final = frozenset({"now_ms", "limits_changed", "brokers_stale", "newest_report_ms"})
 
 
 def _joined(payloads: Sequence[bytes]) -> pa.Table:

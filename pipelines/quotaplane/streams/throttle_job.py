@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.history.store import ensure_tables
+from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.packing import unpack
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.job_output import (
+    absolute,
+    end_at_once_on_signals,
+    speaking,
+    transport_in_words,
+)
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sources import group_events
+from quotaplane.streams.spark_log import SparkLog
+from quotaplane.streams.status import JobStatus, RoundCounts
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.throttle.events import Bounds
 from quotaplane.transport import Message, Topics, Transport, open_transport
@@ -28,6 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_NAME = "quotaplane-throttle"
+
+COUNTERS: Final = ("events", "refused", "delayed")
+GAUGES: Final = ("lag_s", "backlog")
+"""What the status line shows; docs/runbook.md says what each means."""
 
 SESSION: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(PIECE // 10)}
 """Rows are small here, as they are not in the quota loop."""
@@ -94,11 +108,13 @@ class DecisionSink:
         transport: Transport,
         now_ms: Callable[[int], int],
         epoch: int,
+        status: JobStatus,
     ) -> None:
         self._history = history
         self._transport = transport
         self._now_ms = now_ms
         self._epoch = epoch
+        self._status = status
 
     def __call__(self, outputs: DataFrame, seq: int) -> None:
         packed: dict[str, list[bytes]] = defaultdict(list)
@@ -113,6 +129,25 @@ class DecisionSink:
         self._history.append_round(Round(self._epoch, seq, self._now_ms(seq)), tables)
         if "decisions" in tables:
             self._transport.publish(messages(tables["decisions"]))
+        self._status.add(_shown(tables))
+
+
+def _shown(tables: Mapping[str, pa.Table]) -> RoundCounts:
+    """What a round adds to the status line."""
+    counts = dict.fromkeys(COUNTERS, 0)
+    gauges: dict[str, float] = {}
+    if "decisions" in tables:
+        told = tables["decisions"]
+        newest_ms = pc.max(told["requested_at_ms"]).as_py()
+        counts["events"] = len(told)
+        counts["refused"] = int(pc.sum(pc.invert(told["admitted"])).as_py() or 0)
+        counts["delayed"] = int(pc.sum(pc.greater(told["throttle_ms"], 0)).as_py() or 0)
+        gauges["lag_s"] = time.time() - newest_ms / 1000
+    rejected: dict[str, int] = {}
+    if "rejected_events" in tables:
+        reasons = pc.value_counts(tables["rejected_events"]["reason"]).to_pylist()
+        rejected = {each["values"]: each["counts"] for each in reasons}
+    return RoundCounts(counts, rejected, gauges, counts["events"] + sum(rejected.values()))
 
 
 def messages(decisions: pa.Table) -> list[Message]:
@@ -162,16 +197,24 @@ def prepare(settings: Settings) -> Transport:
 
 
 class ThrottleJob(StreamingJob):
-    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it."""
+    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
-        # The quota job's own is beside it.
-        path = f"{settings.checkpoint.rstrip('/')}-throttle"
+    ``lines``: what it says; nothing by default.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        transport: Transport,
+        lines: JobLines | None = None,
+    ) -> None:
+        path = _checkpoint(settings)
         folder = CheckpointFolder(spark, path)
         checkpoint = folder.open(settings.shards, next_epoch=int(time.time()), strict_lease_s=None)
         history = HistoryWriter(settings.history, app_id=checkpoint.id, tables=THROTTLED)
-        super().__init__(history, transport)
-        sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch)
+        super().__init__(history, transport, lines=lines or JobLines.silent(throttle_status()))
+        sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch, self.lines.status)
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         told = throttle_stream(
@@ -184,12 +227,41 @@ class ThrottleJob(StreamingJob):
             told.outputs.writeStream.queryName(QUERY_NAME)
             .option("checkpointLocation", path)
             .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
-            .foreachBatch(self.guarded(sink))
+            .foreachBatch(self.guarded(sink, _ready(spark, settings, checkpoint.epoch)))
             .start()
         )
 
 
-def run_throttle(settings: Settings, session: Callable[[], SparkSession]) -> None:
+def run_throttle(settings: Settings, session: Callable[[SparkLog], SparkSession]) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
-    run_until_stopped(ThrottleJob(session(), settings, transport))
+    # One folder of logs for both jobs: their files have different names.
+    lines = JobLines(throttle_status())
+    with speaking("throttle", settings.checkpoint, lines) as log:
+        spark = session(log)
+        end_at_once_on_signals()
+        lines.end(run_until_stopped(ThrottleJob(spark, settings, transport, lines)))
+
+
+def throttle_status() -> JobStatus:
+    """What the status line shows."""
+    return JobStatus(COUNTERS, GAUGES, time.monotonic)
+
+
+def _checkpoint(settings: Settings) -> str:
+    """The quota job's own is beside it."""
+    return f"{settings.checkpoint.rstrip('/')}-throttle"
+
+
+def _ready(spark: SparkSession, settings: Settings, epoch: int) -> str:
+    """What the ready line says."""
+    events, decisions = topics_of(settings.throttle)
+    parts = (
+        transport_in_words(settings.transport, [events], decisions),
+        f"follows the quotas in {absolute(table_uri(settings.history, 'resource_groups'))}",
+        f"history {absolute(settings.history.path)}",
+        f"checkpoint {absolute(_checkpoint(settings))}",
+        f"Spark UI {spark.sparkContext.uiWebUrl or 'off'}",
+        f"epoch {epoch}",
+    )
+    return "; ".join(parts)

@@ -1,0 +1,100 @@
+"""The output of a running job: its own lines on stderr, Spark's in a file, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from quotaplane.errors import QuotaplaneError
+from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.spark_log import SparkLog, open_log
+
+_MAX_GIST: Final = 500
+
+
+@contextmanager
+def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
+    """Within this a job prints its lines, and gets a log for what Spark prints.
+
+    Whatever ends it, one line says why. What nobody foresaw goes to the log as a whole.
+
+    Raises:
+        QuotaplaneError: what made it fail, in one line.
+    """
+    log = open_log(job, checkpoint, lines.warn)
+    log.take_python_logs()
+    lines.start()
+    lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
+    end_at_once_on_signals()
+    try:
+        # PySpark's threads print tracebacks when the JVM is gone.
+        with redirect_stderr(log.as_text()):
+            yield log
+    except QuotaplaneError as error:
+        lines.end(f"failed with exit code {error.exit_code}, Spark's log {log.path}")
+        raise
+    except (KeyboardInterrupt, SystemExit) as request:
+        name = "Ctrl-C" if isinstance(request, KeyboardInterrupt) else "SIGTERM"
+        lines.end(f"{name} before the first round")
+        raise
+    except Exception as error:
+        log.write(traceback.format_exc().encode(errors="replace"))
+        failure = QuotaplaneError(f"{type(error).__name__}: {gist(str(error))} (see {log.path})")
+        lines.end(f"failed with exit code {failure.exit_code}, Spark's log {log.path}")
+        raise failure from None
+
+
+def end_at_once_on_signals() -> None:
+    """Until the job runs SIGTERM and Ctrl-C end the process; also set again after Spark's start.
+
+    PySpark sets a handler of its own for Ctrl-C, which talks to the JVM amid another call.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def gist(text: str) -> str:
+    r"""What is wrong, out of all that Spark says of a failure.
+
+    >>> gist("Job aborted.\nTraceback (most recent call last):\n  File x\nKeyError: 'g'\n\tat java")
+    "KeyError: 'g'"
+    >>> gist("[NO_SUCH] There is none.\n\tat java")
+    '[NO_SUCH] There is none.'
+    """
+    raised = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
+    if raised and "Traceback (most recent call last)" in text:
+        return str(raised[-1])[:_MAX_GIST]
+    lines = text.strip().splitlines()
+    return lines[0][:_MAX_GIST] if lines else "no message"
+
+
+def absolute(place: str) -> str:
+    """A path as it is seen from everywhere; a URL as it is.
+
+    >>> absolute("s3://bucket/history")
+    's3://bucket/history'
+    """
+    return place if "://" in place else str(Path(place).absolute())
+
+
+def transport_in_words(transport: TransportSettings, incoming: Sequence[str], outgoing: str) -> str:
+    """What a job reads and what it writes, for the ready line."""
+    if isinstance(transport, DeltaTransport):
+        where = absolute(transport.path)
+    elif isinstance(transport, KafkaTransport):
+        where = f"Kafka at {transport.bootstrap_servers}"
+    else:
+        where = f"Pulsar at {transport.service_url}"
+    return f"reads {', '.join(incoming)} and writes {outgoing} ({where})"

@@ -1,0 +1,309 @@
+"""Notices that reports stop coming, or that they come and can't be used. Pure.
+
+Each watch takes in round after round and returns the lines to print: one when a condition begins,
+one when it is over. ``now_s`` is a monotonic clock's time at which the round began.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from quotaplane.errors import NoUsableReportsError
+from quotaplane.streams.status import by_reason
+from quotaplane.wire.reasons import FUTURE, STALE
+
+PATIENCE_INTERVALS: Final = 3
+"""After so many intervals without a report, or without a usable one, a warning says so."""
+DUPLICATE: Final = "duplicate"
+OUTDATED: Final = "outdated"
+_HARMLESS: Final = (DUPLICATE, OUTDATED)
+"""Reasons why a sound report is not used: it was sent twice, or a newer one came first."""
+_HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
+"""Of reports that can't be used: a warning begins at the first, and ends below the second."""
+_WINDOW_S: Final = 10.0
+_CALM_WINDOWS: Final = 6
+_MAX_AGES: Final = 100
+_AGAIN_AFTER_S: Final = 60.0
+"""Conditions that come and go are told at most this often."""
+
+Line = tuple[str, str]
+"""Kind (``warning`` or ``recovered``) and text."""
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """The reports that one round read."""
+
+    used: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    """Reports that were not used, by reason; also duplicates and outdated ones."""
+    age_s: float | None = None
+    """Median age of those refused for their publish time; negative: it lies in the future."""
+    examples: tuple[str, ...] = ()
+    """Positions of some that were refused."""
+
+    @property
+    def total(self) -> int:
+        """All reports, used or not."""
+        return self.used + sum(self.rejected.values())
+
+
+class ReportWatch:
+    """All that is watched of the reports topics.
+
+    ``stop_after_intervals``: after so many intervals in which reports arrived and none could be
+    used, ``check`` raises; None = never.
+    """
+
+    def __init__(self, interval_s: float, stop_after_intervals: float | None = None) -> None:
+        self._silence = _Silence(PATIENCE_INTERVALS * interval_s)
+        self._unusable = _Unusable(interval_s, stop_after_intervals)
+        self._share = _RefusedShare()
+
+    def check(self) -> None:
+        """Stop the job if the rounds so far ask for it.
+
+        To be called before a round, not after: the rounds so far are then committed, and a restart
+        goes on behind them instead of failing at them again.
+
+        Raises:
+            NoUsableReportsError: no report could be used for too long.
+        """
+        if self._unusable.stop_reason is not None:
+            raise NoUsableReportsError(self._unusable.stop_reason)
+
+    def round_ended(self, now_s: float, arrivals: Arrivals) -> list[Line]:
+        """Take in a round; returns what is to be said of it."""
+        lines = self._silence.after(now_s, arrivals)
+        lines += self._unusable.after(now_s, arrivals)
+        lines += self._share.after(now_s, arrivals, quiet=self._unusable.told)
+        return lines
+
+
+class _Silence:
+    """No reports at all."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._last_s: float | None = None
+        self._ever = self._told = False
+        self._again_s = 0.0
+
+    def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
+        last_s = now_s if self._last_s is None else self._last_s
+        silent_s = now_s - last_s
+        if arrivals.total:
+            told, self._told = self._told, False
+            self._last_s, self._ever = now_s, True
+            return [("recovered", f"reports arrive again after {silent_s:.0f} s")] if told else []
+        self._last_s = last_s
+        if self._told or silent_s < self._patience_s or now_s < self._again_s:
+            return []
+        self._told, self._again_s = True, now_s + _AGAIN_AFTER_S
+        since = f"for {silent_s:.0f} s" if self._ever else f"since the start {silent_s:.0f} s ago"
+        text = (
+            f"no reports {since}; brokers keep their limits until the leases end. "
+            "Check that brokers run and send to the topics that the ready line names"
+        )
+        return [("warning", text)]
+
+
+class _Unusable:
+    """Reports arrive and none can be used: by their content, or because clocks disagree.
+
+    Where the publish time is the reason, a backlog looks different from a clock: while the job
+    catches up, the reports that it reads are less and less old.
+    """
+
+    def __init__(self, interval_s: float, stop_after_intervals: float | None) -> None:
+        self._interval_s = interval_s
+        self._patience_s = PATIENCE_INTERVALS * interval_s
+        self._stop_after_s = (
+            None if stop_after_intervals is None else stop_after_intervals * interval_s
+        )
+        self.stop_reason: str | None = None
+        self._again_s = 0.0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._since_s: float | None = None  # first round of which no report could be used
+        self._progress_s = 0.0  # when ages were last lower by an interval than at the time before
+        self._progress_age_s = 0.0
+        self._last_s = 0.0  # last round that read reports
+        self._refused: Counter[str] = Counter()
+        self._ages: deque[float] = deque(maxlen=_MAX_AGES)  # since the last progress
+        self._first_age_s = 0.0
+        self._told_cause = ""
+
+    @property
+    def told(self) -> bool:
+        """A warning was given, and it still holds."""
+        return bool(self._told_cause)
+
+    def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
+        if arrivals.used:
+            lines = self._recovered(now_s, arrivals)
+            self._begin_anew()
+            return lines
+        if arrivals.total:
+            self._take_in(now_s, arrivals)
+        if self._since_s is None or now_s - self._since_s < self._patience_s:
+            return []
+        if self._last_s - self._since_s < self._patience_s - self._interval_s:
+            return []  # a few came once, and then none: that is silence
+        cause = self._cause(now_s)
+        lines = []
+        # What looked like a backlog is a clock when it no longer shrinks.
+        news = now_s >= self._again_s if not self.told else self._told_cause == "backlog" != cause
+        if cause and news:
+            lines = [("warning", self._text(now_s, cause, arrivals.examples))]
+            self._told_cause, self._again_s = cause, now_s + _AGAIN_AFTER_S
+        self._stop_if_asked(now_s)
+        return lines
+
+    def _take_in(self, now_s: float, arrivals: Arrivals) -> None:
+        if self._since_s is None:
+            self._since_s = self._progress_s = now_s
+        self._last_s = now_s
+        self._refused.update(arrivals.rejected)
+        age_s = arrivals.age_s
+        if age_s is None:
+            return
+        if not self._ages:
+            self._first_age_s = self._progress_age_s = age_s
+        if 0 < age_s < self._progress_age_s - self._interval_s:
+            self._progress_s, self._progress_age_s = now_s, age_s
+            self._ages.clear()
+        self._ages.append(age_s)
+
+    def _cause(self, now_s: float) -> str:
+        """``content``, ``clock`` or ``backlog``; empty while that can't be told apart."""
+        if 2 * (self._refused[STALE] + self._refused[FUTURE]) <= self._refused.total():
+            return "content"
+        unchanged_s = now_s - self._progress_s
+        if unchanged_s >= self._patience_s:
+            return "clock"
+        return "backlog" if unchanged_s < self._interval_s else ""
+
+    def _text(self, now_s: float, cause: str, examples: tuple[str, ...]) -> str:
+        assert self._since_s is not None
+        total = self._refused.total()
+        text = (
+            f"0 of {total} reports could be used for {now_s - self._since_s:.0f} s: "
+            f"{_reasons(self._refused)}"
+        )
+        if cause == "content":
+            return f"{text}{_places(examples)}. See the table rejected_reports for why"
+        if cause == "backlog":
+            return (
+                f"{text}. They are a backlog: {self._first_age_s:.0f} s old at first, "
+                f"{self._ages[-1]:.0f} s now; "
+                "reports are used again when the job has caught up"
+            )
+        age_s = median(self._ages) if self._ages else 0.0
+        ours, theirs = ("ahead", "behind") if age_s > 0 else ("behind", "ahead")
+        return (
+            f"{text}. Their publish times are {_off(age_s)} and stay so: this host's clock is "
+            f"{ours}, or the clock that stamps reports is {theirs}"
+            + (", or reports take so long to get here" if age_s > 0 else "")
+            + ". Compare `date -u` on both, and check that NTP runs"
+        )
+
+    def _stop_if_asked(self, now_s: float) -> None:
+        begun_s = max(self._since_s or 0.0, self._progress_s)
+        if (
+            self._stop_after_s is not None
+            and now_s - begun_s >= self._stop_after_s
+            and now_s - self._last_s <= 2 * self._interval_s
+        ):
+            self.stop_reason = (
+                f"{self._text(now_s, self._cause(now_s) or 'backlog', ())} "
+                "(the job ends because reports.stop_when_unusable_intervals is set)"
+            )
+
+    def _recovered(self, now_s: float, arrivals: Arrivals) -> list[Line]:
+        if not self.told or self._since_s is None:
+            return []
+        text = (
+            f"reports are used again: {arrivals.used} of {arrivals.total}, after "
+            f"{now_s - self._since_s:.0f} s in which {self._refused.total()} could not be used"
+        )
+        return [("recovered", text)]
+
+
+class _RefusedShare:
+    """The share of reports that can't be used, in windows of ten seconds.
+
+    Reports refused for their time count only when the window before had many of them, too: after a
+    pause a healthy system has some.
+    """
+
+    def __init__(self) -> None:
+        self._begun_s: float | None = None
+        self._arrived = 0
+        self._refused: Counter[str] = Counter()
+        self._examples: tuple[str, ...] = ()
+        self._age_s: float | None = None
+        self._late_before = self._told = False
+        self._calm = 0
+        self._refused_since_told = 0
+
+    def after(self, now_s: float, arrivals: Arrivals, *, quiet: bool) -> list[Line]:
+        if self._begun_s is None:
+            self._begun_s = now_s
+        self._arrived += arrivals.total
+        for reason, count in arrivals.rejected.items():
+            if reason not in _HARMLESS:
+                self._refused[reason] += count
+        self._examples = self._examples or arrivals.examples
+        self._age_s = arrivals.age_s if self._age_s is None else self._age_s
+        if not quiet and now_s - self._begun_s < _WINDOW_S:
+            return []
+        lines = [] if quiet else self._window_ended(now_s - self._begun_s)
+        self._begun_s, self._arrived, self._examples, self._age_s = now_s, 0, (), None
+        self._refused = Counter()
+        return lines
+
+    def _window_ended(self, window_s: float) -> list[Line]:
+        if not self._arrived:
+            return []
+        late, late_before = self._refused[STALE] + self._refused[FUTURE], self._late_before
+        self._late_before = late >= _HIGH_SHARE * self._arrived
+        bad = self._refused.total() - (0 if late_before else late)
+        share = bad / self._arrived
+        self._refused_since_told += bad
+        what = f"{self._refused.total()} of {self._arrived} reports in {window_s:.0f} s"
+        if not self._told and share >= _HIGH_SHARE:
+            self._told, self._calm, self._refused_since_told = True, 0, bad
+            text = (
+                f"{what} could not be used: {_reasons(self._refused)}{_places(self._examples)}. "
+                "They are dead letters in the table rejected_reports; the others are used"
+            )
+            if 2 * late > self._refused.total() and self._age_s is not None:
+                text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"
+            return [("warning", text)]
+        if not self._told:
+            return []
+        self._calm = self._calm + 1 if share < _LOW_SHARE else 0
+        if self._calm < _CALM_WINDOWS:
+            return []
+        self._told = False
+        more = f"{self._refused_since_told} since the warning"
+        return [("recovered", f"almost all reports can be used again: {what} could not, {more}")]
+
+
+def _off(age_s: float) -> str:
+    return f"{abs(age_s):.1f} s {'behind' if age_s > 0 else 'ahead of'} this host's clock"
+
+
+def _reasons(refused: Mapping[str, int]) -> str:
+    _, _, reasons = by_reason(refused).partition("(")
+    return reasons.rstrip(")")
+
+
+def _places(examples: tuple[str, ...]) -> str:
+    return f", for example at {', '.join(examples)}" if examples else ""

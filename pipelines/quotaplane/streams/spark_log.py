@@ -1,0 +1,200 @@
+"""Spark's log: what its JVM, its workers and Python libraries print goes to a file of bounded size.
+
+The JVM writes to a pipe that a thread here reads, not to the file: so it includes what no logging
+configuration reaches (the launcher, the JVM's own last words, workers' tracebacks), and the file
+can be rotated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO, cast
+from urllib.parse import urlparse
+
+from quotaplane.errors import ConfigError
+from quotaplane.terminal import WARNING_PREFIX
+
+MAX_BYTES: Final = 10 << 20
+KEPT: Final = 4
+"""Older files that are kept beside the newest: FILE.1 to FILE.4."""
+_CHUNK: Final = 1 << 16
+_PASSED_ON: Final = WARNING_PREFIX.encode()
+_LAST_LINES: Final = 4000
+
+
+def log_places(job: str, checkpoint: str) -> list[Path]:
+    """Where a job's Spark log may be, the best place first.
+
+    In ``QUOTAPLANE_LOG_DIR``; else beside the checkpoint, or in the user's cache where that is not
+    on this machine's file system, or can't be written (Spark may have another default one).
+    """
+    name = f"{job}-spark.log"
+    folder = os.environ.get("QUOTAPLANE_LOG_DIR")
+    if folder:
+        return [Path(folder).absolute() / name]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    as_name = re.sub(r"[^A-Za-z0-9.-]+", "_", checkpoint)
+    places = [Path(cache, "quotaplane", "logs", as_name, name)]
+    url = urlparse(checkpoint)
+    if url.scheme in ("", "file"):
+        places.insert(0, Path(f"{url.path.rstrip('/')}-logs").absolute() / name)
+    return places
+
+
+def open_log(job: str, checkpoint: str, warn: Callable[[str], None]) -> SparkLog:
+    """A job's log, in the first place that can be written.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    *others, last = log_places(job, checkpoint)
+    for path in others:
+        with contextlib.suppress(ConfigError):
+            return SparkLog(path, warn)
+    return SparkLog(last, warn)
+
+
+class SparkLog:
+    """A log file that begins anew when it is full; what can't be written is dropped.
+
+    ``warn`` is told when that begins, and gets the warnings of our own code that are in what Spark
+    prints.
+
+    Raises:
+        ConfigError: the file can't be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        *,
+        max_bytes: int = MAX_BYTES,
+        kept: int = KEPT,
+    ) -> None:
+        self.path = path
+        self._warn, self._max_bytes, self._kept = warn, max_bytes, kept
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._failing = False
+        self._reader: threading.Thread | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._open()
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: Spark's log can't be written: {error.strerror}; set "
+                "QUOTAPLANE_LOG_DIR to a folder where it can"
+            ) from None
+
+    def write(self, data: bytes) -> None:
+        """Append; never raises, as the JVM stops when nobody takes what it prints."""
+        data = data[: self._max_bytes]
+        with self._lock:
+            try:
+                if self._size + len(data) > self._max_bytes and self._size:
+                    self._rotate()
+                if self._file is None:
+                    self._open()
+                assert self._file is not None
+                self._file.write(data)
+                self._size += len(data)
+                self._failing = False
+                return
+            except OSError as error:
+                began, self._failing = not self._failing, True
+                reason = error.strerror
+        if began:
+            self._warn(f"{self.path}: can't be written: {reason}; Spark's log is lost meanwhile")
+
+    def collect(self) -> int:
+        """The end of a pipe; what is written there goes to the log. The caller closes it."""
+        read, write = os.pipe()
+        self._reader = threading.Thread(
+            target=self._follow, args=(read,), name="spark-log", daemon=True
+        )
+        self._reader.start()
+        return write
+
+    def wait_for_end(self, at_most_s: float = 2.0) -> None:
+        """Wait until all that was printed is in the file, after what prints has ended."""
+        if self._reader is not None:
+            self._reader.join(at_most_s)
+
+    def take_python_logs(self) -> None:
+        """Also keep what libraries in this process log; our own modules' warnings are told."""
+        logging.captureWarnings(True)
+        logging.getLogger().addHandler(_Handler(self.write, self._warn))
+
+    def as_text(self) -> TextIO:
+        """The log as something to print to."""
+        return cast(TextIO, _Text(self.write))
+
+    def last_line(self) -> str:
+        """The last line that is not empty: often the reason why Spark did not start."""
+        self.wait_for_end()
+        with contextlib.suppress(OSError):
+            lines = self.path.read_bytes()[-_LAST_LINES:].decode(errors="replace").splitlines()
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    def _follow(self, descriptor: int) -> None:
+        begun = b""  # of a line that is not whole yet
+        with open(descriptor, "rb", buffering=0) as pipe:
+            while data := pipe.read(_CHUNK):
+                self.write(data)
+                *lines, begun = (begun + data).split(b"\n")
+                begun = begun[:_CHUNK]
+                for line in lines:
+                    if line.startswith(_PASSED_ON):
+                        self._warn(line[len(_PASSED_ON) :].decode(errors="replace"))
+
+    def _open(self) -> None:
+        self._file = self.path.open("ab", buffering=0)
+        self._size = self._file.tell()
+
+    def _rotate(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        names = [self.path, *(Path(f"{self.path}.{number}") for number in range(1, self._kept + 1))]
+        for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                newer.replace(older)
+        self._size = 0
+
+
+class _Text(io.TextIOBase):
+    """A text file that goes to a function."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+
+    def write(self, text: str) -> int:
+        self._write(text.encode(errors="replace"))
+        return len(text)
+
+
+class _Handler(logging.Handler):
+    """Python's log: into the file, or told where the line is ours."""
+
+    def __init__(self, write: Callable[[bytes], None], warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._write, self._warn = write, warn
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if record.name.startswith("quotaplane."):
+                self._warn(record.getMessage())
+            self._write(f"{self.format(record)}\n".encode(errors="replace"))
+        except Exception:  # a log line that can't be formatted
+            self._write(b"a line of Python's log could not be formatted\n")

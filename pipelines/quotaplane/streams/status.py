@@ -1,0 +1,149 @@
+"""What a running job counts, and the lines that show it. Pure: the clock is handed in."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True)
+class RoundCounts:
+    """What a finished round adds to a job's counts."""
+
+    counts: Mapping[str, int]
+    """By the name in the status line; added up."""
+    rejected: Mapping[str, int]
+    """Inputs that could not be used, by reason; added up."""
+    gauges: Mapping[str, float]
+    """By the name in the status line; the newest value counts."""
+    arrived: int
+    """Inputs that the round read, used or not."""
+
+
+@dataclass
+class _Sums:
+    rounds: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    def add(self, more: RoundCounts) -> None:
+        self.counts.update(more.counts)
+        self.rejected.update(more.rejected)
+
+
+class JobStatus:
+    """Counts of a job since its start and since its last status line. Threads may share it.
+
+    ``counters`` and ``gauges`` name what the lines show, in their order.
+
+    >>> now = iter([0.0, 2.0, 2.0, 2.5, 10.0])
+    >>> status = JobStatus(["reports"], ["brokers_live"], clock=lambda: next(now))
+    >>> status.round_began(0)
+    >>> status.add(RoundCounts({"reports": 3}, {"stale": 1}, {"brokers_live": 3}, arrived=4))
+    >>> status.round_ended()
+    >>> status.period()
+    'rounds=1 reports=3 rejected=1 (stale=1) brokers_live=3 last_round_s=0.5 running_s=- idle_s=8.0'
+    """
+
+    def __init__(
+        self, counters: Sequence[str], gauges: Sequence[str], clock: Callable[[], float]
+    ) -> None:
+        self._counters = tuple(counters)
+        self._gauges: dict[str, float | None] = dict.fromkeys(gauges)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._total, self._period = _Sums(), _Sums()
+        self._started_s = clock()
+        self._round: int | None = None
+        self._round_began_s = 0.0
+        self._last_round_s: float | None = None
+        self._last_input_s: float | None = None
+
+    def round_began(self, seq: int) -> None:
+        """A micro-batch was planned and now runs."""
+        now_s = self._clock()
+        with self._lock:
+            self._round, self._round_began_s = seq, now_s
+            if self._last_input_s is None:
+                self._last_input_s = now_s
+
+    def add(self, more: RoundCounts) -> None:
+        """Take in what the round that runs did."""
+        now_s = self._clock()
+        with self._lock:
+            self._total.add(more)
+            self._period.add(more)
+            self._gauges.update(more.gauges)
+            if more.arrived:
+                self._last_input_s = now_s
+
+    def round_ended(self) -> None:
+        """The round that ran is over; one that failed does not end."""
+        now_s = self._clock()
+        with self._lock:
+            self._round = None
+            self._last_round_s = now_s - self._round_began_s
+            self._total.rounds += 1
+            self._period.rounds += 1
+
+    def set_gauge(self, name: str, value: float | None) -> None:
+        """Set what a source or Spark says rather than a round."""
+        with self._lock:
+            self._gauges[name] = value
+
+    def period(self) -> str:
+        """What happened since the last call, and how things are now."""
+        now_s = self._clock()
+        with self._lock:
+            if self._last_input_s is None:
+                return f"starting_s={now_s - self._started_s:.1f}"
+            shown = self._sums(self._period)
+            shown += [f"{name}={_number(value)}" for name, value in self._gauges.items()]
+            running_s = None if self._round is None else now_s - self._round_began_s
+            shown += [
+                f"last_round_s={_seconds(self._last_round_s)}",
+                f"running_s={_seconds(running_s)}",
+                f"idle_s={_seconds(now_s - self._last_input_s)}",
+            ]
+            if self._round is not None:
+                shown.append(f"running_round={self._round}")
+            self._period = _Sums()
+        return " ".join(shown)
+
+    def total(self) -> str:
+        """What happened since the start."""
+        now_s = self._clock()
+        with self._lock:
+            return " ".join([f"up_s={now_s - self._started_s:.0f}", *self._sums(self._total)])
+
+    def _sums(self, sums: _Sums) -> list[str]:
+        counts = [f"{name}={sums.counts[name]}" for name in self._counters]
+        return [f"rounds={sums.rounds}", *counts, f"rejected={by_reason(sums.rejected)}"]
+
+
+def by_reason(rejected: Mapping[str, int]) -> str:
+    """A count and what it is made of, the most frequent first.
+
+    >>> by_reason({"stale": 1, "not_protobuf": 2})
+    '3 (not_protobuf=2 stale=1)'
+    >>> by_reason({})
+    '0'
+    """
+    ordered = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
+    parts = " ".join(f"{reason}={count}" for reason, count in ordered if count)
+    return f"{sum(rejected.values())}" + (f" ({parts})" if parts else "")
+
+
+def _seconds(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1f}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return str(value) if isinstance(value, int) else f"{value:.1f}"

@@ -1,0 +1,250 @@
+"""A job's lines: what is in them, when they are printed, and that nothing holds them up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.settings import parse_settings
+from quotaplane.streams.job_lines import STATUS_EVERY_S, JobLines
+from quotaplane.streams.job_output import end_at_once_on_signals, speaking, transport_in_words
+from quotaplane.streams.status import JobStatus, RoundCounts
+from quotaplane.terminal import write_line
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=timezone.utc)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def status(clock: Clock) -> JobStatus:
+    return JobStatus(["reports", "limits"], ["brokers_live", "lag_s", "backlog"], clock)
+
+
+@pytest.fixture
+def printed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def lines(status: JobStatus, clock: Clock, printed: list[str]) -> JobLines:
+    return JobLines(status, write=printed.append, now=lambda: NOON, clock=clock)
+
+
+def counted(reports: int = 0, **rejected: int) -> RoundCounts:
+    gauges = {"brokers_live": 3, "lag_s": 0.84}
+    total = reports + sum(rejected.values())
+    return RoundCounts({"reports": reports, "limits": 2}, rejected, gauges, total)
+
+
+def test_the_status_has_the_period_and_the_end_has_all(status: JobStatus, clock: Clock) -> None:
+    clock.now_s += 4
+    assert status.period() == "starting_s=4.0"
+    for seq in range(2):
+        status.round_began(seq)
+        clock.now_s += 0.25
+        status.add(counted(3, stale=1, not_protobuf=2))
+        status.round_ended()
+    status.set_gauge("backlog", 7)
+    clock.now_s += 5
+    assert status.period() == (
+        "rounds=2 reports=6 limits=4 rejected=6 (not_protobuf=4 stale=2) brokers_live=3 lag_s=0.8 "
+        "backlog=7 last_round_s=0.2 running_s=- idle_s=5.0"
+    )
+    status.round_began(2)  # reads nothing
+    status.round_ended()
+    assert status.period() == (
+        "rounds=1 reports=0 limits=0 rejected=0 brokers_live=3 lag_s=0.8 backlog=7 "
+        "last_round_s=0.0 running_s=- idle_s=5.0"
+    )
+    assert status.total() == (
+        "up_s=10 rounds=3 reports=6 limits=4 rejected=6 (not_protobuf=4 stale=2)"
+    )
+
+
+def test_a_round_that_hangs_is_in_the_status(status: JobStatus, clock: Clock) -> None:
+    status.round_began(41)
+    clock.now_s += 34.25
+    assert status.period().startswith("rounds=0 reports=0 ")
+    assert status.period().endswith("running_s=34.2 idle_s=34.2 running_round=41")
+
+
+def test_a_round_that_failed_is_not_counted(status: JobStatus) -> None:
+    status.round_began(1)
+    assert status.total() == "up_s=0 rounds=0 reports=0 limits=0 rejected=0"
+
+
+def test_the_status_comes_every_ten_seconds(
+    lines: JobLines, clock: Clock, status: JobStatus, printed: list[str]
+) -> None:
+    lines.start()
+    status.round_began(0)
+    status.round_ended()
+    due = lines.take_due()
+    for _ in range(401):
+        clock.now_s += 0.1
+        due += lines.take_due()
+    clock.now_s += 1000  # a laptop that slept
+    for _ in range(3):
+        due += lines.take_due()
+    lines.end("done")
+    # Some may have been printed by the thread already.
+    found = sorted([*due, *printed])
+    assert [line.split(": ")[1] for line in found] == ["ended", *["status"] * 5]
+    assert sum(": status: rounds=1 " in line for line in found) == 1
+
+
+def test_what_is_said_is_one_printable_line_of_bounded_length(
+    lines: JobLines, printed: list[str]
+) -> None:
+    lines.warn("a\nb\x1b[2J\u202e\u009b" + "x" * 100_000)
+    (line,) = printed
+    assert line.isprintable()
+    assert line.startswith(r"2026-03-01T12:00:00Z quotaplane: warning: a\nb\x1b[2J\u202e\x9bxxx")
+    assert len(line) < 2100
+
+
+def test_lines_are_printed_while_a_batch_hangs(status: JobStatus) -> None:
+    found, clock = threading.Event(), Clock()
+
+    def write(line: str) -> None:
+        if "running_round=5" in line:
+            found.set()
+
+    lines = JobLines(status, write=write, clock=clock)
+    status.round_began(5)  # and never ends
+    clock.now_s += STATUS_EVERY_S
+    lines.start()
+    assert found.wait(30)
+    lines.end("done")
+
+
+def test_a_terminal_that_takes_nothing_holds_up_nobody(
+    status: JobStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.streams.job_lines._END_PATIENCE_S", 0.01)
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def write(line: str) -> None:
+        stuck.set()
+        go_on.wait(60)
+
+    lines = JobLines(status, write=write)
+    lines.start()
+    lines.warn("first")
+    assert stuck.wait(30)
+    for number in range(1000):
+        lines.warn(str(number))
+    assert len(lines.take_due()) == 100
+    lines.end("done")
+    go_on.set()
+
+
+def test_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr("quotaplane.terminal._STDERR", write)
+    write_line("nobody reads this")
+    os.close(write)
+    write_line("nor this")
+
+
+@pytest.fixture
+def handlers():
+    """The process's own, put back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("raised", "comes_out", "says"),
+    [
+        (ConfigError("shards: no"), ConfigError, "failed with exit code 2, Spark's log "),
+        (KeyboardInterrupt(), KeyboardInterrupt, "Ctrl-C before the first round; up_s="),
+        (SystemExit(0), SystemExit, "SIGTERM before the first round; up_s="),
+        (KeyError("g"), QuotaplaneError, "failed with exit code 1, Spark's log "),
+    ],
+)
+@pytest.mark.usefixtures("handlers")
+def test_the_last_line_says_why_a_job_ended(
+    lines: JobLines,
+    printed: list[str],
+    tmp_path: Path,
+    raised: BaseException,
+    comes_out: type[BaseException],
+    says: str,
+) -> None:
+    def run() -> None:
+        with speaking("quota", f"{tmp_path}/checkpoint", lines):
+            raise raised
+
+    with pytest.raises(comes_out) as found:
+        run()
+    assert [line.split(": ")[1] for line in printed] == ["starting", "ended"]
+    assert says in printed[-1]
+    log = tmp_path / "checkpoint-logs" / "quota-spark.log"
+    assert f"Spark's log {log}" in printed[0]
+    if comes_out is QuotaplaneError:  # a bug of ours: one line here, all of it there
+        assert str(found.value) == f"KeyError: 'g' (see {log})"
+        assert "Traceback (most recent call last)" in log.read_text()
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_signals_end_a_job_that_only_starts(
+    number: signal.Signals, raised: type[BaseException]
+) -> None:
+    end_at_once_on_signals()
+    with pytest.raises(raised):
+        signal.raise_signal(number)
+
+
+@pytest.mark.parametrize(
+    ("transport", "says"),
+    [
+        ({"kind": "delta", "path": "/data/topics"}, "reads r and writes l (/data/topics)"),
+        (
+            {
+                "kind": "kafka",
+                "bootstrap_servers": "one:9092",
+                "report_topics": ["r"],
+                "limits_topic": "l",
+            },
+            "reads r and writes l (Kafka at one:9092)",
+        ),
+        (
+            {
+                "kind": "pulsar",
+                "service_url": "pulsar://one:6650",
+                "limits_topic": "persistent://a/b/l",
+            },
+            "reads r and writes l (Pulsar at pulsar://one:6650)",
+        ),
+    ],
+)
+def test_the_ready_line_says_what_is_read_and_written(
+    transport: dict[str, object], says: str
+) -> None:
+    settings = parse_settings({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
+    assert transport_in_words(settings.transport, ["r"], "l") == says

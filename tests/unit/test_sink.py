@@ -1,0 +1,195 @@
+"""The end of a micro-batch: what is written of it, what is said of it, and what ends the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.errors import NoUsableReportsError
+from quotaplane.model import Round
+from quotaplane.packing import pack
+from quotaplane.settings import parse_settings
+from quotaplane.state import ShardState
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.letter_budget import LETTERS
+from quotaplane.streams.quota import quota_status
+from quotaplane.streams.report_watch import ReportWatch
+from quotaplane.streams.rounds import Output, round_config, run_round
+from quotaplane.streams.sink import RoundSink
+from quotaplane.wire.events import pack_reports
+from quotaplane.wire.own import encode_report
+from quotaplane.wire.reports import decode
+
+SETTINGS = parse_settings(
+    {
+        "transport": {"kind": "delta", "path": "topics"},
+        "history": {"path": "history"},
+        "checkpoint": "checkpoint",
+        "reports": {"interval_s": 1.0},
+    }
+)
+CONFIG = round_config(SETTINGS, epoch=1)
+
+
+class Rows:
+    """In place of a micro-batch's DataFrame."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self._outputs = outputs
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        kinds, payloads = zip(*self._outputs, strict=True) if self._outputs else ((), ())
+        return pa.table(
+            {"kind": pa.array(kinds, pa.string()), "payload": pa.array(payloads, pa.binary())}
+        )
+
+
+class Written:
+    """In place of the history and of the transport: what came."""
+
+    def __init__(self) -> None:
+        self.tables: list[Mapping[str, pa.Table]] = []
+
+    def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+        self.tables.append(tables)
+
+    def publish(self, messages: Sequence[Any]) -> None:
+        pass
+
+
+class Job:
+    """A sink, and one shard whose rounds it gets; the clock stands where a test puts it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stop_after: float | None = None) -> None:
+        self.said: list[str] = []
+        self.now_ms = 1_000_000
+        self.written = Written()
+        self.lines = JobLines(quota_status(), write=self.said.append)
+        self._seq = 0
+        self._state = ShardState()
+        self._sink = RoundSink(
+            self.written,  # type: ignore[arg-type]
+            self.written,  # type: ignore[arg-type]
+            lambda seq: {},
+            1,
+            ReportWatch(SETTINGS.reports.interval_s, stop_after),
+            self.lines,
+        )
+        monkeypatch.setattr("time.monotonic", lambda: self.now_ms / 1000)
+        monkeypatch.setattr("time.time", lambda: self.now_ms / 1000)
+
+    def round(self, *values: bytes, published_at_ms: int | None = None) -> None:
+        """A round a second after the one before, of reports that were just published."""
+        self.now_ms += 1000
+        self._seq += 1
+        times = self.now_ms - 100 if published_at_ms is None else published_at_ms
+        arrived: dict[str, list[bytes]] = {}
+        if values:
+            decoded = decode(
+                values,
+                np.full(len(values), times),
+                [f"reports/0@{number}" for number in range(len(values))],
+                now_ms=self.now_ms,
+                reports=SETTINGS.reports,
+            )
+            arrived = {"reports": [payload for _, payload in pack_reports(decoded, 1)]}
+            if decoded.rejected.num_rows:
+                arrived["rejected"] = [pack(decoded.rejected)]
+        self._state, outputs = run_round(
+            self._state, arrived, shard=0, seq=self._seq, now_ms=self.now_ms, config=CONFIG
+        )
+        self._sink(Rows(outputs), self._seq)  # type: ignore[arg-type]
+
+    def letters(self) -> list[dict[str, Any]]:
+        tables = [each["rejected_reports"] for each in self.written.tables]
+        return [letter for table in tables for letter in table.to_pylist()]
+
+    def report(self, broker: str = "b1") -> bytes:
+        return encode_report(
+            broker=broker,
+            started_at_ms=1,
+            sequence=self._seq + 1,
+            window_ms=1000,
+            groups=[],
+            usage=np.empty((0, 4)),
+        )
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(monkeypatch)
+
+
+def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:
+    for _ in range(60):
+        job.round(job.report(), *[b"\xff\xffjunk"] * 101)
+    (line,) = job.said
+    assert ": warning: 1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
+    assert "for example at reports/0@1, reports/0@2, reports/0@3" in line
+    assert "reports=60 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
+        job.lines.status.total()
+    )
+
+
+def test_junk_does_not_fill_the_disk(job: Job) -> None:
+    for _ in range(60):
+        job.round(*[b"\xff\xffjunk"] * 101)
+    letters = job.letters()
+    # What comes back within a minute, and one letter a round for the rest.
+    assert len(letters) <= LETTERS + LETTERS / 60 + 60
+    assert letters[-1]["detail"].startswith("101 of the 101 letters of this round are left out")
+    rounds = [each["rounds"]["rejected"][0].as_py() for each in job.written.tables]
+    assert rounds == [101] * 60
+
+
+def test_a_wrong_clock_is_told_with_its_difference_and_ends_the_job_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job(monkeypatch, stop_after=5)
+    for _ in range(6):
+        job.round(job.report(), published_at_ms=job.now_ms + 1000 - 11_000)
+    (line,) = job.said
+    assert ": warning: 0 of 4 reports could be used for 3 s: stale=4. " in line
+    assert "11.0 s behind this host's clock" in line
+    rounds = len(job.written.tables)
+    with pytest.raises(NoUsableReportsError, match="0 of 6 reports could be used for 5 s"):
+        job.round(job.report())
+    assert len(job.written.tables) == rounds == 6  # all rounds before it are committed
+
+
+def test_the_status_has_what_rounds_did(job: Job) -> None:
+    job.round(job.report("b1"), job.report("b2"))
+    job.round(job.report("b1"), job.report("b1"), job.report("b2"))
+    period = job.lines.status.period
+    job.lines.status.round_began(3)
+    shown = dict(
+        part.split("=") for part in period().split() if "(" not in part and ")" not in part
+    )
+    assert shown["reports"] == "4"
+    assert shown["brokers_live"] == "2"
+    assert shown["brokers_stale"] == "0"
+    assert shown["lag_s"] == "0.1"
+    assert "duplicate=1" in job.lines.status.total()
+    for _ in range(2):
+        job.round()
+    assert "brokers_live=0 brokers_stale=2" in period()
+
+
+def test_letters_about_groups_do_not_make_reports_unusable(job: Job) -> None:
+    for _ in range(30):
+        job.round(
+            encode_report(
+                broker="b1",
+                started_at_ms=1,
+                sequence=job.now_ms,
+                window_ms=1000,
+                groups=["nobody defined it"],
+                usage=np.ones((1, 4)),
+            )
+        )
+    assert job.said == []
+    assert "unknown_group=30" in job.lines.status.total()
