@@ -145,6 +145,19 @@ def test_reports_of_another_format_are_said_with_where_they_are() -> None:
     )
 
 
+def test_times_that_no_clock_writes_are_not_called_a_difference() -> None:
+    """A record of Kafka's may have the time -5, for example."""
+    timeless = Arrivals(rejected={"stale": 3}, examples=("r/0@7",))
+    watch = ReportWatch(INTERVAL_S, 6)
+    ((now_s, line),) = said(watch, each_interval(60, timeless))
+    assert now_s == 15
+    assert line.startswith(
+        "warning: 0 of 12 reports could be used for 15 s: stale=12, for example at r/0@7."
+    )
+    with pytest.raises(NoUsableReportsError, match="stale=36"):
+        watch.check()
+
+
 def test_nothing_ends_a_job_that_is_not_told_to() -> None:
     watch = ReportWatch(INTERVAL_S)
     said(watch, each_interval(10_000, stale(11.0)))

@@ -179,6 +179,32 @@ def test_the_status_has_what_rounds_did(job: Job) -> None:
     assert "brokers_live=0 brokers_stale=2" in period()
 
 
+def test_reports_of_which_a_part_is_refused_are_used(job: Job) -> None:
+    for _ in range(30):
+        job.round(
+            encode_report(
+                broker="b1",
+                started_at_ms=1,
+                sequence=job.now_ms,
+                window_ms=1000,
+                groups=["g", "h"],
+                usage=np.array([[1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, 1.0]]),
+            )
+        )
+    assert job.said == []
+    assert "reports=30 " in job.lines.status.total()
+    assert "negative=30" in job.lines.status.total()
+
+
+def test_a_time_below_0_is_no_time_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch)
+    for _ in range(6):
+        job.round(job.report(), published_at_ms=-5)
+    (line,) = job.said
+    assert ": warning: 0 of 4 reports could be used for 3 s: stale=4, for example at" in line
+    assert "clock" not in line
+
+
 def test_letters_about_groups_do_not_make_reports_unusable(job: Job) -> None:
     for _ in range(30):
         job.round(

@@ -184,6 +184,8 @@ class _Unusable:
         """``content``, ``clock`` or ``backlog``; empty while that can't be told apart."""
         if 2 * (self._refused[STALE] + self._refused[FUTURE]) <= self._refused.total():
             return "content"
+        if not self._ages:  # there are times that no clock writes
+            return "content"
         unchanged_s = now_s - self._progress_s
         if unchanged_s >= self._patience_s:
             return "clock"
@@ -204,12 +206,12 @@ class _Unusable:
                 f"{self._ages[-1]:.0f} s now; "
                 "reports are used again when the job has caught up"
             )
-        age_s = median(self._ages) if self._ages else 0.0
+        age_s = median(self._ages)
         ours, theirs = ("ahead", "behind") if age_s > 0 else ("behind", "ahead")
         return (
             f"{text}. Their publish times are {_off(age_s)} and stay so: this host's clock is "
             f"{ours}, or the clock that stamps reports is {theirs}"
-            + (", or reports take so long to get here" if age_s > 0 else "")
+            + (", or reports wait so long before they are read" if age_s > 0 else "")
             + ". Compare `date -u` on both, and check that NTP runs"
         )
 
@@ -221,7 +223,7 @@ class _Unusable:
             and now_s - self._last_s <= 2 * self._interval_s
         ):
             self.stop_reason = (
-                f"{self._text(now_s, self._cause(now_s) or 'backlog', ())} "
+                f"{self._text(now_s, self._cause(now_s), ())} "
                 "(the job ends because reports.stop_when_unusable_intervals is set)"
             )
 

@@ -32,8 +32,6 @@ GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
 _SHARED: Final = ("reports", "duplicates", "outdated")
 """Counts that every shard reports alike, as each hears of every report."""
 _GREATEST: Final = ("now_ms", "brokers_live", "brokers_stale", "newest_report_ms")
-_NO_REPORTS: Final = ("unknown_group", "bad_definition")
-"""Reasons of dead letters that are not about a report: what it says could be used."""
 _EXAMPLES: Final = 3
 
 
@@ -87,25 +85,24 @@ class RoundSink:
         tables["rounds"] = _round_row(counts, self._positions(seq))
         self._history.append_round(Round(self._epoch, seq, now_ms), tables)
         self._transport.publish(messages)
-        arrivals = _arrivals(counts, rejected, letters)
+        arrivals = _arrivals(counts, letters)
         self._lines.status.add(_shown(counts, rejected, arrivals.total))
         return arrivals
 
 
-def _arrivals(
-    counts: Mapping[str, int], rejected: Mapping[str, int], letters: pa.Table | None
-) -> Arrivals:
-    refused = {reason: count for reason, count in rejected.items() if reason not in _NO_REPORTS}
-    refused |= {DUPLICATE: counts["duplicates"], OUTDATED: counts["outdated"]}
-    age_s, examples = None, ()
-    if letters is not None and refused:
-        by_time = pc.is_in(letters["reason"], value_set=pa.array([STALE, FUTURE]))
-        timed = letters.filter(pc.and_(by_time, pc.greater_equal(letters["published_at_ms"], 0)))
-        if len(timed):
-            ages_ms = counts["now_ms"] - timed["published_at_ms"].to_numpy()
-            age_s = float(np.median(ages_ms)) / 1000
-        about_reports = pc.is_in(letters["reason"], value_set=pa.array(list(refused)))
-        examples = tuple(letters.filter(about_reports)["position"].slice(0, _EXAMPLES).to_pylist())
+def _arrivals(counts: Mapping[str, int], letters: pa.Table | None) -> Arrivals:
+    refused: dict[str, int] = {DUPLICATE: counts["duplicates"], OUTDATED: counts["outdated"]}
+    if letters is None:
+        return Arrivals(counts["reports"], refused)
+    # Not those about some entries of a report that is used otherwise, or about a definition.
+    whole = letters.filter(pc.or_(letters["counts_as_bad"], pc.equal(letters["reason"], STALE)))
+    by_reason = pc.value_counts(whole["reason"]).to_pylist()
+    refused |= {each["values"]: each["counts"] for each in by_reason}
+    by_time = pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE]))
+    times_ms = whole.filter(by_time)["published_at_ms"].to_numpy()
+    times_ms = times_ms[times_ms >= 0]  # below 0: the transport knows none
+    age_s = float(counts["now_ms"] - np.median(times_ms)) / 1000 if len(times_ms) else None
+    examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
     return Arrivals(counts["reports"], refused, age_s, examples)
 
 
