@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Final
 
 from quotaplane.errors import NoUsableReportsError
@@ -206,7 +205,7 @@ class _Unusable:
                 f"{self._ages[-1]:.0f} s now; "
                 "reports are used again when the job has caught up"
             )
-        age_s = median(self._ages)
+        age_s = min(self._ages)  # waiting to be read only adds to the difference
         ours, theirs = ("ahead", "behind") if age_s > 0 else ("behind", "ahead")
         return (
             f"{text}. Their publish times are {_off(age_s)} and stay so: this host's clock is "
