@@ -31,6 +31,7 @@ from quotaplane.packing import pack, unpack
 FORMAT = 3
 _READ = ("2", "3")
 """In format 2 there were the first four dimensions only, and they were in no list."""
+_MOST_INT32 = np.iinfo(np.int32).max
 _D = len(DIMENSIONS)
 _BASIC = tuple(range(BASIC))
 _FLAGS = ("issued", "tells", "enforced", "told")
@@ -201,8 +202,12 @@ class ShardState:
         """
         groups, brokers, rows = self.groups, self.brokers, self.rows
         base = int(rows.seen_at_ms.max(initial=0))
-        young = np.flatnonzero(rows.issued_seq >= 0)
+        # Also where nothing is young any more nothing may be lost: a round that runs again must
+        # decide the same.
+        differs = ((rows.before != rows.limit) | (rows.held != rows.limit)).any(axis=0)
+        young = np.flatnonzero((rows.issued_seq >= 0) | differs)
         saturated = np.isinf(rows.demand)
+        age_ms = base - rows.seen_at_ms
         d = len(rows.dimensions)
         kind = np.uint8 if d + len(_FLAGS) <= 8 else np.uint16
         bits = (*saturated, *(vars(rows)[name] for name in _FLAGS))
@@ -212,7 +217,7 @@ class ShardState:
         narrow = {
             "broker": rows.broker.astype(np.int32),
             "flags": flags,
-            "age_ms": np.minimum(base - rows.seen_at_ms, np.iinfo(np.int32).max).astype(np.int32),
+            "age_ms": age_ms.astype(np.int32 if age_ms.max(initial=0) <= _MOST_INT32 else np.int64),
         }
         wide = {"usage": rows.usage, "limit": rows.limit}
         if not (saturated | (rows.demand == rows.usage)).all():
