@@ -90,10 +90,11 @@ def allot(
         rows, adopted, crowded = _handed_back(groups, rows, news, stale)
     if news.learning:
         # Somebody changed the group while we learn: that is an order for all its tree, unless it is
-        # the first that we hear of it. What brokers out of sight have is not known yet, so strict
-        # waits.
-        known = np.bincount(rows.group, weights=rows.issued & ~adopted, minlength=len(groups)) > 0
-        ordered = whole_trees(groups, news.quota_changed) & whole_trees(groups, known)
+        # the first that we hear of it and all below. What brokers out of sight have is not known
+        # yet, so strict waits.
+        known = np.bincount(rows.group, weights=rows.issued & ~adopted, minlength=len(groups))
+        below = subtree_totals(groups.parent, known.astype(np.float64))
+        ordered = whole_trees(groups, news.quota_changed & (below > 0))
         touched &= crowded if strict else ordered
     waiting: BoolArray = np.zeros(len(rows), bool)
     if strict:

@@ -64,11 +64,13 @@ class Rows:
     ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
     known of the demand (``demand.Track``; +inf where nobody knows how much more is wanted), and
     ``tells`` whether the broker counts what it refuses. ``limit`` is what it was told last (+inf:
-    never limited) and ``issued`` whether it has one yet. ``enforced`` is False where its broker is
-    not limited and that is only what it would be, ``told`` whether its broker was told at all.
-    While a limit is young, ``before`` is the one it replaced, ``held`` the highest one that may
-    still be in force instead, and ``issued_at_ms`` and ``issued_seq`` say when; later both equal
-    ``limit`` and the times are -1. ``seen_at_ms``: a report named the group last.
+    never limited) and ``issued`` whether it has one yet; until then ``limit`` may be one of an
+    earlier control plane. ``enforced`` is False where its broker is not limited and that is only
+    what it would be, ``told`` whether its broker was told at all. While a limit is young,
+    ``before`` is the one it replaced, ``held`` the highest one that may still be in force instead,
+    and ``issued_at_ms`` and ``issued_seq`` say when; later both equal ``limit`` and the times are
+    -1. Where it is not enforced, ``held`` is ``limit``. ``seen_at_ms``: a report named the group
+    last.
 
     ``dimensions`` are indexes in ``model.DIMENSIONS``, ascending: d of them, of which the arrays of
     shape (d, n) are. In the others nobody is limited.

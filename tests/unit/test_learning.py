@@ -224,3 +224,13 @@ def test_while_it_learns_an_order_for_a_group_is_carried_out_in_all_its_tree() -
     assert sum(shard.in_force.values()) <= 100.0
     shard.run(quotas(("t", 20), version=6), now_ms=T0 + 2_000)
     assert sum(shard.in_force.values()) <= 20.0
+
+
+def test_while_it_learns_a_group_that_is_new_to_it_resets_nobody_in_its_tree() -> None:
+    """The table may come in parts."""
+    shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
+    shard.run(quotas(("t", 100), ("t::a", None)), now_ms=T0)
+    shard.run(reports(earlier("a", T0, {"t::a": 60.0})), now_ms=T0)
+    shard.run(quotas(("t::b", 90), version=5), now_ms=T0 + 1_000)
+    shard.run(reports(earlier("b", T0 + 2_000, {"t::b": 40.0})), now_ms=T0 + 2_000)
+    assert shard.in_force == {("t::a", "a"): 60.0, ("t::b", "b"): 40.0}
