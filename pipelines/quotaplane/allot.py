@@ -87,7 +87,7 @@ def allot(
     stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
     touched, adopted = whole_trees(groups, news.touched), news.adopted
     if strict:
-        rows, adopted, crowded = _handed_back(groups, rows, news, stale)
+        rows, adopted, overcommitted = _handed_back(groups, rows, news, stale)
     if news.learning:
         # Somebody changed the group while we learn: that is an order for all its tree, unless it is
         # the first that we hear of it and all below. What brokers out of sight have is not known
@@ -95,7 +95,7 @@ def allot(
         known = np.bincount(rows.group, weights=rows.issued & ~adopted, minlength=len(groups))
         below = subtree_totals(groups.parent, known.astype(np.float64))
         ordered = whole_trees(groups, news.quota_changed & (below > 0))
-        touched &= crowded if strict else ordered
+        touched &= overcommitted if strict else ordered
     waiting: BoolArray = np.zeros(len(rows), bool)
     if strict:
         # Once the lease of what a limit replaced is over, nobody can be using that any more.
@@ -185,16 +185,16 @@ def _handed_back(
         The rows, those that are not handed back no longer issued; (rows,) which are; (groups,) the
         trees to divide.
     """
-    crowded: BoolArray = np.zeros(len(groups), np.bool_)
+    overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
     if not news.learning and not news.adopted.any():
-        return rows, news.adopted, crowded
+        return rows, news.adopted, overcommitted
     counts = rows.issued & rows.enforced
     for dimension, held in enumerate(rows.held):
         total = np.zeros(len(groups)) if news.reserved is None else news.reserved[dimension]
         total = total + np.bincount(rows.group, np.where(counts, held, 0.0), len(groups))
-        crowded |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
-    crowded[rows.group[rows.issued_seq >= 0]] = True  # it was divided in an earlier round
-    crowded = whole_trees(groups, crowded)
-    refused = news.adopted & (stale | crowded[rows.group] | (not news.learning))
+        overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
+    overcommitted[rows.group[rows.issued_seq >= 0]] = True  # it was divided in an earlier round
+    overcommitted = whole_trees(groups, overcommitted)
+    refused = news.adopted & (stale | overcommitted[rows.group] | (not news.learning))
     rows = replace(rows, issued=rows.issued & ~refused, told=rows.told & ~refused)
-    return rows, news.adopted & ~refused, crowded
+    return rows, news.adopted & ~refused, overcommitted

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from quotaplane.carried import with_totals
 from quotaplane.follow import Said, adopt, follow
-from quotaplane.heard import hear, noted
 from quotaplane.model import (
     LIMIT_COLUMNS,
     RATE_COLUMNS,
@@ -23,6 +22,7 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
+from quotaplane.report_order import note_newest, order_reports
 from quotaplane.state import Brokers, Groups, Rows, fresh_rows
 
 
@@ -77,8 +77,8 @@ def take_in(
     is the index of its header. Usage is a rate per second; NaN is "unchanged". ``groups`` and
     ``rows`` have the same dimensions. ``latest_start_ms``: no broker started later than this.
     """
-    brokers, heard = hear(brokers, headers, latest_start_ms=latest_start_ms)
-    code, counts = heard.code, heard.counts
+    brokers, ordered = order_reports(brokers, headers, latest_start_ms=latest_start_ms)
+    code, counts = ordered.code, ordered.counts
     published = np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
 
     report = entries["report"].to_numpy()
@@ -90,10 +90,10 @@ def take_in(
     entry = np.flatnonzero(counts[report] & known)
     # Sorted like the rows, those of a row as they were made: all that follows then walks through
     # memory in order.
-    by_row = place[entry] * len(headers) + heard.rank[report[entry]]
+    by_row = place[entry] * len(headers) + ordered.rank[report[entry]]
     entry = entry[np.argsort(by_row, kind="stable")]
     unknown = np.flatnonzero(counts[report] & ~known)
-    unknown = unknown[np.lexsort((heard.rank[report[unknown]], ids[unknown]))]
+    unknown = unknown[np.lexsort((ordered.rank[report[unknown]], ids[unknown]))]
     report, place = report[entry], place[entry]
 
     rows, at = _with_pairs(rows, place, code[report], len(brokers))
@@ -144,7 +144,7 @@ def take_in(
     left_out = seen_before_ms < np.minimum(now_ms - stale_after_ms, brokers.seen_at_ms[rows.broker])
     out_of_sight = brokers.stale[rows.broker] | left_out
     reporting = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
-    after = noted(brokers, heard, headers, reporting, now_ms)
+    after = note_newest(brokers, ordered, headers, reporting, now_ms)
     return Intake(
         brokers=after,
         rows=rows,
@@ -158,8 +158,8 @@ def take_in(
         unknown=_unknown(entries, headers, unknown),
         astray=_astray(entries, unknown[limited], code),
         reports=int(counts.sum()),
-        duplicates=int(heard.duplicate.sum()),
-        outdated=int((~counts & ~heard.duplicate).sum()),
+        duplicates=int(ordered.duplicate.sum()),
+        outdated=int((~counts & ~ordered.duplicate).sum()),
     )
 
 

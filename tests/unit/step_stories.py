@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Heard:
+class BrokerState:
     """What a broker of the story has: when it started, its last report, and limits by group."""
 
     started_at_ms: int = 0
@@ -67,7 +67,7 @@ class Story:
         self.version = 0
         self.config = self._settings()
         names = self.rng.permutation(BROKERS)[: self.rng.integers(2, len(BROKERS))]
-        self.brokers = {str(name): Heard() for name in names}
+        self.brokers = {str(name): BrokerState() for name in names}
         self._forget_all()
         self.loss = float(self.rng.choice([0.0, 0.1, 0.4]))
 
@@ -128,7 +128,7 @@ class Story:
     def _rates(self) -> dict[str, float]:
         return {d: float(self.rng.choice([np.inf, self.rng.uniform(0, 90)])) for d in DIMENSIONS}
 
-    def _report(self, name: str, broker: Heard) -> Row:
+    def _report(self, name: str, broker: BrokerState) -> Row:
         stock = name.startswith("stock")
         at_ms = self.now_ms - int(self.rng.integers(-500, 6000))
         broker.sequence += 1
@@ -149,7 +149,7 @@ class Story:
             "entries": self._entries(name, broker),
         }
 
-    def _entries(self, name: str, broker: Heard) -> list[Row]:
+    def _entries(self, name: str, broker: BrokerState) -> list[Row]:
         stock, tells = name.startswith("stock"), name in ("a", "b2")
         says_limits = not stock and self.rng.random() < 0.3
         epoch = max((limit[0] for limit in broker.limits.values()), default=-1)

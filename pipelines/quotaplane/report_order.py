@@ -1,7 +1,7 @@
 """Which reports count: brokers by number, their reports in order, and the newest one used.
 
-The order is one of what reports say and where they come from, never of how they arrived: the same
-reports in any order, in any number of batches, have the same outcome.
+The order depends on what reports say and on their position in the source, never on how they
+arrived: the same reports in any order and in any number of payloads have the same outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quotaplane.state import Brokers
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReportOrder:
     """The m reports of a round.
 
     ``code`` (m,): the index of each one's broker. ``order`` (m,): all of them by broker, and those
@@ -33,7 +33,9 @@ class Heard:
     duplicate: BoolArray
 
 
-def hear(brokers: Brokers, headers: pa.Table, *, latest_start_ms: float) -> tuple[Brokers, Heard]:
+def order_reports(
+    brokers: Brokers, headers: pa.Table, *, latest_start_ms: float
+) -> tuple[Brokers, ReportOrder]:
     """Number the brokers and find the reports that count; ``latest_start_ms``: see ``_newer``."""
     brokers, code = _with_names(brokers, headers["broker"])
     started, sequence, published = (
@@ -42,14 +44,15 @@ def hear(brokers: Brokers, headers: pa.Table, *, latest_start_ms: float) -> tupl
     order = np.lexsort((sequence, started, code))
     repeats = _repeats(order, code, started, sequence)
     if repeats.any():
-        # Of several that call themselves the same one counts, whichever came first.
+        # Reports of one broker with one start and sequence: the one published first counts, not
+        # the one that arrived first.
         _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
         order = np.lexsort((place, published, sequence, started, code))
         repeats = _repeats(order, code, started, sequence)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     newer, duplicate = _newer(brokers, code, started, sequence, latest_start_ms)
-    return brokers, Heard(code, order, rank, newer & ~repeats, duplicate | (newer & repeats))
+    return brokers, ReportOrder(code, order, rank, newer & ~repeats, duplicate | (newer & repeats))
 
 
 def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, IntArray]:
@@ -99,12 +102,12 @@ def _newer(
     return newer, (started == last_start) & (sequence == last_seq)
 
 
-def noted(
-    brokers: Brokers, heard: Heard, headers: pa.Table, reporting: BoolArray, now_ms: int
+def note_newest(
+    brokers: Brokers, reports: ReportOrder, headers: pa.Table, reporting: BoolArray, now_ms: int
 ) -> Brokers:
     """The brokers with their newest report noted; ``reporting`` are reports that name a group."""
-    order = heard.order[heard.counts[heard.order]]  # the last of a broker in this order stays
-    c = heard.code[order]
+    order = reports.order[reports.counts[reports.order]]  # the last of a broker in this order stays
+    c = reports.code[order]
 
     def put(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
         array = old.copy()
@@ -118,10 +121,10 @@ def noted(
         seen_at_ms=put(
             brokers.seen_at_ms, np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
         ),
-        stale=put(brokers.stale, np.zeros(len(heard.code), bool)),
+        stale=put(brokers.stale, np.zeros(len(reports.code), bool)),
         # A heartbeat without groups doesn't say how its broker would name them.
         uses_ids=put(
             brokers.uses_ids,
-            np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[heard.code]),
+            np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[reports.code]),
         ),
     )
