@@ -97,7 +97,9 @@ class Limits(Section):
     null = no bound."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while new ones are on
-    their way; a raise waits until those who come down have said so, or their leases ran out."""
+    their way; a raise waits until those who come down have said so, or their leases ran out. With a
+    new checkpoint this holds from a lease and ``brokers.stale_after_intervals`` intervals after the
+    first round on, or from the end of earlier leases; docs/laws.md has the exceptions."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:
