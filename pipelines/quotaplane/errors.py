@@ -54,6 +54,10 @@ class HistoryError(QuotaplaneError):
     exit_code = 4
 
 
+class TableChangedError(HistoryError):
+    """A history table was changed since it was read; read it again, and decide anew."""
+
+
 class TooManyBadReportsError(QuotaplaneError):
     """More reports than the configured share could not be used: stop, do not steer by noise."""
 

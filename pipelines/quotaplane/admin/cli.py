@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
     "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
-    "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
+    "groups": ("quotaplane.admin.groups", "put, get, list, delete and restore resource groups"),
     "enforce": ("quotaplane.admin.enforce", "make a stock cluster obey the limits"),
 }
 """Subcommand: (module, help line)."""

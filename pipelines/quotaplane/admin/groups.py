@@ -1,4 +1,4 @@
-"""``quotaplane groups``: who may use how much. Put, get, list, delete, and who changed what."""
+"""``quotaplane groups``: who may use how much. Put, get, list, delete, restore, and who did it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from quotaplane.admin.group_input import (
     read_groups,
     read_object,
 )
+from quotaplane.admin.group_restore import add_restore_options, restore
 from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.history.groups import (
@@ -40,6 +41,7 @@ examples:
   quotaplane groups put --file groups.csv --conf conf/local.yaml
   quotaplane groups put acme --quota "write 10MB/min" --quota "read 1000 reqs/s" --conf ...
   quotaplane groups put --user alice --quota "5 mutations/s" --throttle terms.json --conf ...
+  quotaplane groups restore --from-history --at 2h --dry-run --conf conf/local.yaml
   quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --conf conf/local.yaml
 
@@ -67,6 +69,10 @@ request above the limit is delayed (soft, default) or refused (hard). That is an
 requests of that user and client id; <default> stands for all who have none. Of the scopes that fit
 a request the most specific one with a quota holds, alone: user and client, user and default client,
 user; then the same with the default user; then client, default client. resolve tells which.
+
+restore --from-history puts groups back as the table's history has them: GROUP as it was before its
+last change, or before it was deleted; without GROUP all deleted ones. With --at or --version it
+puts back what was there then, and leaves groups alone that came later. It prints what it changes.
 docs/throttle.md has all of this.
 """
 
@@ -130,6 +136,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--user", metavar="NAME", help="none: requests without a user (in Kafka: ANONYMOUS)"
     )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
+    put_back = actions.add_parser(
+        "restore", parents=[place, author], help="put back what was deleted or changed"
+    )
+    add_restore_options(put_back)
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
 
@@ -157,12 +167,11 @@ def run(args: argparse.Namespace) -> int:
         print(_json({"deleted": list(dict.fromkeys(groups))}))
     elif args.action == "resolve":
         _print_list(list(resolved(list_groups(history), args.user, args.client)))
+    elif args.action == "restore":
+        restored = restore(history, args, _author(args), warn)
+        _print_changes([{"group": g, "from": before, "to": to} for g, before, to in restored])
     else:
-        changes = group_changes(history, args.group)
-        sides = ("from", "to")
-        _print_list(
-            [{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes]
-        )
+        _print_changes(group_changes(history, args.group))
     return 0
 
 
@@ -225,6 +234,11 @@ def _author(args: argparse.Namespace) -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return "unknown"
+
+
+def _print_changes(changes: Sequence[Mapping[str, Any]]) -> None:
+    sides = ("from", "to")
+    _print_list([{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes])
 
 
 def _print_list(rows: Sequence[Mapping[str, Any]]) -> None:

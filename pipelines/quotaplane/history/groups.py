@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.errors import HistoryError, InputError, TableChangedError
 from quotaplane.hierarchy import ancestors, parents_of
 from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.history.store import ensure_tables, one_line, open_table, open_to_write, table_uri
@@ -45,6 +45,7 @@ def put_groups(
     *,
     policy: pa.Table | None = None,
     timeframe_s: FloatArray | None = None,
+    at_version: int | None = None,
     warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
@@ -60,6 +61,7 @@ def put_groups(
             its default is written as null.
         timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
             sets the windows in ``throttle``; NaN keeps them, and so does a second.
+        at_version: nothing is done unless this is still the table's version (``read_groups``).
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
 
@@ -69,6 +71,7 @@ def put_groups(
 
     Raises:
         InputError: a name, a quota or something of the policy is wrong; names it.
+        TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
     names = [check_name(group) for group in groups]
@@ -83,6 +86,7 @@ def put_groups(
         ensure_tables(history)
 
     def once(table: DeltaTable) -> pa.Table:
+        _check_version(table, at_version)
         current = _read(table)
         rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
         if changed.any():
@@ -110,17 +114,20 @@ def delete_groups(
     groups: Sequence[str],
     by: str,
     *,
+    at_version: int | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Delete groups, all of them or none.
+    """Delete groups, all of them or none; ``at_version`` as in ``put_groups``.
 
     Raises:
         InputError: there is no such group; names the first one.
+        TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
     doomed = pa.table({"group": pa.array(list(dict.fromkeys(groups)), pa.string())})
 
     def once(table: DeltaTable) -> None:
+        _check_version(table, at_version)
         there = pc.is_in(doomed["group"], value_set=_read(table)["group"].combine_chunks())
         if not pc.all(there, min_count=0).as_py():
             missing = doomed.filter(pc.invert(there))["group"][0].as_py()
@@ -138,6 +145,24 @@ def delete_groups(
     _optimistically(history, once, sleep)
 
 
+class GroupsRead(NamedTuple):
+    """The table as it was at a version."""
+
+    rows: pa.Table
+    """As ``list_groups`` has them."""
+    version: int
+
+
+def read_groups(history: History) -> GroupsRead:
+    """All groups, and the version that they were read at: for a change that depends on them.
+
+    Raises:
+        HistoryError: the table is missing or can't be read.
+    """
+    table = open_table(history, RESOURCE_GROUPS.name)
+    return GroupsRead(with_parents(_read(table).sort_by("group")), table.version())
+
+
 def list_groups(history: History) -> pa.Table:
     """All groups, by name, with the columns of the table and ``parent``.
 
@@ -146,7 +171,7 @@ def list_groups(history: History) -> pa.Table:
     Raises:
         HistoryError: the table is missing or can't be read.
     """
-    return with_parents(_read(open_table(history, RESOURCE_GROUPS.name)).sort_by("group"))
+    return read_groups(history).rows
 
 
 def get_group(history: History, group: str) -> dict[str, Any]:
@@ -166,9 +191,9 @@ def get_group(history: History, group: str) -> dict[str, Any]:
 def group_changes(history: History, group: str | None = None) -> list[dict[str, Any]]:
     """Who changed what and when, oldest first, as far back as the table's log goes.
 
-    Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate and policy
-    columns to what they hold, None as in ``list_groups``; ``from`` is None for a new group, ``to``
-    for a deleted one.
+    Each is ``{"version", "at", "by", "group", "from", "to"}``; ``version`` is the table's after the
+    change; ``from`` and ``to`` map the rate and policy columns to what they hold, None as in
+    ``list_groups``; ``from`` is None for a new group, ``to`` for a deleted one.
 
     Raises:
         HistoryError: the table is missing, or its log or its changes can't be read.
@@ -194,7 +219,14 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
         by = committed.get("userName", row["updated_by"])
         change = changes.setdefault(
             (version, row["group"]),
-            {"at": at, "by": by, "group": row["group"], "from": None, "to": None},
+            {
+                "version": version,
+                "at": at,
+                "by": by,
+                "group": row["group"],
+                "from": None,
+                "to": None,
+            },
         )
         side = "from" if kind in ("update_preimage", "delete") else "to"
         change[side] = {name: row.get(name) for name in held}
@@ -299,6 +331,13 @@ def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
         return rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+
+
+def _check_version(table: DeltaTable, wanted: int | None) -> None:
+    if wanted is not None and table.version() != wanted:
+        raise TableChangedError(
+            f"history table {RESOURCE_GROUPS.name}: changed by somebody else meanwhile"
+        )
 
 
 def _optimistically(
