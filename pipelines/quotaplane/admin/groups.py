@@ -28,6 +28,7 @@ from quotaplane.history.groups import (
     put_groups,
 )
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.options import OptionParser
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.settings import History, load_settings
 
@@ -86,13 +87,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    place = argparse.ArgumentParser(add_help=False)
+    place = OptionParser(add_help=False)
     where = place.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--conf", metavar="FILE", help="the job's settings; its history.path is used"
     )
     where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
-    author = argparse.ArgumentParser(add_help=False)
+    author = OptionParser(add_help=False)
     author.add_argument("--by", metavar="NAME", help="who makes the change (the login name)")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 

@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from quotaplane.errors import ConfigError
 from quotaplane.history.audit import (
@@ -19,6 +19,7 @@ from quotaplane.history.audit import (
     parse_since,
     register_views,
 )
+from quotaplane.options import OptionParser
 from quotaplane.settings import History, load_settings
 
 FORMATS: Final = ("table", "json", "csv")
@@ -65,13 +66,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="./spark-submit.sh audit", description="Ask a question of the history.")
+def _parser() -> OptionParser:
+    parser = OptionParser(
+        prog="./spark-submit.sh audit", description="Ask a question of the history."
+    )
     parser.add_argument("name", metavar="NAME", help="an audit, a .sql file, or: list")
     parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
     parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")

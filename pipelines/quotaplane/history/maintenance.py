@@ -9,14 +9,13 @@ table, by a transaction in its log.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.store import one_line, open_table, storage_options, table_uri
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
+from quotaplane.options import OptionParser
 from quotaplane.settings import DeltaTransport, History, load_settings
 from quotaplane.transport import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
@@ -162,7 +162,7 @@ def main(argv: Sequence[str]) -> int:
         ConfigError: the options or the settings are wrong.
         HistoryError: a table is missing or can't be written.
     """
-    parser = _Parser(
+    parser = OptionParser(
         prog="./spark-submit.sh maintain",
         description="Expire, compact and vacuum the history, and the embedded transport's topics; "
         "the job may go on meanwhile.",
@@ -191,8 +191,3 @@ def main(argv: Sequence[str]) -> int:
         topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
         maintain_topics(settings.transport, topics=topics)
     return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
