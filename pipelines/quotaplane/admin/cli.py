@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
     "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
+    "doctor": ("quotaplane.admin.doctor", "check that what is on the disk is whole, and mend it"),
     "enforce": ("quotaplane.admin.enforce", "make a stock cluster obey the limits"),
 }
 """Subcommand: (module, help line)."""
@@ -86,6 +87,11 @@ def one_line(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def tell(line: str) -> None:
+    """Tell what was done, beside the answer on stdout."""
+    print(f"quotaplane: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.cli import warn
+from quotaplane.admin.cli import tell, warn
 from quotaplane.admin.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -27,6 +27,7 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
+from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.options import OptionParser
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
@@ -99,6 +100,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     put = actions.add_parser("put", parents=[place, author], help="create or change groups")
     put.add_argument("group", nargs="?", metavar="GROUP")
+    put.add_argument(
+        "--init", action="store_true", help="create the history's tables that do not exist yet"
+    )
     add_scope_options(put)
     put.add_argument("--file", metavar="FILE", help="many groups: .csv or .json")
     put.add_argument(
@@ -139,16 +143,18 @@ def run(args: argparse.Namespace) -> int:
     """Do one action and print its answer as JSON.
 
     Raises:
-        ConfigError: the settings or the options are wrong.
+        ConfigError: the settings or the options are wrong, or there is no history.
         InputError: a group or a quota is wrong, or there is no such group; nothing was written.
         HistoryError: the tables can't be read or written.
     """
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     groups = _groups_named(args) if args.action in ("put", "get", "delete") else []
+    if args.action in ("get", "delete") and not groups:
+        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
+    if args.action != "put":
+        require_history(history)
     if args.action == "put":
         _put(history, args, groups)
-    elif args.action in ("get", "delete") and not groups:
-        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
     elif args.action == "get":
         print(_json(_shown(get_group(history, groups[0]))))
     elif args.action == "list":
@@ -181,6 +187,13 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
             if isinstance(record.get(column), str):
                 record[column] = read_object(record[column], _option(column))
         given = given_groups(groups, [read_group(record, _option)])
+
+    def ready(history: History) -> None:
+        if args.init:
+            ensure_tables(history, say=tell)
+        else:
+            require_history(history, "use --init to create it")
+
     rows = put_groups(
         history,
         given.names,
@@ -188,6 +201,7 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
         _author(args),
         policy=given.policy,
         timeframe_s=given.timeframe_s,
+        ready=ready,
         warn=warn,
     )
     single = args.file is None

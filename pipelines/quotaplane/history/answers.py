@@ -19,6 +19,7 @@ from quotaplane.history.audit import (
     parse_since,
     register_views,
 )
+from quotaplane.history.store import require_history
 from quotaplane.options import OptionParser
 from quotaplane.settings import History, load_settings
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     """``audit NAME`` or ``audit list``; what is wrong is told before Spark starts.
 
     Raises:
-        ConfigError: the options or the settings are wrong.
+        ConfigError: the options or the settings are wrong, or there is no history.
         InputError: there is no such audit.
         HistoryError: the history's tables are missing or can't be read.
     """
@@ -55,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
+    require_history(history)
 
     from quotaplane.streams.session import build_session
 

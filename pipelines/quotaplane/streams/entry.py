@@ -23,6 +23,11 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     sys.exit(code)
 
 
+def tell(line: str) -> None:
+    """Tell what a job did, on stderr."""
+    print(f"quotaplane: {line}", file=sys.stderr, flush=True)
+
+
 def conf_parser(job: str, default: str | None = None) -> OptionParser:
     """A parser with the ``--conf FILE`` that every job takes."""
     parser = OptionParser(prog=f"./spark-submit.sh {job}")
