@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from deltalake import DeltaTable
 
 from quotaplane.admin.cli import main
 from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.sync import Synced, fsync
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history import groups as history_groups
 from quotaplane.history import writer as history_writer
@@ -216,6 +219,32 @@ def test_another_writers_commit_before_ours_is_synced_too(
     disk.fails_after = None
     put_groups(place.history, ["h"], np.full((1, len(RATE_COLUMNS)), 3.0), "bob")
     assert sorted(quotas(Place(disk.lose_power(tmp_path / "survivor", "empty")))) == [2.0, 3.0]
+
+
+def test_a_checkpoint_that_another_made_of_our_commit_does_not_stand_for_its_data(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"{place.history.path}/rounds"
+    table = DeltaTable(uri)
+    table.create_checkpoint()
+    disk = Disk(place.root, monkeypatch)
+    Synced(uri).upto(table.version(), before=table.version() - 1)
+    assert f"{table.version():020d}.json" in {path.name for path in disk.order}
+    assert any(path.name.startswith("part-") for path in disk.order)
+
+
+def test_a_file_system_that_does_not_sync_folders_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    fsync(tmp_path)
+    with pytest.raises(OSError, match="Invalid argument"):
+        fsync(tmp_path / "file")
 
 
 def test_a_put_that_changes_nothing_vouches_for_what_is_there(

@@ -8,7 +8,6 @@ commits that took their numbers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -96,12 +95,13 @@ class _Examination:
         self._commits: dict[int, Commit] = {}
         self._unreadable: dict[int, str] = {}
         for version in sorted(self._log.commits):
-            with suppress(FileNotFoundError):  # cleaned up meanwhile
-                raw = self._log.commit(version).read_bytes()
-                try:
-                    self._commits[version] = parse_commit(raw)
-                except ValueError as error:
-                    self._unreadable[version] = str(error)
+            try:
+                self._commits[version] = parse_commit(self._log.commit(version).read_bytes())
+            except FileNotFoundError:  # cleaned up meanwhile
+                if version > self._base:
+                    self._unreadable[version] = "is missing"
+            except ValueError as error:
+                self._unreadable[version] = str(error)
 
     def diagnosis(self) -> Diagnosis:
         newest = self._log.newest

@@ -180,8 +180,8 @@ def find_fault(uri: str) -> str | None:
     """What is wrong with a table's log, cheaply: a file of it, and why; None if nothing is.
 
     Looks for what a power loss leaves behind and neither delta-rs nor Spark tells, or not clearly:
-    empty commits, a gap, a last commit or checkpoint that is cut off, or whose data is. Reads
-    three files at most, however long the log is.
+    empty commits, a gap, a last commit or checkpoint that is cut off, or whose data is. Lists the
+    log and reads a few files, however long it is.
     """
     folder = local_folder(uri)
     if folder is None:

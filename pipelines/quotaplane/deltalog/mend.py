@@ -53,8 +53,9 @@ def mend(folder: Path, mending: Mending, aside: Path) -> None:
         _set_aside(folder, folder / path, aside)
     if mending.taken_out:
         table = DeltaTable(folder)
+        before = table.version()
         table.repair(post_commithook_properties=COMMIT_ONLY)
-        Synced(str(folder)).upto(table.version())
+        Synced(str(folder)).upto(table.version(), before=before)
 
 
 def _set_aside(folder: Path, path: Path, aside: Path) -> None:

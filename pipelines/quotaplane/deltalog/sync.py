@@ -8,6 +8,7 @@ was told that it succeeded, and ``quotaplane doctor`` takes it back.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,6 +30,10 @@ def fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        # Some file systems sync folders by themselves, and refuse to be asked.
+        if error.errno not in (errno.EINVAL, errno.EBADF) or not path.is_dir():
+            raise
     finally:
         os.close(handle)
 
@@ -41,11 +46,16 @@ class Synced:
         self._version: int | None = None
         self._failure: OSError | None = None
 
-    def upto(self, version: int) -> None:
+    def upto(self, version: int, *, before: int) -> None:
         """Return when all commits up to ``version`` are on the disk, whoever made them.
 
         Another writer's as well: a commit of which an earlier one is lost is lost, too. At first
         that is all since the last checkpoint, later what came since the last call.
+
+        Args:
+            version: the newest that the caller has seen.
+            before: one that was there before the caller's own commits: a checkpoint may have been
+                made after these, and says nothing of whether their data is on the disk.
 
         Raises:
             OSError: the disk did not take them, now or before: asked again, the system says that
@@ -56,18 +66,18 @@ class Synced:
         if self._failure is not None:
             raise self._failure
         try:
-            self._sync(self._folder, version)
+            self._sync(self._folder, version, before)
         except OSError as error:
             self._failure = error
             raise
 
-    def _sync(self, folder: Path, version: int) -> None:
+    def _sync(self, folder: Path, version: int, before: int) -> None:
         since = self._version
         if since is None:
             log = list_log(folder)
-            since = log.newest_checkpoint
-            if since >= 0:
-                _each([log.checkpoint(since)])
+            if log.checkpoints:
+                _each([log.checkpoint(log.newest_checkpoint)])
+            since = min(log.newest_checkpoint, before)
         if since < version:
             _sync(Log(folder, {}, {}), range(since + 1, version + 1))
         self._version = max(since, version)

@@ -327,7 +327,7 @@ def _attempted(
             before = table.version()
             done = once(table)
             # Also where nothing had to be changed: what is there may be another's latest commit.
-            keep(synced, table, RESOURCE_GROUPS.name)
+            keep(synced, table, RESOURCE_GROUPS.name, before=before)
             _checkpoint_if_due(table, uri, before)
             return done
         except (CommitFailedError, DeltaProtocolError) as error:

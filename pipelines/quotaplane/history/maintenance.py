@@ -92,9 +92,10 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 opened = open_table(history, table.name)
+                before = opened.version()
                 result = work(opened)
                 # Before the next step deletes what this one has replaced.
-                keep(synced, opened, table.name)
+                keep(synced, opened, table.name, before=before)
                 return result
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:

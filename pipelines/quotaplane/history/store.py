@@ -118,7 +118,7 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
                 raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
         opened = open_to_write(history, table.name)
         if table.name in created:
-            keep(Synced(uri), opened, table.name)
+            keep(Synced(uri), opened, table.name, before=-1)
     if created:
         say(f"history: created the tables {', '.join(created)} at {place(history)}")
 
@@ -181,15 +181,17 @@ def open_to_write(history: History, name: str) -> DeltaTable:
     return open_table(history, name)
 
 
-def keep(synced: Synced, table: DeltaTable, name: str) -> None:
+def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
     """Return when what was committed to a table is on the disk, and may be acknowledged.
+
+    ``before`` is a version that was there before the caller's own commits.
 
     Raises:
         HistoryError: the disk did not take it. Trying again is of no use: the system forgets what
             it could not write.
     """
     try:
-        synced.upto(table.version())
+        synced.upto(table.version(), before=before)
     except OSError as error:
         raise HistoryError(
             f"history table {name}: version {table.version()} is committed but the disk did not "

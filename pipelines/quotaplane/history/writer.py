@@ -195,7 +195,7 @@ class HistoryWriter:
                     raise HistoryError(f"history table {name}: {one_line(error)}") from None
                 self._open(name)
                 continue
-            keep(self._synced[name], self._tables[name], name)
+            keep(self._synced[name], self._tables[name], name, before=self._opened_at[name])
             self._newest[name] = stamp.seq
             self._checkpoint_if_due(name)
             return True
@@ -219,6 +219,7 @@ class HistoryWriter:
         except (DeltaError, OSError) as error:
             raise HistoryError(f"history table {name}: {one_line(error)}") from None
         # What is told to be there already may be another's commit, or one of a run that was killed.
-        keep(self._synced.setdefault(name, Synced(table_uri(self._history, name))), table, name)
+        synced = self._synced.setdefault(name, Synced(table_uri(self._history, name)))
+        keep(synced, table, name, before=table.version())
         self._tables[name] = table
         self._opened_at[name] = table.version()

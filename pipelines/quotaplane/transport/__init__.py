@@ -13,7 +13,8 @@ DataFrame, limits out from the driver. A broker (or its agent, or the simulator)
 What ``publish`` and ``send_reports`` have returned from is acknowledged. What that is worth after a
 power loss depends on the kind. The embedded transport has it on the disk. Kafka has it in all
 in-sync replicas (``acks=all``), which by default do not wait for their disks. Pulsar has it on the
-disks of a quorum of bookies (unless ``journalSyncData`` is off); a non-persistent topic keeps nothing.
+disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic keeps
+nothing.
 """
 
 from __future__ import annotations

@@ -188,13 +188,14 @@ def maintain(
             # Without the lock, as this may take long. What is deleted the log has as removed for
             # longer than these hours: no version of since then has it, and what an append has yet
             # to commit is not in the log at all.
+            before = table.version()
             table.vacuum(
                 retention_hours=hours,
                 enforce_retention_duration=False,
                 dry_run=False,
                 post_commithook_properties=COMMIT_ONLY,
             )
-            topic.keep()
+            topic.keep(before)
 
 
 class _Topic:
@@ -253,9 +254,10 @@ class _Topic:
         rows = pa.table(columns, schema=TOPIC_SCHEMA)
         with _as_transport_error(self.uri), self.lock():
             table.update_incremental()
+            before = table.version()
             write_deltalake(table, rows, mode="append", post_commithook_properties=COMMIT_ONLY)
         # Without the lock: several writers wait for the disk together.
-        self.keep()
+        self.keep(before)
         self._appends += 1
         if self._appends % COMPACT_EVERY == 0:
             # The rows are in the table whatever happens here: who sent them must not be told to
@@ -268,19 +270,22 @@ class _Topic:
         table = self.open()
         with self.lock():
             table.update_incremental()
+            before = table.version()
             table.optimize.compact(post_commithook_properties=COMMIT_ONLY)
-            self.keep()
+            self.keep(before)
             checkpoint(table, self.uri)
 
-    def keep(self) -> None:
-        """Return when what was sent is on the disk, and may be acknowledged.
+    def keep(self, before: int) -> None:
+        """Return when what was committed is on the disk, and may be acknowledged.
+
+        ``before`` is a version that was there before the caller's own commits.
 
         Raises:
             TransportError: the disk did not take it.
         """
         table = self.open()
         try:
-            self._synced.upto(table.version())
+            self._synced.upto(table.version(), before=before)
         except OSError as error:
             raise TransportError(
                 f"{self.uri}: version {table.version()} is committed but the disk did not keep it "
