@@ -17,14 +17,18 @@ from quotaplane.streams.entry import run_job
 
 _READ = """\
 import sys
+from quotaplane.deltalog.read import read_rows
 from quotaplane.history.earlier import read_earlier
+from quotaplane.history.store import open_table
 from quotaplane.settings import History
-read_earlier(History(path=sys.argv[1]))
+history = History(path=sys.argv[1])
+read_earlier(history)
+read_rows(open_table(history, "rounds"), ["epoch", "at"])
 """
 
 
 def aborted(history: str) -> bool:
-    """Read what a job reads as it starts, in a process of its own; True if that aborts."""
+    """Read in a process of its own, which ends right after it; True if that aborts."""
     done = subprocess.run([sys.executable, "-c", _READ, history], stderr=subprocess.PIPE)
     if done.returncode > 0:
         raise QuotaplaneError(done.stderr.decode(errors="replace").strip().splitlines()[-1])

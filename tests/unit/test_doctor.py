@@ -151,6 +151,21 @@ def test_a_lost_file_of_a_table_that_grows_is_taken_out_and_the_rest_stays(docto
     assert sorted(read(doctor.history, "rounds")["seq"].to_pylist()) == [0, 1, 3, 4]
 
 
+def test_a_lost_file_of_quotas_gives_the_quota_of_before_and_not_none(doctor: Doctor) -> None:
+    """Taken out, the group would be gone, and its brokers unlimited."""
+    put_groups(doctor.history, ["h"], np.full((1, len(RATE_COLUMNS)), 1.0), "bob")
+    table = doctor.root / "history" / "resource_groups"
+    assert not parse_commit(commit(table, LAST + 1).read_bytes()).removed
+    cut(added(table, LAST))
+    code, told = doctor("--mend")
+    assert code == 11
+    assert "commit 5 by ann at 20" in told
+    assert "; commit 6 by bob at 20" in told
+    left = list_groups(doctor.history)
+    assert left["group"].to_pylist() == ["g"]
+    assert left["publish_messages_per_s"].to_pylist() == [40.0]
+
+
 def test_a_round_whose_data_was_lost_at_the_end_is_written_again_by_its_replay(
     doctor: Doctor,
 ) -> None:
@@ -306,6 +321,30 @@ def test_a_checkpoint_that_is_ahead_of_a_table_is_told(doctor: Doctor) -> None:
     code, told = doctor()
     assert code == 10
     assert f"says that reports was read up to version {LAST + 2}, which has {LAST}" in told
+
+
+def test_a_mending_that_is_cut_off_does_not_leave_half_of_what_came_later(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delete comes after the broken commit, so mending takes it back, too."""
+    begun = Path(shutil.copytree(begun / "history" / "rounds", tmp_path / "rounds"))
+    DeltaTable(begun).delete("seq = 0")
+    cut(commit(begun, 3))
+    for syncs in range(40):
+        table = Path(shutil.copytree(begun, tmp_path / f"{syncs}"))
+        with monkeypatch.context() as patch:
+            disk = Disk(table, patch)
+            patch.setattr("quotaplane.deltalog.mend.fsync", disk._synced)
+            disk.fails_after = syncs
+            try:
+                mend(table, diagnose(table, rewritten=False).mending, tmp_path / f"aside{syncs}")
+            except PowerLossError:
+                disk.fails_after = None
+                mend(table, diagnose(table, rewritten=False).mending, tmp_path / f"aside{syncs}")
+        assert sorted(DeltaTable(table).to_pyarrow_table()["seq"].to_pylist()) == [0, 1]
+        if disk.order and disk.fails_after is not None:
+            break
+    assert 5 < syncs < 39
 
 
 def test_a_mending_that_is_cut_off_is_finished_by_the_next(

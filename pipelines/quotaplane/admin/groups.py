@@ -49,9 +49,9 @@ put --init creates the history's tables where there are none yet; without it, pu
 that does not exist. put changes only what is given; a dimension never given is unlimited, anything
 else never given has its default. FILE is CSV (header: group and any of the columns that get prints,
 such as weight; an empty cell keeps what is there) or JSON (a list of {"group": ...,
-"publish_messages_per_s": 100}); "quotas" may be among the columns: a list of what --quota takes, in a
-CSV cell as JSON; "unlimited" takes a quota away. A file is put as a whole or not at all. A rate of
-null in the answers means unlimited.
+"publish_messages_per_s": 100}); "quotas" may be among the columns: a list of what --quota takes, in
+a CSV cell as JSON; "unlimited" takes a quota away. A file is put as a whole or not at all. A rate
+of null in the answers means unlimited.
 
 acme::orders is a child of acme: it shares what acme has. --weight, --priority and the floors are
 the group's among its siblings; --brokers gives single brokers of the group terms of their own:
