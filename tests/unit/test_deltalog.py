@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.settings import DeltaTransport, History, parse_settings
+from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
 from quotaplane.streams.quota import prepare
-from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.streams.throttle_job import prepare as prepare_throttle
+from quotaplane.transport import Transport, delta, open_broker_link, open_transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
 
@@ -85,15 +87,33 @@ def test_commits_that_were_cleaned_up_behind_a_checkpoint_are_no_gap(
     assert find_fault(str(table)) is None
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_the_job_looks_at_every_table_before_spark_starts(tmp_path: Path, name: str) -> None:
-    settings = parse_settings(
+def settings_of(folder: Path) -> Settings:
+    return parse_settings(
         {
-            "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-            "history": {"path": str(tmp_path / "history")},
-            "checkpoint": str(tmp_path / "checkpoint"),
+            "transport": {"kind": "delta", "path": str(folder / "topics")},
+            "history": {"path": str(folder / "history")},
+            "checkpoint": str(folder / "checkpoint"),
         }
     )
+
+
+@pytest.mark.parametrize("prepared", [prepare, prepare_throttle])
+def test_a_job_that_creates_a_history_says_where(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    prepared: Callable[[Settings], Transport],
+) -> None:
+    prepared(settings_of(tmp_path)).close()
+    told = capsys.readouterr().err
+    assert told.startswith("quotaplane: history: created the tables resource_groups, usage, ")
+    assert told.endswith(f" at {tmp_path}/history\n")
+    prepared(settings_of(tmp_path)).close()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_job_looks_at_every_table_before_spark_starts(tmp_path: Path, name: str) -> None:
+    settings = settings_of(tmp_path)
     prepare(settings).close()
     cut(commit(tmp_path / "history" / name, 0))
     with pytest.raises(
