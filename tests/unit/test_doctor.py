@@ -21,8 +21,9 @@ from quotaplane.deltalog import diagnose as diagnosing
 from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.log import find_fault, list_log, parse_commit
 from quotaplane.deltalog.mend import mend
+from quotaplane.errors import HistoryError
 from quotaplane.history.groups import delete_groups, list_groups, put_groups
-from quotaplane.history.store import WRITERS, ensure_tables, open_table
+from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.settings import DeltaTransport, History
@@ -229,20 +230,22 @@ def test_it_does_not_mend_a_topic_that_is_being_written(doctor: Doctor) -> None:
     assert doctor("--mend")[0] == 11
 
 
-def test_writers_wait_while_it_mends(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = []
+def test_writers_refuse_while_it_mends(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
 
     def try_to_write(*_: object) -> None:
-        with (Path(doctor.history.path) / WRITERS).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                held.append(True)
+        for write in (
+            lambda: delete_groups(doctor.history, ["g"], "ann"),
+            lambda: HistoryWriter(doctor.history, "x"),
+        ):
+            with pytest.raises(HistoryError, match="`quotaplane doctor --mend` is at work"):
+                write()
+            refused.append(True)
 
     monkeypatch.setattr("quotaplane.admin.doctor.mend", try_to_write)
-    cut(commit(doctor.root / "history" / "resource_groups"))
+    cut(commit(doctor.root / "history" / "rounds"))
     doctor("--mend")
-    assert held == [True]
+    assert len(refused) == 2
 
 
 def test_without_a_history_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from deltalake.exceptions import DeltaError
 
 from quotaplane.admin.doctor_checkpoint import checkpoint_findings
-from quotaplane.deltalog.diagnose import Diagnosis, Finding, diagnose
+from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
@@ -138,8 +138,7 @@ def _diagnosed(table: _Table) -> Diagnosis:
         missing = Finding(
             str(table.folder), "is missing", "can't be mended: the job would create it without rows"
         )
-        diagnosis = diagnose(table.folder, rewritten=table.rewritten)
-        return diagnosis._replace(findings=[missing])
+        return Diagnosis(-1, 0, [missing], Mending())
     diagnosis = diagnose(table.folder, rewritten=table.rewritten)
     if not diagnosis.findings and table.history is not None:
         try:

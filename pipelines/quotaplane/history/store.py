@@ -201,8 +201,17 @@ def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
 
 @contextmanager
 def writing(history: History) -> Iterator[None]:
-    """Hold off ``quotaplane doctor --mend`` while something writes to a history."""
-    with _locked(history, fcntl.LOCK_SH):
+    """Hold off ``quotaplane doctor --mend`` while something writes to a history.
+
+    Raises:
+        HistoryError: it is being mended.
+    """
+    with _locked(history, fcntl.LOCK_SH) as free:
+        if not free:
+            raise HistoryError(
+                f"history at {place(history)}: `quotaplane doctor --mend` is at work; try again "
+                "when it has ended"
+            )
         yield
 
 
@@ -212,7 +221,7 @@ def nobody_writing(history: History) -> Iterator[bool]:
 
     Always True where that can't be told: on object stores, and on file systems without locks.
     """
-    with _locked(history, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
+    with _locked(history, fcntl.LOCK_EX) as free:
         yield free
 
 
@@ -223,7 +232,8 @@ def _locked(history: History, how: int) -> Iterator[bool]:
         free = True
         try:
             if folder is not None:
-                fcntl.flock(stack.enter_context((folder / WRITERS).open("a")), how)
+                file = stack.enter_context((folder / WRITERS).open("a"))
+                fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             free = False
         except OSError:  # no locks here, or no folder; the write itself says what is wrong
