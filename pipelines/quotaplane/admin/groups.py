@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.cli import warn
+from quotaplane.admin.cli import tell, warn
 from quotaplane.admin.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -28,7 +28,9 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
+from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.options import OptionParser
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.settings import History, load_settings
 
@@ -45,12 +47,13 @@ examples:
   quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --conf conf/local.yaml
 
-put changes only what is given; a dimension never given is unlimited, anything else never given has
-its default. FILE is CSV (header: group and any of the columns that get prints, such as weight; an
-empty cell keeps what is there) or JSON (a list of {"group": ..., "publish_messages_per_s": 100});
-"quotas" may be among the columns: a list of what --quota takes, in a CSV cell as JSON;
-"unlimited" takes a quota away. A file is put as a whole or not at all. A rate of null in the
-answers means unlimited.
+put --init creates the history's tables where there are none yet; without it, put refuses a history
+that does not exist. put changes only what is given; a dimension never given is unlimited, anything
+else never given has its default. FILE is CSV (header: group and any of the columns that get prints,
+such as weight; an empty cell keeps what is there) or JSON (a list of {"group": ...,
+"publish_messages_per_s": 100}); "quotas" may be among the columns: a list of what --quota takes, in
+a CSV cell as JSON; "unlimited" takes a quota away. A file is put as a whole or not at all. A rate
+of null in the answers means unlimited.
 
 acme::orders is a child of acme: it shares what acme has. --weight, --priority and the floors are
 the group's among its siblings; --brokers gives single brokers of the group terms of their own:
@@ -92,18 +95,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    place = argparse.ArgumentParser(add_help=False)
+    place = OptionParser(add_help=False)
     where = place.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--conf", metavar="FILE", help="the job's settings; its history.path is used"
     )
     where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
-    author = argparse.ArgumentParser(add_help=False)
+    author = OptionParser(add_help=False)
     author.add_argument("--by", metavar="NAME", help="who makes the change (the login name)")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     put = actions.add_parser("put", parents=[place, author], help="create or change groups")
     put.add_argument("group", nargs="?", metavar="GROUP")
+    put.add_argument(
+        "--init", action="store_true", help="create the history's tables that do not exist yet"
+    )
     add_scope_options(put)
     put.add_argument("--file", metavar="FILE", help="many groups: .csv or .json")
     put.add_argument(
@@ -148,16 +154,18 @@ def run(args: argparse.Namespace) -> int:
     """Do one action and print its answer as JSON.
 
     Raises:
-        ConfigError: the settings or the options are wrong.
+        ConfigError: the settings or the options are wrong, or there is no history.
         InputError: a group or a quota is wrong, or there is no such group; nothing was written.
         HistoryError: the tables can't be read or written.
     """
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     groups = _groups_named(args) if args.action in ("put", "get", "delete") else []
+    if args.action in ("get", "delete") and not groups:
+        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
+    if args.action != "put":
+        require_history(history)
     if args.action == "put":
         _put(history, args, groups)
-    elif args.action in ("get", "delete") and not groups:
-        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
     elif args.action == "get":
         print(_json(_shown(get_group(history, groups[0]))))
     elif args.action == "list":
@@ -189,6 +197,13 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
             if isinstance(record.get(column), str):
                 record[column] = read_object(record[column], _option(column))
         given = given_groups(groups, [read_group(record, _option)])
+
+    def ready(history: History) -> None:
+        if args.init:
+            ensure_tables(history, say=tell)
+        else:
+            require_history(history, "use --init to create it")
+
     rows = put_groups(
         history,
         given.names,
@@ -196,6 +211,7 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
         _author(args),
         policy=given.policy,
         timeframe_s=given.timeframe_s,
+        ready=ready,
         warn=warn,
     )
     single = args.file is None

@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
-from quotaplane.history.store import open_table
+from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import one_line, open_table
 from quotaplane.settings import History
 
 
@@ -26,7 +29,10 @@ def read_earlier(history: History) -> Earlier:
     Raises:
         HistoryError: the tables are missing or can't be read.
     """
-    rounds = open_table(history, "rounds").to_pyarrow_dataset().to_table(columns=["epoch", "at"])
+    try:
+        rounds = read_rows(open_table(history, "rounds"), ["epoch", "at"])
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table rounds: {one_line(error)}") from None
     last = rounds.group_by("epoch").aggregate([("at", "max")])
     if not len(last):
         return Earlier(0, 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.errors import QuotaplaneError
+from quotaplane.options import OptionParser
 
 INTERRUPTED = 130
 
@@ -23,9 +23,14 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     sys.exit(code)
 
 
-def conf_parser(job: str, default: str | None = None) -> argparse.ArgumentParser:
+def tell(line: str) -> None:
+    """Tell what a job did, on stderr."""
+    print(f"quotaplane: {line}", file=sys.stderr, flush=True)
+
+
+def conf_parser(job: str, default: str | None = None) -> OptionParser:
     """A parser with the ``--conf FILE`` that every job takes."""
-    parser = argparse.ArgumentParser(prog=f"./spark-submit.sh {job}")
+    parser = OptionParser(prog=f"./spark-submit.sh {job}")
     parser.add_argument(
         "--conf",
         metavar="FILE",

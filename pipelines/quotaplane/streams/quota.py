@@ -13,6 +13,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.settings import Settings
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.entry import tell
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
 from quotaplane.streams.rounds import round_config
 from quotaplane.streams.running import StreamingJob, run_until_stopped
@@ -57,7 +58,7 @@ def prepare(settings: Settings) -> Transport:
     round_config(settings, epoch=0)
     transport = open_transport(settings.transport)
     transport.check()
-    ensure_tables(settings.history)
+    ensure_tables(settings.history, say=tell)
     return transport
 
 

@@ -17,6 +17,7 @@ from quotaplane.model import DIMENSIONS, Round
 from quotaplane.packing import unpack
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.entry import tell
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import PIECE, throttle_stream
@@ -157,7 +158,7 @@ def prepare(settings: Settings) -> Transport:
     """
     transport = open_topics(settings)
     transport.check()
-    ensure_tables(settings.history)
+    ensure_tables(settings.history, say=tell)
     return transport
 
 

@@ -9,6 +9,12 @@ DataFrame, limits out from the driver. A broker (or its agent, or the simulator)
 * ``position`` names one report for good (the same after a restart), so that a dead letter can be
   found again, and a report sent later never comes in an earlier micro-batch of its broker;
 * within one micro-batch the order of rows is left open: reports carry their own sequence.
+
+What ``publish`` and ``send_reports`` have returned from is acknowledged. What that is worth after a
+power loss depends on the kind. The embedded transport has it on the disk. Kafka has it in all
+in-sync replicas (``acks=all``), which by default do not wait for their disks. Pulsar has it on the
+disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic keeps
+nothing.
 """
 
 from __future__ import annotations
@@ -71,7 +77,7 @@ class Transport(Protocol):
         """What the topic of reports holds now, with the same columns, not streaming."""
 
     def publish(self, messages: Sequence[Message]) -> None:
-        """Send limits from the driver; durable when it returns.
+        """Send limits from the driver; acknowledged when it returns (see above).
 
         Raises:
             TransportError: some were not accepted; the same call may be made again, because
@@ -86,7 +92,7 @@ class BrokerLink(Protocol):
     """A broker's end: reports out, limits in. Needs neither Spark nor a JVM."""
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
-        """Send ``(broker, bytes, published_at_ms)`` each; durable when it returns.
+        """Send ``(broker, bytes, published_at_ms)`` each; acknowledged when it returns.
 
         Raises:
             TransportError: some were not accepted.
