@@ -44,7 +44,7 @@ class CheckpointFolder:
     """A folder on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._path = path.rstrip("/")
+        self.path = path.rstrip("/")
         self._jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
         self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
@@ -60,23 +60,23 @@ class CheckpointFolder:
                 limits told before; or it can't be used.
         """
         try:
-            note = self._read(_NOTE)
+            note = self.read(_NOTE)
             if note is not None:
                 found = Checkpoint(**json.loads(note))
             else:
                 found = Checkpoint(uuid.uuid4().hex, next_epoch, shards, strict_lease_s)
-                self._write(_NOTE, json.dumps(asdict(found)))
+                self.write(_NOTE, json.dumps(asdict(found)))
         except (Py4JJavaError, ValueError, TypeError) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            raise ConfigError(f"checkpoint {self._path}: can't be used: {reason}") from None
+            raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
         if found.shards != shards:
             raise ConfigError(
-                f"shards: the checkpoint {self._path} was started with {found.shards}, not "
+                f"shards: the checkpoint {self.path} was started with {found.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
             )
         if found.strict_lease_s != strict_lease_s:
             raise ConfigError(
-                f"limits: the checkpoint {self._path} was started with {_told(found)}, not "
+                f"limits: the checkpoint {self.path} was started with {_told(found)}, not "
                 f"{_told(replace(found, strict_lease_s=strict_lease_s))}; strict can only vouch "
                 "for limits told under one lease: keep that, or start a new checkpoint folder, "
                 "which first hands back what brokers have"
@@ -88,20 +88,51 @@ class CheckpointFolder:
         begin = self._offsets(seq - 1) if seq else None
         return {"from": begin or [], "to": self._offsets(seq) or []}
 
+    def unfinished_batch(self) -> int | None:
+        """The micro-batch that was begun and did not end: the next start runs it, on that input.
+
+        None: the next start plans a new one.
+        """
+        begun, ended = self._newest("offsets"), self._newest("commits")
+        return None if begun == ended else begun
+
+    def ranges(self, seq: int) -> tuple[list[str], int | None]:
+        """What a round reads of the reports (see ``ranges_between``)."""
+        # The reports are the first source of the query.
+        begin, end = (
+            (self._offsets(number) or [None])[0] if number >= 0 else self._initial_offset()
+            for number in (seq - 1, seq)
+        )
+        return ranges_between(begin, end)
+
     def now_ms(self, seq: int) -> int:
         """The time that a micro-batch has, also when it is run again."""
-        text = self._read(f"offsets/{seq}") or ""
+        text = self.read(f"offsets/{seq}") or ""
         return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
 
+    def _initial_offset(self) -> Any:
+        """Where the first batch began to read, if its source wrote it down, as Kafka's does."""
+        _, _, offset = (self.read("sources/0/0") or "").partition("v1\n")
+        return json.loads(offset) if offset else None
+
+    def _newest(self, log: str) -> int | None:
+        """The last batch in one of Spark's logs; None if it is empty."""
+        path = self._hadoop(f"{self.path}/{log}")
+        if not self._fs.exists(path):
+            return None
+        names = [status.getPath().getName() for status in self._fs.listStatus(path)]
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
     def _offsets(self, seq: int) -> list[Any] | None:
-        text = self._read(f"offsets/{seq}")
+        text = self.read(f"offsets/{seq}")
         if text is None:
             return None
         # Line 1 is the log's version, line 2 the batch's metadata; then one line per source.
         return [None if line == "-" else json.loads(line) for line in text.splitlines()[2:]]
 
-    def _read(self, name: str) -> str | None:
-        path = self._hadoop(f"{self._path}/{name}")
+    def read(self, name: str) -> str | None:
+        """A file of the folder; None if there is no such file."""
+        path = self._hadoop(f"{self.path}/{name}")
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)
@@ -111,12 +142,48 @@ class CheckpointFolder:
         finally:
             stream.close()
 
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the folder, or replace it."""
         # Under another name first: killed in between, an empty note would bar every later start.
-        written = self._hadoop(f"{self._path}/{name}.new")
+        written = self._hadoop(f"{self.path}/{name}.new")
         stream = self._fs.create(written, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self._fs.rename(written, self._hadoop(f"{self._path}/{name}"))
+        final = self._hadoop(f"{self.path}/{name}")
+        self._fs.delete(final, False)  # HDFS and S3 rename nothing onto a file that is there
+        self._fs.rename(written, final)
+
+
+def ranges_between(begin: Any, end: Any) -> tuple[list[str], int | None]:
+    """What lies between two offsets of a source: a text for each range, and how many reports.
+
+    None: that is not known, since only Kafka's offsets count reports. ``begin`` is None, or lacks a
+    partition, where nothing was read before.
+
+    >>> ranges_between({"r": {"0": 5, "1": 7}}, {"r": {"0": 9, "1": 7}})
+    (['r/0@5 to 8'], 4)
+    >>> ranges_between({"persistent://t/n/r": "1:2:-1"}, {"persistent://t/n/r": "1:9:-1"})
+    (['persistent://t/n/r from 1:2:-1 to 1:9:-1'], None)
+    >>> ranges_between(None, {"r": {"0": 3}})
+    (['r/0 up to 2'], None)
+    """
+    texts: list[str] = []
+    count: int | None = 0
+    for name, after in (end or {}).items():
+        before = (begin or {}).get(name)
+        if before == after:
+            continue
+        if isinstance(after, dict):  # Kafka's: a topic's partitions, each with its next offset
+            for partition, offset in after.items():
+                first = (before or {}).get(partition)
+                if first == offset:
+                    continue
+                since = " up" if first is None else f"@{first}"
+                texts.append(f"{name}/{partition}{since} to {offset - 1}")
+                count = None if first is None or count is None else count + offset - first
+        else:
+            count = None
+            texts.append(f"{name}{' up' if before is None else f' from {before}'} to {after}")
+    return texts, count

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from quotaplane.history.earlier import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
+from quotaplane.packing import pack
 from quotaplane.settings import Settings
+from quotaplane.state import ShardState
+from quotaplane.streams.attempts import opened_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.entry import warn
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
-from quotaplane.streams.rounds import round_config
+from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sink import BadShare, RoundSink
+from quotaplane.streams.skipping import nothing
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.transport import Transport, open_transport
+from quotaplane.wire.events import REJECTED
+from quotaplane.wire.reasons import SKIPPED_BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,17 +39,22 @@ def build(
     spark: SparkSession,
     settings: Settings,
     transport: Transport,
-    epoch: int,
-    earlier_until_ms: float = 0.0,
+    config: RoundConfig,
+    *,
+    without_reports: bool = False,
 ) -> DataFrame:
-    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet."""
-    reports = report_events(transport.read_reports(spark), settings)
+    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet.
+
+    ``without_reports``: for a batch that is skipped (see ``nothing``).
+    """
+    arriving = nothing(spark) if without_reports else transport.read_reports(spark)
+    reports = report_events(arriving, settings)
     changes = group_events(spark, settings.history, settings.shards)
     return (
         reports.unionByName(changes)
         .groupBy("key")
         .transformWithStateInPandas(
-            QuotaOperator(round_config(settings, epoch, earlier_until_ms), settings.shards),
+            QuotaOperator(config, settings.shards),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -56,15 +70,25 @@ def prepare(settings: Settings) -> Transport:
     """
     round_config(settings, epoch=0)
     transport = open_transport(settings.transport)
-    transport.check()
+    for warning in transport.check(settings.reports.max_report_bytes):
+        warn(warning)
     ensure_tables(settings.history)
     return transport
 
 
 class QuotaJob(StreamingJob):
-    """A running quota job; ``transport`` comes from ``prepare`` and is closed with it."""
+    """A running quota job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
+    ``skip_batch``: the batch that is to be committed without its reports; see ``StreamingJob``.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        transport: Transport,
+        skip_batch: int | None = None,
+    ) -> None:
         folder = CheckpointFolder(spark, settings.checkpoint)
         strict = settings.limits.transition is Transition.STRICT
         earlier = read_earlier(settings.history)
@@ -74,8 +98,9 @@ class QuotaJob(StreamingJob):
             strict_lease_s=settings.limits.lease_s if strict else None,
         )
         self.epoch = checkpoint.epoch
+        attempts = opened_attempts(folder, "quota", skip_batch)
         history = HistoryWriter(settings.history, app_id=checkpoint.id)
-        super().__init__(history, transport)
+        super().__init__(attempts, history, transport)
         sink = RoundSink(
             history,
             transport,
@@ -85,21 +110,41 @@ class QuotaJob(StreamingJob):
         )
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        self.query = (
-            build(spark, settings, transport, checkpoint.epoch, earlier.until_ms)
-            .writeStream.queryName(QUERY_NAME)
-            .option("checkpointLocation", settings.checkpoint)
-            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
-            .foreachBatch(self.guarded(sink))
-            .start()
+        config = round_config(settings, checkpoint.epoch, earlier.until_ms)
+        skipped = attempts.to_skip
+        self.start(
+            build(spark, settings, transport, config, without_reports=skipped is not None),
+            sink,
+            name=QUERY_NAME,
+            interval_s=settings.trigger.interval_s,
+            letter=() if skipped is None else _letter(folder, skipped, config),
         )
 
 
-def run_quota(settings: Settings, session: Callable[[], SparkSession]) -> None:
+def run_quota(
+    settings: Settings, session: Callable[[], SparkSession], skip_batch: int | None = None
+) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
     with _groups_followed(settings):
-        run_until_stopped(QuotaJob(session(), settings, transport))
+        run_until_stopped(lambda skip: QuotaJob(session(), settings, transport, skip), skip_batch)
+
+
+def _letter(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Sequence[Output]:
+    """What a shard gives out to which nothing came but the dead letter of a skipped batch."""
+    ranges, count = folder.ranges(batch)
+    letter = {
+        "reason": SKIPPED_BATCH,
+        "detail": f"batch {batch}: {'an unknown number of' if count is None else count} reports",
+        "position": ", ".join(ranges),
+        "published_at_ms": -1,
+        "counts_as_bad": False,
+        "raw": b"",
+    }
+    arrived = {"rejected": [pack(pa.Table.from_pylist([letter], schema=REJECTED))]}
+    now_ms = folder.now_ms(batch)
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=batch, now_ms=now_ms, config=config)
+    return outputs
 
 
 def _groups_followed(settings: Settings) -> AbstractContextManager[None]:

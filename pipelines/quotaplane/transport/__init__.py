@@ -53,8 +53,10 @@ class OutgoingReport(NamedTuple):
 class Transport(Protocol):
     """The control plane's end of the reports and limits topics."""
 
-    def check(self) -> None:
-        """Return if the topics can be reached and exist.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Return if the topics can be reached and exist, with warnings, a line each.
+
+        ``max_report_bytes``: a larger report is refused by the job, and should be by the topic.
 
         Raises:
             TransportError: they can't or don't, within seconds.

@@ -41,6 +41,9 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
+_BATCH_BYTES: Final = "128m"
+"""Of the table's files that one micro-batch reads, a file at least: the rest waits for the next."""
+
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
 
@@ -66,14 +69,15 @@ class DeltaTopics:
         self._limits = _Topic(settings, topics.outgoing)
         self._reports = _Topic(settings, topics.incoming)
 
-    def check(self) -> None:
-        """Create what is missing.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Create what is missing; there is nothing to warn of.
 
         Raises:
             TransportError: the folder can't be written, or holds tables that are no topics.
         """
         self._limits.open()
         self._reports.open()
+        return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
@@ -82,6 +86,7 @@ class DeltaTopics:
         # Old messages may be deleted behind the reader's back (see ``maintain``); such a commit
         # brings no new message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+        reader = reader.option("maxBytesPerTrigger", _BATCH_BYTES)
         if self._settings.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
         if self._settings.starting == "latest":

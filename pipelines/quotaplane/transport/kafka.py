@@ -21,10 +21,17 @@ from quotaplane.transport.kafka_client import (
     client_log,
     unreachable,
 )
-from quotaplane.transport.kafka_options import REDACTED_OPTIONS, client_options, source_options
+from quotaplane.transport.kafka_options import (
+    REDACTED_OPTIONS,
+    SIZE_CONFIGS,
+    client_options,
+    size_warnings,
+    source_options,
+)
 
 # Last, so that a missing package is told by kafka_client's one line.
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
+from kafka.admin import ConfigResource, ConfigResourceType  # isort: skip
 from kafka.errors import (  # isort: skip
     KafkaError,
     NoError,
@@ -49,8 +56,8 @@ class KafkaTopics:
         self._settings = settings
         self._outbox = Outbox(settings)
 
-    def check(self) -> None:
-        """Ask the cluster for the topics.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Ask the cluster for the topics, and how large records may be.
 
         Raises:
             ConfigError: a certificate or key file can't be read.
@@ -70,6 +77,7 @@ class KafkaTopics:
             try:
                 topics = [*settings.report_topics, settings.limits_topic]
                 described = admin.describe_topics(topics)
+                configs = {} if max_report_bytes is None else self._size_configs(admin)
             finally:
                 admin.close()
         codes = {topic["name"]: topic["error_code"] for topic in described}
@@ -82,6 +90,22 @@ class KafkaTopics:
             else:
                 continue
             raise TransportError(f"Kafka at {settings.bootstrap_servers}: topic {topic!r} {why}")
+        if max_report_bytes is None:
+            return ()
+        return size_warnings(settings, configs, max_report_bytes)
+
+    def _size_configs(self, admin: KafkaAdminClient) -> dict[str, dict[str, str]]:
+        """``SIZE_CONFIGS`` of the report topics; nothing of one that we may not ask for."""
+        kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
+        asked = [ConfigResource(kind, topic, names) for topic in self._settings.report_topics]
+        try:
+            found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+        except KafkaError:
+            return {}
+        return {
+            topic: {name: config["value"] for name, config in configs.items()}
+            for topic, configs in found.items()
+        }
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` (the record's time) and ``position``.
