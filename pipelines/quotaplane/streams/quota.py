@@ -23,7 +23,7 @@ from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
 from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sink import BadShare, RoundSink
-from quotaplane.streams.skipping import nothing
+from quotaplane.streams.skipping import nothing, without_input
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.transport import Transport, open_transport
 from quotaplane.wire.events import REJECTED
@@ -135,7 +135,7 @@ def _letter(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Sequen
     ranges, count = folder.ranges(batch)
     letter = {
         "reason": SKIPPED_BATCH,
-        "detail": f"batch {batch}: {'an unknown number of' if count is None else count} reports",
+        "detail": without_input(batch, count, "reports"),
         "position": ", ".join(ranges),
         "published_at_ms": -1,
         "counts_as_bad": False,

@@ -27,6 +27,15 @@ def nothing(spark: SparkSession) -> DataFrame:
     return spark.readStream.format(NothingSource.name()).load()
 
 
+def without_input(batch: int, count: int | None, of: str) -> str:
+    """What a dead letter says of a batch whose input was left out; None: nobody knows how much.
+
+    >>> without_input(17, 5000, "reports")
+    'batch 17 was committed without its 5000 reports'
+    """
+    return f"batch {batch} was committed without its {of if count is None else f'{count} {of}'}"
+
+
 class NothingSource(DataSource):
     """``format("quotaplane_nothing")``."""
 

@@ -20,7 +20,7 @@ from quotaplane.streams.attempts import opened_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.entry import warn
 from quotaplane.streams.running import StreamingJob, run_until_stopped
-from quotaplane.streams.skipping import nothing
+from quotaplane.streams.skipping import nothing, without_input
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.throttle.events import Bounds
@@ -224,9 +224,7 @@ def _letter(folder: CheckpointFolder, batch: int) -> bytes:
     """The dead letter of a batch that was skipped, as the operator would give it out."""
     ranges, count = folder.ranges(batch)
     columns = {
-        "id": pa.array(
-            [f"batch {batch}: {'an unknown number of' if count is None else count} events"]
-        ),
+        "id": pa.array([without_input(batch, count, "events")]),
         "position": pa.array([", ".join(ranges)]),
         "reason": pa.array([SKIPPED_BATCH]),
         "entity": pa.nulls(1, pa.string()),

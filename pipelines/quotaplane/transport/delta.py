@@ -42,7 +42,8 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
 _BATCH_BYTES: Final = "128m"
-"""Of the table's files that one micro-batch reads, a file at least: the rest waits for the next."""
+_BATCH_FILES: Final = 1000
+"""What one micro-batch reads at most, a file at least: the rest waits for the next one."""
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
@@ -87,8 +88,9 @@ class DeltaTopics:
         # brings no new message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
         reader = reader.option("maxBytesPerTrigger", _BATCH_BYTES)
-        if self._settings.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
+        # Given a bound of bytes, Delta has no other bound by default.
+        most = self._settings.max_files_per_trigger or _BATCH_FILES
+        reader = reader.option("maxFilesPerTrigger", most)
         if self._settings.starting == "latest":
             reader = reader.option("startingVersion", "latest")
         elif table.version() == 0:
