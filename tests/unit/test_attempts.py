@@ -12,6 +12,7 @@ from py4j.protocol import Py4JNetworkError
 
 from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, TransportError
 from quotaplane.streams.attempts import MOST_FAILURES, BatchAttempts, opened_attempts
+from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.running import StreamingJob, known_failure, run_until_stopped
 
 
@@ -30,8 +31,8 @@ class Folder:
             raise Py4JNetworkError("no answer")
         return None if self.begun == self.ended else self.begun
 
-    def ranges(self, seq: int) -> tuple[list[str], int | None]:
-        return [f"reports/{part}@{seq} to {seq}" for part in range(12)], 12
+    def ranges(self, seq: int) -> list[Range]:
+        return [Range(f"reports/{part}@{seq} to {seq}", 1) for part in range(12)]
 
     def read(self, name: str) -> str | None:
         return self.files.get(name)

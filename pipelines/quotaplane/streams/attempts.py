@@ -51,7 +51,7 @@ class BatchAttempts:
         self._running: int | None = None
         batch = folder.unfinished_batch()
         self._first = None if batch is None else self._noted(batch) or Attempts(batch, failures=1)
-        self._ranges = [] if batch is None else folder.ranges(batch)[0]
+        self._ranges = [] if batch is None else [part.text for part in folder.ranges(batch)]
 
     @property
     def to_skip(self) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
@@ -17,7 +17,9 @@ from quotaplane.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOTE = "quotaplane.json"
+_NOTE: Final = "quotaplane.json"
+_PASSED_OVER: Final = "quotaplane.passedOver"
+"""Among the Spark settings that an entry of the log has; Spark takes no notice of others."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Checkpoint:
     epoch: int
     shards: int
     strict_lease_s: float | None = None
+
+
+class Range(NamedTuple):
+    """A part of a source that a batch reads; ``size``: of how many messages, if that is known."""
+
+    text: str
+    size: int | None
 
 
 def _told(checkpoint: Checkpoint) -> str:
@@ -96,22 +105,50 @@ class CheckpointFolder:
         begun, ended = self._newest("offsets"), self._newest("commits")
         return None if begun == ended else begun
 
-    def ranges(self, seq: int) -> tuple[list[str], int | None]:
-        """What a round reads of the reports (see ``ranges_between``)."""
-        # The reports are the first source of the query.
-        begin, end = (
-            (self._offsets(number) or [None])[0] if number >= 0 else self._initial_offset()
-            for number in (seq - 1, seq)
-        )
-        return ranges_between(begin, end)
+    def ranges(self, seq: int) -> list[Range]:
+        """What a round reads of the reports."""
+        return ranges_between(self._reports_offset(seq - 1), self._reports_offset(seq))
+
+    def reports_end(self) -> Any:
+        """Up to where the reports are read, or will be by the batch that was begun."""
+        newest = self._newest("offsets")
+        return None if newest is None else self._reports_offset(newest)
+
+    def note_passed_over(self, end: Any, now_ms: int) -> int | None:
+        """Note a batch that passes over the reports up to ``end``, for Spark to run next.
+
+        Its entry in Spark's log is the last one's, but for the reports' offset, the time, and a
+        mark that the batch takes no input. None: the log is in a form not known here.
+        """
+        last = self._newest("offsets")
+        version, told, _, *others = (self.read(f"offsets/{last}") or "").splitlines()
+        if last is None or version != "v1":
+            return None
+        metadata = json.loads(told)
+        metadata["batchTimestampMs"] = max(now_ms, metadata["batchTimestampMs"])
+        metadata["conf"][_PASSED_OVER] = "true"
+        lines = version, json.dumps(metadata), json.dumps(end), *others
+        self.write(f"offsets/{last + 1}", "\n".join(lines))
+        return last + 1
+
+    def is_passed_over(self, seq: int) -> bool:
+        """Was the batch noted by ``note_passed_over``?"""
+        return _PASSED_OVER in self._metadata(seq)["conf"]
 
     def now_ms(self, seq: int) -> int:
         """The time that a micro-batch has, also when it is run again."""
-        text = self.read(f"offsets/{seq}") or ""
-        return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+        return int(self._metadata(seq)["batchTimestampMs"])
 
-    def _initial_offset(self) -> Any:
-        """Where the first batch began to read, if its source wrote it down, as Kafka's does."""
+    def _metadata(self, seq: int) -> dict[str, Any]:
+        text = self.read(f"offsets/{seq}") or ""
+        found: dict[str, Any] = json.loads(text.splitlines()[1])
+        return found
+
+    def _reports_offset(self, seq: int) -> Any:
+        """A batch's end in the reports, which are the first source of the query."""
+        if seq >= 0:
+            return (self._offsets(seq) or [None])[0]
+        # Where the first batch began to read, if its source wrote it down, as Kafka's does.
         _, _, offset = (self.read("sources/0/0") or "").partition("v1\n")
         return json.loads(offset) if offset else None
 
@@ -156,34 +193,30 @@ class CheckpointFolder:
         self._fs.rename(written, final)
 
 
-def ranges_between(begin: Any, end: Any) -> tuple[list[str], int | None]:
-    """What lies between two offsets of a source: a text for each range, and how many reports.
+def ranges_between(begin: Any, end: Any) -> list[Range]:
+    """What lies between two offsets of a source, range by range.
 
-    None: that is not known, since only Kafka's offsets count reports. ``begin`` is None, or lacks a
-    partition, where nothing was read before.
+    ``begin`` is None, or lacks a partition, where nothing was read before.
 
     >>> ranges_between({"r": {"0": 5, "1": 7}}, {"r": {"0": 9, "1": 7}})
-    (['r/0@5 to 8'], 4)
+    [Range(text='r/0@5 to 8', size=4)]
     >>> ranges_between({"persistent://t/n/r": "1:2:-1"}, {"persistent://t/n/r": "1:9:-1"})
-    (['persistent://t/n/r from 1:2:-1 to 1:9:-1'], None)
+    [Range(text='persistent://t/n/r from 1:2:-1 to 1:9:-1', size=None)]
     >>> ranges_between(None, {"r": {"0": 3}})
-    (['r/0 up to 2'], None)
+    [Range(text='r/0 up to 2', size=None)]
     """
-    texts: list[str] = []
-    count: int | None = 0
+    ranges = []
     for name, after in (end or {}).items():
         before = (begin or {}).get(name)
-        if before == after:
-            continue
         if isinstance(after, dict):  # Kafka's: a topic's partitions, each with its next offset
-            for partition, offset in after.items():
-                first = (before or {}).get(partition)
-                if first == offset:
-                    continue
-                since = " up" if first is None else f"@{first}"
-                texts.append(f"{name}/{partition}{since} to {offset - 1}")
-                count = None if first is None or count is None else count + offset - first
-        else:
-            count = None
-            texts.append(f"{name}{' up' if before is None else f' from {before}'} to {after}")
-    return texts, count
+            ranges += [
+                Range(f"{name}/{partition} up to {offset - 1}", None)
+                if (first := (before or {}).get(partition)) is None
+                else Range(f"{name}/{partition}@{first} to {offset - 1}", offset - first)
+                for partition, offset in after.items()
+                if (before or {}).get(partition) != offset
+            ]
+        elif before != after:
+            since = "up" if before is None else f"from {before}"
+            ranges.append(Range(f"{name} {since} to {after}", None))
+    return ranges

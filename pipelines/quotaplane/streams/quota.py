@@ -23,11 +23,11 @@ from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
 from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sink import BadShare, RoundSink
-from quotaplane.streams.skipping import nothing, without_input
+from quotaplane.streams.skipping import Alone, nothing, pass_over_backlog, skipped
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.transport import Transport, open_transport
 from quotaplane.wire.events import REJECTED
-from quotaplane.wire.reasons import SKIPPED_BATCH
+from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +79,8 @@ def prepare(settings: Settings) -> Transport:
 class QuotaJob(StreamingJob):
     """A running quota job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    ``skip_batch``: the batch that is to be committed without its reports; see ``StreamingJob``.
+    ``skip_batch``: the batch that is to be committed without its reports. ``pass_over``: may the
+    query run one batch alone, to pass over reports that are too old, and end?
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class QuotaJob(StreamingJob):
         settings: Settings,
         transport: Transport,
         skip_batch: int | None = None,
+        *,
+        pass_over: bool = False,
     ) -> None:
         folder = CheckpointFolder(spark, settings.checkpoint)
         strict = settings.limits.transition is Transition.STRICT
@@ -111,13 +114,18 @@ class QuotaJob(StreamingJob):
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         config = round_config(settings, checkpoint.epoch, earlier.until_ms)
-        skipped = attempts.to_skip
+        alone = None
+        if attempts.to_skip is not None:
+            alone = _skipped(folder, attempts.to_skip, config)
+        elif pass_over:
+            alone = _passed_over(folder, transport, settings, config)
+        without_reports = alone is not None and alone.without_input
         self.start(
-            build(spark, settings, transport, config, without_reports=skipped is not None),
+            build(spark, settings, transport, config, without_reports=without_reports),
             sink,
             name=QUERY_NAME,
             interval_s=settings.trigger.interval_s,
-            letter=() if skipped is None else _letter(folder, skipped, config),
+            alone=alone,
         )
 
 
@@ -127,21 +135,62 @@ def run_quota(
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
     with _groups_followed(settings):
-        run_until_stopped(lambda skip: QuotaJob(session(), settings, transport, skip), skip_batch)
+        # At most a batch that was begun, and one that passes over: then the stream goes on.
+        may_pass_over = iter((True, True))
+
+        def start(skip: int | None) -> QuotaJob:
+            passing = skip is None and next(may_pass_over, False)
+            return QuotaJob(session(), settings, transport, skip, pass_over=passing)
+
+        run_until_stopped(start, skip_batch)
 
 
-def _letter(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Sequence[Output]:
-    """What a shard gives out to which nothing came but the dead letter of a skipped batch."""
-    ranges, count = folder.ranges(batch)
-    letter = {
-        "reason": SKIPPED_BATCH,
-        "detail": without_input(batch, count, "reports"),
-        "position": ", ".join(ranges),
-        "published_at_ms": -1,
-        "counts_as_bad": False,
-        "raw": b"",
-    }
-    arrived = {"rejected": [pack(pa.Table.from_pylist([letter], schema=REJECTED))]}
+def _skipped(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    ranges = folder.ranges(batch)
+    done = skipped(batch, ranges, "reports")
+    positions = ", ".join(part.text for part in ranges)
+    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done)])
+    return Alone(batch, letters, done=done)
+
+
+def _passed_over(
+    folder: CheckpointFolder, transport: Transport, settings: Settings, config: RoundConfig
+) -> Alone | None:
+    """The batch that passes over a backlog, with a dead letter for each partition."""
+    oldest_s = settings.reports.oldest_s
+    most = getattr(settings.transport, "max_reports_per_trigger", None)
+    alone = pass_over_backlog(folder, transport, oldest_s, most)
+    if alone is None or not alone.without_input:
+        return alone
+    ranges = folder.ranges(alone.batch)
+    why = f"published more than {oldest_s:g} s before the job was started; not read"
+    told = [(part.text, f"{part.size} reports {why}") for part in ranges]
+    done = f"{sum(part.size or 0 for part in ranges)} reports were {why}"
+    letters = _letters(folder, alone.batch, config, STALE, told)
+    return alone._replace(letters=letters, done=done)
+
+
+def _letters(
+    folder: CheckpointFolder,
+    batch: int,
+    config: RoundConfig,
+    reason: str,
+    told: Sequence[tuple[str, str]],
+) -> Sequence[Output]:
+    """What a shard gives out to which nothing came but dead letters: (position, detail) each."""
+    letters = [
+        {
+            "reason": reason,
+            "detail": detail,
+            "position": position,
+            "published_at_ms": -1,
+            "counts_as_bad": False,
+            "raw": b"",
+        }
+        for position, detail in told
+    ]
+    arrived = {"rejected": [pack(pa.Table.from_pylist(letters, schema=REJECTED))]}
     now_ms = folder.now_ms(batch)
     _, outputs = run_round(ShardState(), arrived, shard=0, seq=batch, now_ms=now_ms, config=config)
     return outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,6 +16,7 @@ from quotaplane.errors import QuotaplaneError, TransportError
 from quotaplane.streams.attempts import KILLED, BatchAttempts
 from quotaplane.streams.entry import warn
 from quotaplane.streams.operator import OUTPUT_SCHEMA
+from quotaplane.streams.skipping import Alone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,13 +74,11 @@ class Closable(Protocol):
 
 
 class StreamingJob:
-    """A running query, which its class starts.
-
-    Where ``attempts`` says that a batch is to be skipped, the query runs this one batch only, and
-    its class leaves the input that is skipped out of it.
-    """
+    """A running query, which its class starts."""
 
     query: StreamingQuery
+    alone: Alone | None = None
+    """The one batch that the query runs before it ends by itself; None: it goes on."""
 
     def __init__(self, attempts: BatchAttempts, *beside: Closable) -> None:
         self.attempts = attempts
@@ -93,18 +92,18 @@ class StreamingJob:
         *,
         name: str,
         interval_s: float,
-        letter: Sequence[tuple[str, bytes]],
+        alone: Alone | None,
     ) -> None:
-        """Start the query; ``letter`` is what the operator would give out for a skipped batch."""
+        """Start the query; where ``alone`` is without input, so are the ``outputs``."""
+        self.alone = alone
         writer = outputs.writeStream.queryName(name)
         writer = writer.option("checkpointLocation", self.attempts.checkpoint)
-        skipped = self.attempts.to_skip
-        if skipped is None:
+        if alone is None:
             writer = writer.trigger(processingTime=f"{interval_s * 1000:.0f} milliseconds")
         else:
             # Runs the batch that was begun, with the input that Spark noted for it, and ends.
             writer = writer.trigger(once=True)
-            sink = _with_letter(sink, skipped, letter)
+            sink = _of_batch(sink, alone)
         self.query = writer.foreachBatch(self._guarded(sink)).start()
 
     def _guarded(self, sink: Sink) -> Sink:
@@ -155,12 +154,12 @@ class StreamingJob:
             each.close()
 
 
-def _with_letter(sink: Sink, skipped: int, letter: Sequence[tuple[str, bytes]]) -> Sink:
+def _of_batch(sink: Sink, alone: Alone) -> Sink:
     def end_batch(outputs: DataFrame, seq: int) -> None:
-        if seq != skipped:
-            raise RuntimeError(f"batch {seq} runs in place of {skipped}, which is to be skipped")
-        rows = outputs.sparkSession.createDataFrame(list(letter), OUTPUT_SCHEMA)
-        sink(outputs.unionByName(rows), seq)
+        if seq != alone.batch:
+            raise RuntimeError(f"batch {seq} runs in place of batch {alone.batch}")
+        letters = outputs.sparkSession.createDataFrame(list(alone.letters), OUTPUT_SCHEMA)
+        sink(outputs.unionByName(letters), seq)
 
     return end_batch
 
@@ -170,8 +169,8 @@ def run_until_stopped(
 ) -> None:
     """Let a job run until SIGTERM or Ctrl-C, which let the batch at hand end.
 
-    ``start`` starts it, and is given the batch that an operator wants to skip. Where a batch is to
-    be skipped, by that or since an earlier start was cut off, the job is started a second time.
+    ``start`` starts it, and is given the batch that an operator wants to skip. It is called again
+    where what it started ran a batch alone.
 
     Raises:
         FailedBatchError: a batch failed, as it did before, and is not run again.
@@ -186,9 +185,11 @@ def run_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     _run(job, stopping)
-    if job.attempts.to_skip is not None and not stopping.is_set():
-        warn(f"batch {job.attempts.to_skip} was committed without its input: see the dead letter")
-        _run(start(None), stopping)
+    while job.alone is not None and not stopping.is_set():
+        if job.alone.done:
+            warn(job.alone.done)
+        job = start(None)
+        _run(job, stopping)
 
 
 def _run(job: StreamingJob, stopping: threading.Event) -> None:

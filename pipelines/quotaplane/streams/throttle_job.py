@@ -20,7 +20,7 @@ from quotaplane.streams.attempts import opened_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.entry import warn
 from quotaplane.streams.running import StreamingJob, run_until_stopped
-from quotaplane.streams.skipping import nothing, without_input
+from quotaplane.streams.skipping import Alone, nothing, skipped
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.throttle.events import Bounds
@@ -195,8 +195,8 @@ class ThrottleJob(StreamingJob):
         sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch)
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        skipped = attempts.to_skip
-        arriving = transport.read_reports(spark) if skipped is None else nothing(spark)
+        alone = None if attempts.to_skip is None else _skipped(folder, attempts.to_skip)
+        arriving = transport.read_reports(spark) if alone is None else nothing(spark)
         told = throttle_stream(
             request_events(arriving),
             group_events(spark, settings.history, settings.shards),
@@ -208,7 +208,7 @@ class ThrottleJob(StreamingJob):
             sink,
             name=QUERY_NAME,
             interval_s=settings.trigger.interval_s,
-            letter=() if skipped is None else [("rejected", _letter(folder, skipped))],
+            alone=alone,
         )
 
 
@@ -220,12 +220,13 @@ def run_throttle(
     run_until_stopped(lambda skip: ThrottleJob(session(), settings, transport, skip), skip_batch)
 
 
-def _letter(folder: CheckpointFolder, batch: int) -> bytes:
-    """The dead letter of a batch that was skipped, as the operator would give it out."""
-    ranges, count = folder.ranges(batch)
+def _skipped(folder: CheckpointFolder, batch: int) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    ranges = folder.ranges(batch)
+    done = skipped(batch, ranges, "events")
     columns = {
-        "id": pa.array([without_input(batch, count, "events")]),
-        "position": pa.array([", ".join(ranges)]),
+        "id": pa.array([done]),
+        "position": pa.array([", ".join(part.text for part in ranges)]),
         "reason": pa.array([SKIPPED_BATCH]),
         "entity": pa.nulls(1, pa.string()),
         "dimension": pa.nulls(1, pa.string()),
@@ -233,4 +234,4 @@ def _letter(folder: CheckpointFolder, batch: int) -> bytes:
         "units": pa.nulls(1, pa.float64()),
         "raw": pa.nulls(1, pa.binary()),
     }
-    return pack(pa.table(columns))
+    return Alone(batch, [("rejected", pack(pa.table(columns)))], done=done)

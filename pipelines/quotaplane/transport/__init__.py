@@ -72,6 +72,15 @@ class Transport(Protocol):
     def read_recorded(self, spark: SparkSession) -> DataFrame:
         """What the topic of reports holds now, with the same columns, not streaming."""
 
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
+        """The place in the reports before which all were published earlier than that.
+
+        As the source of ``read_reports`` writes offsets down. None: the transport can't tell.
+
+        Raises:
+            TransportError: the topics can't be reached.
+        """
+
     def publish(self, messages: Sequence[Message]) -> None:
         """Send limits from the driver; durable when it returns.
 

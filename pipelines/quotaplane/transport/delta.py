@@ -103,6 +103,9 @@ class DeltaTopics:
         self._reports.open()
         return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
 
+    def offset_since(self, since_ms: int) -> None:
+        """Not known."""
+
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import TransportError
@@ -31,7 +32,7 @@ from quotaplane.transport.kafka_options import (
 
 # Last, so that a missing package is told by kafka_client's one line.
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
-from kafka.admin import ConfigResource, ConfigResourceType  # isort: skip
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
     KafkaError,
     NoError,
@@ -64,22 +65,10 @@ class KafkaTopics:
             TransportError: no server answers within ``connect_timeout_s``, or a topic is missing.
         """
         settings = self._settings
-        wait_ms = int(settings.connect_timeout_s * 1000)
-        with as_transport_error(settings, "can't be reached"), client_log() as log:
-            try:
-                admin = KafkaAdminClient(
-                    **client_options(settings),
-                    bootstrap_timeout_ms=wait_ms,
-                    request_timeout_ms=wait_ms,
-                )
-            except KafkaError as error:
-                raise TransportError(unreachable(settings, log.reason or str(error))) from None
-            try:
-                topics = [*settings.report_topics, settings.limits_topic]
-                described = admin.describe_topics(topics)
-                configs = {} if max_report_bytes is None else self._size_configs(admin)
-            finally:
-                admin.close()
+        topics = [*settings.report_topics, settings.limits_topic]
+        with self._admin() as admin:
+            described = admin.describe_topics(topics)
+            configs = {} if max_report_bytes is None else self._size_configs(admin)
         codes = {topic["name"]: topic["error_code"] for topic in described}
         for topic in topics:
             kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
@@ -93,6 +82,46 @@ class KafkaTopics:
         if max_report_bytes is None:
             return ()
         return size_warnings(settings, configs, max_report_bytes)
+
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]]:
+        """By topic and partition the first offset of that time or later, or the end.
+
+        Raises:
+            TransportError: no server answers within ``connect_timeout_s``.
+        """
+        found: dict[str, dict[str, int]] = {}
+        with self._admin() as admin:
+            partitions = [
+                TopicPartition(topic["name"], partition["partition_index"])
+                for topic in admin.describe_topics(list(self._settings.report_topics))
+                for partition in topic["partitions"]
+            ]
+            # The ends first: what comes in between is then not before them.
+            ends = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+            starts = admin.list_partition_offsets(dict.fromkeys(partitions, since_ms))
+        for part in partitions:
+            offset = starts[part].offset
+            of_topic = found.setdefault(part.topic, {})
+            of_topic[str(part.partition)] = offset if offset >= 0 else ends[part].offset
+        return found
+
+    @contextmanager
+    def _admin(self) -> Iterator[KafkaAdminClient]:
+        settings = self._settings
+        wait_ms = int(settings.connect_timeout_s * 1000)
+        with as_transport_error(settings, "can't be reached"), client_log() as log:
+            try:
+                admin = KafkaAdminClient(
+                    **client_options(settings),
+                    bootstrap_timeout_ms=wait_ms,
+                    request_timeout_ms=wait_ms,
+                )
+            except KafkaError as error:
+                raise TransportError(unreachable(settings, log.reason or str(error))) from None
+            try:
+                yield admin
+            finally:
+                admin.close()
 
     def _size_configs(self, admin: KafkaAdminClient) -> dict[str, dict[str, str]]:
         """``SIZE_CONFIGS`` of the report topics; nothing of one that we may not ask for."""

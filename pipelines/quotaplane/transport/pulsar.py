@@ -114,6 +114,9 @@ class PulsarTopics:
             )
         )
 
+    def offset_since(self, since_ms: int) -> None:
+        """Not known."""
+
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until the cluster has them.
 
