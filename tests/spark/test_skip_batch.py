@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +21,7 @@ from quotaplane.streams.sink import RoundSink
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
-from tests.job import history_table, put_quotas
+from tests.job import history_table, put_quotas, stopped_when
 
 POISON = 1
 """The batch that fails."""
@@ -78,28 +75,8 @@ class Loop:
 
     def run(self, until: Callable[[], object], skip_batch: int | None = None) -> None:
         """The job as its script runs it, stopped when something holds."""
-        started: list[QuotaJob] = []
-
-        def start(skip: int | None) -> QuotaJob:
-            started.append(self.start(skip))
-            return started[-1]
-
-        def stop() -> None:
-            deadline = time.monotonic() + 300
-            while time.monotonic() < deadline and not ended.is_set():
-                if until():
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    return
-                time.sleep(0.05)
-
-        ended = threading.Event()
-        watcher = threading.Thread(target=stop, daemon=True)
-        watcher.start()
-        try:
-            run_until_stopped(start, skip_batch)
-        finally:
-            ended.set()
-            watcher.join()
+        with stopped_when(until):
+            run_until_stopped(self.start, skip_batch)
 
     def listen(self) -> dict[str, float]:
         for message in self._link.poll_limits():
