@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
 from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, TransportError
-from quotaplane.streams.attempts import MOST_FAILURES, BatchAttempts, opened_attempts
+from quotaplane.streams.attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.running import StreamingJob, known_failure, run_until_stopped
 
@@ -47,7 +47,7 @@ class Job(StreamingJob):
     """Runs batches until one of them fails, as its ``script`` says, or all have run."""
 
     def __init__(self, folder: Folder, *script: Exception | None) -> None:
-        super().__init__(opened_attempts(folder, "quota", None))  # type: ignore[arg-type]
+        super().__init__(open_attempts(folder, "quota", None))  # type: ignore[arg-type]
         self._folder, self._script = folder, list(script)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -157,16 +157,27 @@ def test_only_the_batch_that_runs_next_can_be_skipped(wrong: int) -> None:
     run(folder, None, GONE)
     folder.away = False
     with pytest.raises(ConfigError, match=r"--skip-batch .*the batch that runs next is 1"):
-        opened_attempts(folder, "quota", wrong)
-    assert opened_attempts(folder, "quota", None).to_skip is None
-    assert opened_attempts(folder, "quota", 1).to_skip == 1
+        open_attempts(folder, "quota", wrong)
+    assert open_attempts(folder, "quota", None).to_skip is None
+    assert open_attempts(folder, "quota", 1).to_skip == 1
+
+
+def test_a_batch_that_was_published_is_not_skipped() -> None:
+    """Brokers may have heard of it: under the same number they would take nothing else."""
+    folder: Any = Folder()
+    run(folder, None, GONE)
+    folder.away = False
+    with pytest.raises(ConfigError, match="was processed and only has to be committed"):
+        open_attempts(folder, "quota", 1, last_written=1)
+    assert open_attempts(folder, "quota", 1, last_written=0).to_skip == 1
+    assert open_attempts(folder, "quota", 1, last_written=1).to_skip == 1  # by the skip itself
 
 
 def test_where_no_batch_was_begun_there_is_none_to_skip() -> None:
     folder: Any = Folder()
     run(folder, None)
     with pytest.raises(ConfigError, match="no batch was begun and not ended"):
-        opened_attempts(folder, "quota", 0)
+        open_attempts(folder, "quota", 0)
 
 
 def test_a_skip_is_decided_once_and_outlives_everything() -> None:
@@ -174,11 +185,11 @@ def test_a_skip_is_decided_once_and_outlives_everything() -> None:
     while "FailedBatchError" not in run(folder, GONE):
         pass
     folder.away = False
-    assert opened_attempts(folder, "quota", 0).to_skip == 0
+    assert open_attempts(folder, "quota", 0).to_skip == 0
     said = run(folder, GONE)
     assert said.endswith("started again, the job goes on to skip batch 0")
     folder.away = False
-    attempts: BatchAttempts = opened_attempts(folder, "quota", None)
+    attempts: BatchAttempts = open_attempts(folder, "quota", None)
     assert attempts.to_skip == 0
     attempts.excuse()
     assert json.loads(folder.files["attempts.json"])["skip"]

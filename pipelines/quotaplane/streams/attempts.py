@@ -31,7 +31,7 @@ _SHOWN_RANGES: Final = 10
 
 
 @dataclass(frozen=True)
-class Attempts:
+class _Note:
     """What is known of a batch: ``reason`` is that of its last failure, in one line."""
 
     batch: int
@@ -50,7 +50,7 @@ class BatchAttempts:
         self._job = job
         self._running: int | None = None
         batch = folder.unfinished_batch()
-        self._first = None if batch is None else self._noted(batch) or Attempts(batch, failures=1)
+        self._first = None if batch is None else self._noted(batch) or _Note(batch, failures=1)
         self._ranges = [] if batch is None else [part.text for part in folder.ranges(batch)]
 
     @property
@@ -58,24 +58,28 @@ class BatchAttempts:
         """The batch that is to be committed without its reports; None if none is."""
         return self._first.batch if self._first is not None and self._first.skip else None
 
-    def skip(self, batch: int) -> None:
+    def skip(self, batch: int, last_written: int | None) -> None:
         """Decide that a batch is committed without its reports, by this start or a later one.
 
-        Noted first: were it to run with its reports after a crash, brokers might have been told
-        two things under one number.
+        It is noted before it is done. Were the batch to run with its reports after a crash, or did
+        it before, brokers could be told two things under one number: ``last_written``, the newest
+        batch of which anything was published, is not skipped.
 
         Raises:
-            ConfigError: it is not the batch that would run next.
+            ConfigError: it is not the batch that would run next, or was processed.
         """
-        if self._first is None or self._first.batch != batch:
-            right = (
-                "no batch was begun and not ended, so there is none to skip"
-                if self._first is None
-                else f"the batch that runs next is {self._first.batch}"
-            )
-            raise ConfigError(f"--skip-batch {batch}: checkpoint {self._folder.path}: {right}")
-        self._first = replace(self._first, skip=True)
-        self._write(self._first)
+        first = self._first
+        if first is None:
+            wrong = "no batch was begun and not ended, so there is none to skip"
+        elif first.batch != batch:
+            wrong = f"the batch that runs next is {first.batch}"
+        elif last_written is not None and last_written >= batch and not first.skip:
+            wrong = "it was processed and only has to be committed; start without this option"
+        else:
+            self._first = replace(first, skip=True)
+            self._write(self._first)
+            return
+        raise ConfigError(f"--skip-batch {batch}: checkpoint {self._folder.path}: {wrong}")
 
     def check(self) -> None:
         """Return if the batch may be run.
@@ -124,11 +128,11 @@ class BatchAttempts:
                 return
             first = self._first
             if first is None or first.batch != batch:
-                self._write(Attempts(batch))
+                self._write(_Note(batch))
             elif self._running == batch and not first.skip:
                 self._write(replace(first, failures=first.failures - 1))
 
-    def _refusal(self, attempts: Attempts) -> FailedBatchError:
+    def _refusal(self, attempts: _Note) -> FailedBatchError:
         path = self._folder.path
         return FailedBatchError(
             f"checkpoint {path}: batch {attempts.batch} failed {attempts.failures} times and is "
@@ -138,23 +142,19 @@ class BatchAttempts:
             f"memory or another version: delete {path}/{_NOTE}"
         )
 
-    def _noted(self, batch: int) -> Attempts | None:
+    def _noted(self, batch: int) -> _Note | None:
         """The note, if there is one of this batch."""
         text = self._folder.read(_NOTE)
         try:
-            found = None if text is None else Attempts(**json.loads(text))
+            found = None if text is None else _Note(**json.loads(text))
         except (ValueError, TypeError):
             raise ConfigError(
                 f"checkpoint {self._folder.path}: {_NOTE} can't be read; delete it"
             ) from None
         return found if found is not None and found.batch == batch else None
 
-    def _write(self, attempts: Attempts) -> None:
+    def _write(self, attempts: _Note) -> None:
         self._folder.write(_NOTE, json.dumps(asdict(attempts)))
-
-    def _write_if_possible(self, attempts: Attempts) -> None:
-        with suppress(Py4JError, OSError):
-            self._write(attempts)
 
 
 def _shown(ranges: list[str]) -> str:
@@ -162,7 +162,9 @@ def _shown(ranges: list[str]) -> str:
     return ", ".join(ranges[:_SHOWN_RANGES]) + (f" and {more} more" if more > 0 else "")
 
 
-def opened_attempts(folder: CheckpointFolder, job: str, skip_batch: int | None) -> BatchAttempts:
+def open_attempts(
+    folder: CheckpointFolder, job: str, skip_batch: int | None, last_written: int | None = None
+) -> BatchAttempts:
     """The attempts of a job that starts now, with what its operator decided.
 
     Raises:
@@ -171,7 +173,7 @@ def opened_attempts(folder: CheckpointFolder, job: str, skip_batch: int | None) 
     """
     attempts = BatchAttempts(folder, job)
     if skip_batch is not None:
-        attempts.skip(skip_batch)
+        attempts.skip(skip_batch, last_written)
     if attempts.to_skip is None:
         attempts.check()
     return attempts

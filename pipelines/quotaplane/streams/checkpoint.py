@@ -133,7 +133,7 @@ class CheckpointFolder:
 
     def is_passed_over(self, seq: int) -> bool:
         """Was the batch noted by ``note_passed_over``?"""
-        return _PASSED_OVER in self._metadata(seq)["conf"]
+        return _PASSED_OVER in self._metadata(seq).get("conf", {})
 
     def now_ms(self, seq: int) -> int:
         """The time that a micro-batch has, also when it is run again."""

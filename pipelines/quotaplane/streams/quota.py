@@ -16,7 +16,7 @@ from quotaplane.model import Transition
 from quotaplane.packing import pack
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
-from quotaplane.streams.attempts import opened_attempts
+from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.entry import warn
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
@@ -101,8 +101,9 @@ class QuotaJob(StreamingJob):
             strict_lease_s=settings.limits.lease_s if strict else None,
         )
         self.epoch = checkpoint.epoch
-        attempts = opened_attempts(folder, "quota", skip_batch)
         history = HistoryWriter(settings.history, app_id=checkpoint.id)
+        # A round is in the history before its limits are published.
+        attempts = open_attempts(folder, "quota", skip_batch, history.last_seq())
         super().__init__(attempts, history, transport)
         sink = RoundSink(
             history,

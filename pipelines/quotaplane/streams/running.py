@@ -50,6 +50,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
 Sink = Callable[["DataFrame", int], None]
 """For ``foreachBatch``: is given a batch's outputs, whose reading runs the batch, and its id."""
 
+_CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
+_MAX_LINE: Final = 1000
+
 _BAD_RECORD: Final = "Received exception when fetching the next record"
 """What Kafka's client says of a record that it can't read, as of one with a broken checksum."""
 
@@ -62,8 +65,9 @@ def root_cause(text: str) -> str:
     >>> root_cause("Job aborted: lost task 0.0: java.lang.OutOfMemoryError: heap\n\tat a")
     'java.lang.OutOfMemoryError: heap'
     """
-    found: list[str] = re.findall(r"\b([\w.]+(?:Error|Exception): .+)$", text, re.MULTILINE)
-    return found[-1] if found else text
+    lines = (line[:_MAX_LINE] for line in text.splitlines())
+    found = [match[1] for line in lines if (match := _CAUSE.search(line))]
+    return found[-1] if found else text[:_MAX_LINE]
 
 
 class Closable(Protocol):

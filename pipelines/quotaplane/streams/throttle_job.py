@@ -16,7 +16,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.packing import pack, unpack
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
-from quotaplane.streams.attempts import opened_attempts
+from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.entry import warn
 from quotaplane.streams.running import StreamingJob, run_until_stopped
@@ -189,7 +189,7 @@ class ThrottleJob(StreamingJob):
         path = f"{settings.checkpoint.rstrip('/')}-throttle"
         folder = CheckpointFolder(spark, path)
         checkpoint = folder.open(settings.shards, next_epoch=int(time.time()), strict_lease_s=None)
-        attempts = opened_attempts(folder, "throttle", skip_batch)
+        attempts = open_attempts(folder, "throttle", skip_batch)
         history = HistoryWriter(settings.history, app_id=checkpoint.id, tables=THROTTLED)
         super().__init__(attempts, history, transport)
         sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch)
