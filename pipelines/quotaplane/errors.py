@@ -68,3 +68,9 @@ class ClusterError(QuotaplaneError):
     """A cluster's REST API can't be reached, refuses, or answers what makes no sense."""
 
     exit_code = 6
+
+
+class FailedBatchError(QuotaplaneError):
+    """A micro-batch failed too often to be run again; it can be skipped."""
+
+    exit_code = 7

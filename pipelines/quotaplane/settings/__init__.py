@@ -47,6 +47,11 @@ class Reports(Section):
     bad_share_window: int = Field(default=100, ge=1)
     """How many of the latest reports that share is taken over; fewer never stop the job."""
 
+    @property
+    def oldest_s(self) -> float:
+        """The age from which on a report is not used."""
+        return self.stale_after_intervals * self.interval_s
+
 
 class Brokers(Section):
     """When a silent broker stops counting."""

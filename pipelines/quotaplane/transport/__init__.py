@@ -59,8 +59,10 @@ class OutgoingReport(NamedTuple):
 class Transport(Protocol):
     """The control plane's end of the reports and limits topics."""
 
-    def check(self) -> None:
-        """Return if the topics can be reached and exist.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Return if the topics can be reached and exist, with warnings, a line each.
+
+        ``max_report_bytes``: a larger report is refused by the job, and should be by the topic.
 
         Raises:
             TransportError: they can't or don't, within seconds.
@@ -75,6 +77,15 @@ class Transport(Protocol):
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
         """What the topic of reports holds now, with the same columns, not streaming."""
+
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
+        """The place in the reports before which all were published earlier than that.
+
+        As the source of ``read_reports`` writes offsets down. None: the transport can't tell.
+
+        Raises:
+            TransportError: the topics can't be reached.
+        """
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send limits from the driver; acknowledged when it returns (see above).

@@ -45,6 +45,10 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
+_BATCH_BYTES: Final = "128m"
+_BATCH_FILES: Final = 1000
+"""What one micro-batch reads at most, a file at least: the rest waits for the next one."""
+
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
 
@@ -66,14 +70,15 @@ class DeltaTopics:
         self._limits = _Topic(settings, topics.outgoing)
         self._reports = _Topic(settings, topics.incoming)
 
-    def check(self) -> None:
-        """Create what is missing.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Create what is missing; there is nothing to warn of.
 
         Raises:
             TransportError: the folder can't be written, or holds tables that are no topics.
         """
         self._limits.open()
         self._reports.open()
+        return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
@@ -82,8 +87,10 @@ class DeltaTopics:
         # Old messages may be deleted behind the reader's back (see ``maintain``); such a commit
         # brings no new message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        if self._settings.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
+        reader = reader.option("maxBytesPerTrigger", _BATCH_BYTES)
+        # Given a bound of bytes, Delta has no other bound by default.
+        most = self._settings.max_files_per_trigger or _BATCH_FILES
+        reader = reader.option("maxFilesPerTrigger", most)
         if self._settings.starting == "latest":
             reader = reader.option("startingVersion", "latest")
         elif table.version() == 0:
@@ -95,6 +102,9 @@ class DeltaTopics:
         """All reports that are still there: ``value``, ``published_at_ms`` and ``position``."""
         self._reports.open()
         return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
+
+    def offset_since(self, since_ms: int) -> None:
+        """Not known."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
