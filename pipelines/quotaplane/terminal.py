@@ -30,6 +30,11 @@ def one_line(text: str, most: int | None = None) -> str:
     )
 
 
+def tell(line: str) -> None:
+    """Tell what was done, beside the answer on stdout."""
+    print(f"quotaplane: {one_line(line)}", file=sys.stderr, flush=True)
+
+
 def warn(line: str) -> None:
     """Tell something that somebody should read, and go on."""
     print(f"{WARNING_PREFIX}{one_line(line)}", file=sys.stderr, flush=True)

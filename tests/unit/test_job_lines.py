@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
@@ -167,8 +168,9 @@ def test_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def handlers():
-    """The process's own, put back."""
+def handlers(monkeypatch: pytest.MonkeyPatch):
+    """The process's own, put back; and its stderr."""
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in kept.items():
@@ -206,6 +208,18 @@ def test_the_last_line_says_why_a_job_ended(
     if comes_out is QuotaplaneError:  # a bug of ours: one line here, all of it there
         assert str(found.value) == f"KeyError: 'g' (see {log})"
         assert "Traceback (most recent call last)" in log.read_text()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_what_is_printed_late_goes_to_the_log(
+    lines: JobLines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError), speaking("quota", f"{tmp_path}/checkpoint", lines):
+        raise ConfigError("shards: no")
+    print("Traceback of one of PySpark's threads", file=sys.stderr)
+    assert capfd.readouterr().err == ""
+    log = tmp_path / "checkpoint-logs" / "quota-spark.log"
+    assert log.read_text().endswith("Traceback of one of PySpark's threads\n")
 
 
 @pytest.mark.usefixtures("handlers")

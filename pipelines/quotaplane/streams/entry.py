@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.errors import QuotaplaneError
-from quotaplane.terminal import one_line
+from quotaplane.options import OptionParser
+from quotaplane.terminal import write_line
 
 INTERRUPTED = 130
 
@@ -17,16 +17,30 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     try:
         code = main(sys.argv[1:]) or 0
     except QuotaplaneError as error:
-        print(f"quotaplane: error: {one_line(' '.join(str(error).split()))}", file=sys.stderr)
+        write_line(f"quotaplane: error: {' '.join(str(error).split())}")
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except Exception:
+        sys.stderr = sys.__stderr__  # a job leaves it redirected to Spark's log
+        raise
     sys.exit(code)
 
 
-def conf_parser(job: str, default: str | None = None) -> argparse.ArgumentParser:
+def add_skip_batch(parser: OptionParser, what: str) -> None:
+    """Add ``--skip-batch N``; ``what`` is the input that is skipped."""
+    parser.add_argument(
+        "--skip-batch",
+        type=int,
+        metavar="N",
+        help=f"commit batch N, which runs next, without its {what} (one dead letter says which), "
+        "then go on as usual; for a batch that failed again and again",
+    )
+
+
+def conf_parser(job: str, default: str | None = None) -> OptionParser:
     """A parser with the ``--conf FILE`` that every job takes."""
-    parser = argparse.ArgumentParser(prog=f"./spark-submit.sh {job}")
+    parser = OptionParser(prog=f"./spark-submit.sh {job}")
     parser.add_argument(
         "--conf",
         metavar="FILE",

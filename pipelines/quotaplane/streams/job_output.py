@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
 from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.running import root_cause
 from quotaplane.streams.spark_log import SparkLog, open_log
-
-_MAX_GIST: Final = 500
 
 
 @contextmanager
 def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
     """Within this a job prints its lines, and gets a log for what Spark prints.
 
-    Whatever ends it, one line says why. What nobody foresaw goes to the log as a whole.
+    Whatever ends it, one line says why. What nobody foresaw goes to the log as a whole. What is
+    printed on ``sys.stderr`` goes there, too, until the process ends: PySpark's threads print
+    tracebacks when the JVM is gone, some of them later.
 
     Raises:
         QuotaplaneError: what made it fail, in one line.
@@ -34,10 +34,9 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
     lines.start()
     lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
     end_at_once_on_signals()
+    sys.stderr = log.as_text()
     try:
-        # PySpark's threads print tracebacks when the JVM is gone.
-        with redirect_stderr(log.as_text()):
-            yield log
+        yield log
     except QuotaplaneError as error:
         lines.end(f"failed with exit code {error.exit_code}, Spark's log {log.path}")
         raise
@@ -47,7 +46,9 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
         raise
     except Exception as error:
         log.write(traceback.format_exc().encode(errors="replace"))
-        failure = QuotaplaneError(f"{type(error).__name__}: {gist(str(error))} (see {log.path})")
+        failure = QuotaplaneError(
+            f"{type(error).__name__}: {root_cause(str(error))} (see {log.path})"
+        )
         lines.end(f"failed with exit code {failure.exit_code}, Spark's log {log.path}")
         raise failure from None
 
@@ -63,21 +64,6 @@ def end_at_once_on_signals() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-
-
-def gist(text: str) -> str:
-    r"""What is wrong, out of all that Spark says of a failure.
-
-    >>> gist("Job aborted.\nTraceback (most recent call last):\n  File x\nKeyError: 'g'\n\tat java")
-    "KeyError: 'g'"
-    >>> gist("[NO_SUCH] There is none.\n\tat java")
-    '[NO_SUCH] There is none.'
-    """
-    raised = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
-    if raised and "Traceback (most recent call last)" in text:
-        return str(raised[-1])[:_MAX_GIST]
-    lines = text.strip().splitlines()
-    return lines[0][:_MAX_GIST] if lines else "no message"
 
 
 def absolute(place: str) -> str:

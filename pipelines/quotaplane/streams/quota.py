@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from quotaplane.history.earlier import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
+from quotaplane.packing import pack
 from quotaplane.settings import PulsarTransport, Settings
+from quotaplane.state import ShardState
+from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
@@ -22,13 +27,17 @@ from quotaplane.streams.job_output import (
 )
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
 from quotaplane.streams.report_watch import ReportWatch
-from quotaplane.streams.rounds import round_config
+from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sink import COUNTERS, GAUGES, RoundSink
+from quotaplane.streams.skipping import Alone, nothing, pass_over_backlog, skipped
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
+from quotaplane.terminal import tell, warn
 from quotaplane.transport import Transport, open_transport
+from quotaplane.wire.events import REJECTED
+from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,17 +49,22 @@ def build(
     spark: SparkSession,
     settings: Settings,
     transport: Transport,
-    epoch: int,
-    earlier_until_ms: float = 0.0,
+    config: RoundConfig,
+    *,
+    without_reports: bool = False,
 ) -> DataFrame:
-    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet."""
-    reports = report_events(transport.read_reports(spark), settings)
+    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet.
+
+    ``without_reports``: for a batch that is skipped (see ``nothing``).
+    """
+    arriving = nothing(spark) if without_reports else transport.read_reports(spark)
+    reports = report_events(arriving, settings)
     changes = group_events(spark, settings.history, settings.shards)
     return (
         reports.unionByName(changes)
         .groupBy("key")
         .transformWithStateInPandas(
-            QuotaOperator(round_config(settings, epoch, earlier_until_ms), settings.shards),
+            QuotaOperator(config, settings.shards),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -66,15 +80,18 @@ def prepare(settings: Settings) -> Transport:
     """
     round_config(settings, epoch=0)
     transport = open_transport(settings.transport)
-    transport.check()
-    ensure_tables(settings.history)
+    for warning in transport.check(settings.reports.max_report_bytes):
+        warn(warning)
+    ensure_tables(settings.history, say=tell)
     return transport
 
 
 class QuotaJob(StreamingJob):
     """A running quota job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    ``lines``: what it says; nothing by default.
+    ``skip_batch``: the batch that is to be committed without its reports. ``pass_over``: may the
+    query run one batch alone, to pass over reports that are too old, and end? ``lines``: what it
+    says; nothing by default.
     """
 
     def __init__(
@@ -82,6 +99,9 @@ class QuotaJob(StreamingJob):
         spark: SparkSession,
         settings: Settings,
         transport: Transport,
+        skip_batch: int | None = None,
+        *,
+        pass_over: bool = False,
         lines: JobLines | None = None,
     ) -> None:
         folder = CheckpointFolder(spark, settings.checkpoint)
@@ -94,23 +114,35 @@ class QuotaJob(StreamingJob):
         )
         self.epoch = checkpoint.epoch
         history = HistoryWriter(settings.history, app_id=checkpoint.id)
-        super().__init__(history, transport, lines=lines or JobLines.silent(quota_status()))
+        # A round is in the history before its limits are published.
+        attempts = open_attempts(folder, "quota", skip_batch, history.last_seq())
+        lines = lines or JobLines.silent(quota_status())
+        super().__init__(attempts, history, transport, lines=lines)
         reports = settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
-        sink = RoundSink(history, transport, folder.positions, checkpoint.epoch, watch, self.lines)
+        sink = RoundSink(history, transport, folder.positions, checkpoint.epoch, watch, lines)
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        self.query = (
-            build(spark, settings, transport, checkpoint.epoch, earlier.until_ms)
-            .writeStream.queryName(QUERY_NAME)
-            .option("checkpointLocation", settings.checkpoint)
-            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
-            .foreachBatch(self.guarded(sink, _ready(spark, settings, checkpoint.epoch)))
-            .start()
+        config = round_config(settings, checkpoint.epoch, earlier.until_ms)
+        alone = None
+        if attempts.to_skip is not None:
+            alone = _skipped(folder, attempts.to_skip, config)
+        elif pass_over:
+            alone = _passed_over(folder, transport, settings, config)
+        without_reports = alone is not None and alone.without_input
+        self.start(
+            build(spark, settings, transport, config, without_reports=without_reports),
+            sink,
+            name=QUERY_NAME,
+            interval_s=settings.trigger.interval_s,
+            alone=alone,
+            ready=_ready(spark, settings, checkpoint.epoch),
         )
 
 
-def run_quota(settings: Settings, session: Callable[[SparkLog], SparkSession]) -> None:
+def run_quota(
+    settings: Settings, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
+) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
     lines = JobLines(quota_status())
@@ -118,7 +150,65 @@ def run_quota(settings: Settings, session: Callable[[SparkLog], SparkSession]) -
     with _groups_followed(settings, lines), speaking("quota", settings.checkpoint, lines) as log:
         spark = session(log)
         end_at_once_on_signals()
-        lines.end(run_until_stopped(QuotaJob(spark, settings, transport, lines)))
+        # At most a batch that was begun, and one that passes over: then the stream goes on.
+        may_pass_over = iter((True, True))
+
+        def start(skip: int | None) -> QuotaJob:
+            passing = skip is None and next(may_pass_over, False)
+            return QuotaJob(spark, settings, transport, skip, pass_over=passing, lines=lines)
+
+        lines.end(run_until_stopped(start, skip_batch))
+
+
+def _skipped(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    ranges = folder.ranges(batch)
+    done = skipped(batch, ranges, "reports")
+    positions = ", ".join(part.text for part in ranges)
+    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done)])
+    return Alone(batch, letters, done=done)
+
+
+def _passed_over(
+    folder: CheckpointFolder, transport: Transport, settings: Settings, config: RoundConfig
+) -> Alone | None:
+    """The batch that passes over a backlog, with a dead letter for each partition."""
+    oldest_s = settings.reports.oldest_s
+    most = getattr(settings.transport, "max_reports_per_trigger", None)
+    alone = pass_over_backlog(folder, transport, oldest_s, most)
+    if alone is None or not alone.without_input:
+        return alone
+    ranges = folder.ranges(alone.batch)
+    why = f"published more than {oldest_s:g} s before the job was started; not read"
+    told = [(part.text, f"{part.size} reports {why}") for part in ranges]
+    done = f"{sum(part.size or 0 for part in ranges)} reports were {why}"
+    letters = _letters(folder, alone.batch, config, STALE, told)
+    return alone._replace(letters=letters, done=done)
+
+
+def _letters(
+    folder: CheckpointFolder,
+    batch: int,
+    config: RoundConfig,
+    reason: str,
+    told: Sequence[tuple[str, str]],
+) -> Sequence[Output]:
+    """What a shard gives out to which nothing came but dead letters: (position, detail) each."""
+    letters = [
+        {
+            "reason": reason,
+            "detail": detail,
+            "position": position,
+            "published_at_ms": -1,
+            "counts_as_bad": False,
+            "raw": b"",
+        }
+        for position, detail in told
+    ]
+    arrived = {"rejected": [pack(pa.Table.from_pylist(letters, schema=REJECTED))]}
+    now_ms = folder.now_ms(batch)
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=batch, now_ms=now_ms, config=config)
+    return outputs
 
 
 def quota_status() -> JobStatus:

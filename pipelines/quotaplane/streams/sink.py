@@ -20,7 +20,7 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
 from quotaplane.transport import Message, Transport
-from quotaplane.wire.reasons import FUTURE, STALE
+from quotaplane.wire.reasons import FUTURE, STALE, TOO_MUCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +32,8 @@ GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
 _SHARED: Final = ("reports", "duplicates", "outdated")
 """Counts that every shard reports alike, as each hears of every report."""
 _GREATEST: Final = ("now_ms", "brokers_live", "brokers_stale", "newest_report_ms")
+_NOT_BAD: Final = pa.array([STALE, TOO_MUCH])
+"""Reasons why a whole report is refused that may be a good one."""
 _EXAMPLES: Final = 3
 
 
@@ -95,7 +97,9 @@ def _arrivals(counts: Mapping[str, int], letters: pa.Table | None) -> Arrivals:
     if letters is None:
         return Arrivals(counts["reports"], refused)
     # Not those about some entries of a report that is used otherwise, or about a definition.
-    whole = letters.filter(pc.or_(letters["counts_as_bad"], pc.equal(letters["reason"], STALE)))
+    whole = letters.filter(
+        pc.or_(letters["counts_as_bad"], pc.is_in(letters["reason"], value_set=_NOT_BAD))
+    )
     by_reason = pc.value_counts(whole["reason"]).to_pylist()
     refused |= {each["values"]: each["counts"] for each in by_reason}
     by_time = pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE]))
