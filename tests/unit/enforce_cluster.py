@@ -15,7 +15,7 @@ import numpy as np
 from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.pulsar import Enforcer
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.transport import Message
+from quotaplane.transport import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from tests.unit.cluster_cases import Answer, FakeCluster
 
@@ -123,7 +123,7 @@ class Link:
     """A limits topic in memory."""
 
     def __init__(self) -> None:
-        self.waiting: list[Message] = []
+        self.waiting: list[Polled] = []
         self._seq = 0
         self.broken: Exception | None = None
 
@@ -151,13 +151,17 @@ class Link:
             limits=limits,
             safe_limits=None if safe is None else np.array([[safe, np.inf, np.inf, np.inf]]),
         )
-        self.waiting.append(Message(broker, value))
+        self.put(broker, value)
 
-    def poll_limits(self) -> list[Message]:
+    def put(self, key: str, value: bytes) -> None:
+        """Any message."""
+        self.waiting.append(Polled(key, value, f"limits@{len(self.waiting)}"))
+
+    def poll_limits(self) -> Portion:
         if self.broken is not None:
             raise self.broken
         polled, self.waiting = self.waiting, []
-        return polled
+        return Portion(polled, more=False, caught_up=True)
 
     def send_reports(self, reports: object) -> None:
         raise AssertionError("an enforcer sends no reports")

@@ -20,7 +20,6 @@ from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
 from quotaplane.history.groups import put_groups
 from quotaplane.settings import History
-from quotaplane.transport import Message
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import (
     ALL_OF_IT,
@@ -210,7 +209,7 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
             del cluster.answers["GET brokers"], cluster.answers["GET tenants"]
             await running.until(lambda: len(running.lines) == 6)
             assert all("well again" in line for line in running.lines[3:])
-            link.waiting.append(Message("pulsar://b0", b"no limits"))
+            link.put("pulsar://b0", b"no limits")
             link.tell("pulsar://b0", 60.0)
             await running.until(lambda: cluster.published() == {"a": 60, "b": 2, "c": 2})
             assert "not a LimitsUpdate" in running.lines[6]

@@ -61,7 +61,7 @@ class Listener:
 
     def _poll(self) -> tuple[list[LimitsMessage], list[tuple[str, str]]]:
         messages, wrong = [], []
-        for message in self._link.poll_limits():
+        for message in self._link.poll_limits().messages:
             try:
                 messages.append(decode_limits(message.value))
             except InputError as error:

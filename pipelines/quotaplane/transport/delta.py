@@ -22,7 +22,14 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport import REPORTS_AND_LIMITS, Message, Starting, Topics
+from quotaplane.transport import (
+    REPORTS_AND_LIMITS,
+    Message,
+    Polled,
+    Portion,
+    Starting,
+    Topics,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +47,9 @@ TOPIC_SCHEMA: Final = pa.schema(
 for good: a streaming read of Delta has no row numbers, and compaction moves rows to other files."""
 
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
+
+PORTION_VERSIONS: Final = 100
+"""A poll reads so many versions at most: each is what was published at once."""
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
@@ -120,7 +130,8 @@ class DeltaLink:
         self._limits = _Topic(settings, topics.outgoing)
         self._reports = _Topic(settings, topics.incoming)
         with _as_transport_error(self._limits.uri):
-            self._version = self._limits.open().version() if limits_from == "latest" else 0
+            self._opened_at = self._limits.open().version()
+        self._version = self._opened_at if limits_from == "latest" else 0
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
         """Append the reports in one version.
@@ -134,8 +145,8 @@ class DeltaLink:
             [published_at_ms for _, _, published_at_ms in reports],
         )
 
-    def poll_limits(self) -> list[Message]:
-        """Return the limits of the versions that came since the last call, oldest first.
+    def poll_limits(self) -> Portion:
+        """Return the limits of the next versions, oldest first; a version is never split.
 
         Raises:
             TransportError: the table can't be read, or those versions were cleaned up already.
@@ -144,18 +155,22 @@ class DeltaLink:
             table = self._limits.open()
             table.update_incremental()
             newest = table.version()
-            if newest == self._version:
-                return []
+            last = min(newest, self._version + PORTION_VERSIONS)
+            if last == self._version:
+                return Portion([], more=False, caught_up=True)
             changes = table.load_cdf(
                 starting_version=self._version + 1,
-                ending_version=newest,
-                columns=["key", "value", "row", "_change_type", "_commit_version"],
+                ending_version=last,
+                columns=["key", "value", "append_id", "row", "_change_type", "_commit_version"],
             )
             rows = pa.table(changes).to_pylist()
-        self._version = newest
+        self._version = last
         inserted = [row for row in rows if row["_change_type"] == "insert"]
         inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
-        return [Message(row["key"], row["value"]) for row in inserted]
+        polled = [
+            Polled(row["key"], row["value"], f"{row['append_id']}#{row['row']}") for row in inserted
+        ]
+        return Portion(polled, more=last < newest, caught_up=last >= min(newest, self._opened_at))
 
     def close(self) -> None:
         """Nothing is kept open."""
