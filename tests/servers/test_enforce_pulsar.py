@@ -17,7 +17,9 @@ import pulsar
 import pytest
 
 from quotaplane.history.groups import put_groups
+from quotaplane.history.store import ensure_tables
 from quotaplane.settings import Settings
+from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
@@ -84,6 +86,8 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic)
     settings = settings_in(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
     limits = Limits(settings, pulsar_server.service_url, group)
     yield Scene(pulsar_server, namespace, group, limits, conf, settings)
     limits.close()

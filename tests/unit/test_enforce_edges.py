@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves
+from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.enforce.usage import Usage
@@ -330,17 +332,20 @@ def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
     assert sampled(300.0, 150.0, 150.0) == {"a"}
 
 
-def test_other_work_goes_on_between_messages() -> None:
+def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
     link = Link()
     for limit in (1.0, 2.0, 3.0):
         link.tell("b", limit)
-    listener = Listener(link, Trouble(print), print, lambda: 0.0)
+    with FakePulsar() as cluster:
+        settings = settings_for(cluster, tmp_path)
+    table = QuotaTable(settings.history, Trouble(print))
+    listener = Listener(link, table, settings, print, lambda: time.time() * 1000.0)
     turns, seen = [0], []
     receive = listener.book.receive
 
-    def noted(message: Any) -> int:
+    def noted(message: Any, now_ms: float) -> int:
         seen.append(turns[0])
-        return receive(message)
+        return receive(message, now_ms)
 
     listener.book.receive = noted  # type: ignore[method-assign]
 

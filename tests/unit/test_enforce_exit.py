@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,8 @@ def test_a_group_that_cant_be_handed_back_keeps_its_rates(
 
 def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> None:
     cluster.put("g")
+    settings = settings_for(cluster, tmp_path)
+    shutil.rmtree(Path(settings.history.path, "resource_groups"))
     lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
     assert "on_exit: remove: the publish quotas of g could not be handed back" in lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
 from quotaplane.history.groups import put_groups
 from quotaplane.settings import History
+from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import (
     ALL_OF_IT,
@@ -385,7 +387,8 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
 
     async def scene() -> None:
         async with enforcing(settings, link) as running:
-            await running.until(lambda: cluster.published() == HELD)
+            # No more than the table has, whatever is told.
+            await running.until(lambda: cluster.published() == {"a": 250, "b": 8, "c": 8})
             await running.until(lambda: cluster.paths().count("resourcegroups/g") >= 2)
             # The table has another one: taken off, 300 would be lost.
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
@@ -411,6 +414,44 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
     assert cluster.groups["idle"]["publishRateInMsgs"] == 300  # nothing of it was in force
 
 
+def test_no_more_than_the_quota_is_written_whatever_is_told(
+    cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.enforce.allowed._TOLD_AFTER_S", 0.3)
+    settings = settings_for(cluster, tmp_path)
+    put(settings.history, "g", 100.0)
+    link.tell("pulsar://b0", 1e9, safe=1e9)
+
+    async def scene() -> None:
+        async with enforcing(settings, link) as running:
+            await running.until(lambda: cluster.published() == {"a": 100, "b": 3, "c": 3})
+            await running.until(lambda: len(running.lines) == 1)
+            assert running.enforcer.status()["cut_groups"] == 1
+            link.tell("pulsar://b0", 60.0, safe=60.0)
+            await running.until(lambda: len(running.lines) == 2)
+        assert running.enforcer.status()["cut_groups"] == 0
+
+    asyncio.run(scene())
+
+
+def test_a_message_that_cant_be_used_costs_none_behind_it(
+    cluster: FakePulsar, link: Link, tmp_path: Path
+) -> None:
+    poison: Any = LimitsUpdate(
+        magic=0x314C5051, broker="pulsar://b0", issued_at_ms=2**63 - 1, lease_ms=10_000
+    )
+    link.put("pulsar://b0", poison.SerializeToString())
+    link.tell("pulsar://b0", 300.0)
+
+    async def scene() -> None:
+        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            await running.until(lambda: cluster.published() == HELD)
+            assert running.enforcer.status()["refused_messages"] == 1
+            assert len(running.lines) == 1
+
+    asyncio.run(scene())
+
+
 def test_without_a_table_nothing_is_taken_over_and_that_is_told(
     cluster: FakePulsar, link: Link, tmp_path: Path
 ) -> None:
@@ -418,9 +459,16 @@ def test_without_a_table_nothing_is_taken_over_and_that_is_told(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path, take_over=True), link) as running:
+        settings = settings_for(cluster, tmp_path, take_over=True)
+        shutil.rmtree(settings.history.path)
+        async with enforcing(settings, link) as running:
             await running.until(lambda: any("take over" in line for line in running.lines))
             assert cluster.published() == HELD
+            # Limits are obeyed as told, though nobody can tell whether they are too much.
+            unread = [line for line in running.lines if line.startswith("quotas in the history")]
+            assert len(unread) == 1
+            assert "there is none" in unread[0]
+            assert "limits are not held against any" in unread[0]
 
     asyncio.run(scene())
     assert cluster.groups["g"]["publishRateInMsgs"] == 300

@@ -13,13 +13,15 @@ import numpy as np
 
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.allowed import Allowed
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves, Rates, plan
+from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
 from quotaplane.enforce.takeover import InForce, TakeOver
-from quotaplane.enforce.trouble import Say, Trouble
+from quotaplane.enforce.trouble import Say, Trouble, some
 from quotaplane.enforce.writer import Writer
 from quotaplane.model import BASIC
 from quotaplane.settings import Settings
@@ -28,12 +30,12 @@ from quotaplane.transport import BrokerLink
 _BROKERS_EVERY_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
+_QUOTAS_EVERY_S: Final = 2.0
 _TAKE_OVER_SHARE: Final = 0.25
 """Of the reads: to see which groups have a quota in the cluster."""
 _SLOW_STATS_S: Final = 10.0
 _LEAVE_WITHIN_S: Final = 20.0
 _HAND_BACK_WITHIN_S: Final = 12.0
-_NAMED: Final = 5
 _PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
 _CANCELLED_AGAIN_S: Final = 0.2
@@ -60,7 +62,9 @@ class Enforcer:
         self._enforce, self._say, self._now_ms = enforce, say, now_ms
         self._trouble = Trouble(say)
         reads = Pace(enforce.max_reads_per_s)
-        self._listener = Listener(link, self._trouble, say, now_ms)
+        self._quotas = QuotaTable(settings.history, self._trouble)
+        self._listener = Listener(link, self._quotas, settings, say, now_ms)
+        self._allowed = Allowed(self._listener.book, self._quotas, say)
         self._ledger = Ledger()
         self._scene = Scene(rest, reads, self._trouble)
         most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
@@ -110,7 +114,8 @@ class Enforcer:
     async def _until(self, stop: asyncio.Event) -> None:
         scene, interval_s = self._scene, self._enforce.interval_s
         parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
-            ("limits", interval_s, self._listener.listen),
+            ("limits", interval_s, self._listen),
+            ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
             ("brokers", _BROKERS_EVERY_S, scene.look_at_brokers),
             ("topics", _TOPICS_EVERY_S, scene.look_at_topics),
             ("use of topics", scene.look_every_s, scene.look_at_usage),
@@ -142,8 +147,14 @@ class Enforcer:
             self._trouble("enforcer", part, failed)
             await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
 
+    async def _listen(self) -> None:
+        # The book keeps few brokers and groups that the cluster does not list: list them first.
+        if self._scene.listed:
+            self._refresh(asyncio.get_running_loop().time())
+            await self._listener.listen()
+
     async def _tick(self) -> None:
-        if not (self._listener.caught_up and self._scene.ready):
+        if not (self._listener.caught_up and self._scene.ready and self._quotas.looked):
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
@@ -163,17 +174,14 @@ class Enforcer:
         if layout is not None:
             self._ledger.carry(layout)
             self._writer.forget_gone()
-            self._listener.forget_gone(layout.brokers)
+            self._listener.book.expect(layout.brokers, layout.groups)
         self._scene.usage.under(self._ledger.in_force, now_s)
 
     def _planned(
         self, now_ms: float, rates: Rates, significant_change: float | None = None
     ) -> tuple[Moves, Division]:
         layout, usage = self._ledger.layout, self._scene.usage
-        pairs = layout.pairs
-        limits = self._listener.book.in_force(
-            layout.brokers, layout.groups, pairs.broker, pairs.group, now_ms
-        )
+        limits = self._allowed.limits(layout, now_ms, asyncio.get_running_loop().time())
         division = divide(
             layout,
             limits,
@@ -208,7 +216,7 @@ class Enforcer:
                 within_s -= asyncio.get_running_loop().time() - begun_s
             if kept:
                 self._say(
-                    f"on_exit: remove: the publish quotas of {_some(kept)} could not be handed "
+                    f"on_exit: remove: the publish quotas of {some(kept)} could not be handed "
                     "back to the cluster: their rates stay"
                 )
             moves_of = partial(self._removal, kept)
@@ -273,16 +281,11 @@ class Enforcer:
             **self._writer.counts(),
             "taken_over": self._take_over.taken,
             "handed_back": self._take_over.handed_back,
+            "refused_messages": self._listener.refused + self._listener.book.ignored,
+            "cut_groups": self._allowed.cut,
             "errors": self._trouble.errors,
             "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
         }
-
-
-def _some(names: set[str]) -> str:
-    """So many that a line can be read."""
-    first = sorted(names)[:_NAMED]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 async def _within(seconds: float, work: Awaitable[Any]) -> None:

@@ -73,6 +73,11 @@ class Scene:
         patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
         return self._tried == _PARTS and not patient
 
+    @property
+    def listed(self) -> bool:
+        """Whether brokers and topics were asked for: whatever is not known now is not there."""
+        return {"brokers", "topics"} <= self._tried
+
     async def look_at_brokers(self) -> None:
         """Which brokers there are, and which bundles they have."""
         self._looked("brokers", whole=await self.placement.read_brokers())
@@ -88,7 +93,7 @@ class Scene:
 
     async def look_at_usage(self) -> None:
         """What topics use, where a broker has counted anew."""
-        while not {"brokers", "topics"} <= self._tried:
+        while not self.listed:
             await asyncio.sleep(_SOON_S)
         self._follow()
         brokers = self.placement.brokers
