@@ -31,8 +31,8 @@ def cluster() -> Iterator[FakePulsar]:
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
         monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
-    monkeypatch.setattr("quotaplane.enforce.pulsar._LEAVE_WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.pulsar._HAND_BACK_WITHIN_S", 1.0)
+    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 3.0)
+    monkeypatch.setattr("quotaplane.enforce.leave._HAND_BACK_WITHIN_S", 1.0)
 
 
 def put(history: History, **limits: float) -> None:
@@ -79,6 +79,7 @@ def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> No
     shutil.rmtree(Path(settings.history.path, "resource_groups"))
     lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
+    assert cluster.default() == 15
     assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
 
 

@@ -74,9 +74,9 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
                 "relativeToPublishRate": False,
                 "ratePeriodInSecond": 1,
             }
-            count = len(cluster.writes())
             await running.ticks(10)
-            assert len(cluster.writes()) == count == 6
+            count = len(cluster.writes())
+            assert len(cluster.topic_writes()) == 6
             status = running.enforcer.status()
             figures = {name: status[name] for name in ("brokers", "groups", "topics", "limited")}
             assert figures == {"brokers": 1, "groups": 1, "topics": 3, "limited": 3}
@@ -425,6 +425,7 @@ def test_no_more_than_the_quota_is_written_whatever_is_told(
     async def scene() -> None:
         async with enforcing(settings, link) as running:
             await running.until(lambda: cluster.published() == {"a": 100, "b": 3, "c": 3})
+            assert cluster.default() == 25
             await running.until(lambda: len(running.lines) == 1)
             assert running.enforcer.status()["cut_groups"] == 1
             link.tell("pulsar://b0", 60.0, safe=60.0)
@@ -496,13 +497,20 @@ def test_a_dry_run_prints_what_would_be_written_and_ends(
     out, err = capsys.readouterr()
     lines = sorted((json.loads(line) for line in out.splitlines()), key=lambda one: one["path"])
     unlimited = {"publishThrottlingRateInByte": -1}
+    path = f"/admin/v2/namespaces/{NAMESPACE}"
+    record = {"quotaplane.rates.blue": '{"publish":[[75,-1]]}'}
+    default = {"publishThrottlingRateInMsg": 75, **unlimited}
     assert lines == [
-        {
-            "method": "POST",
-            "path": f"/admin/v2/persistent/{NAMESPACE}/{name}/publishRate",
-            "body": {"publishThrottlingRateInMsg": rate, **unlimited},
-        }
-        for name, rate in (("a", 300), ("b", 10))
+        {"method": "PUT", "path": f"{path}/properties", "body": record},
+        {"method": "POST", "path": f"{path}/publishRate", "body": default},
+        *(
+            {
+                "method": "POST",
+                "path": f"/admin/v2/persistent/{NAMESPACE}/{name}/publishRate",
+                "body": {"publishThrottlingRateInMsg": rate, **unlimited},
+            }
+            for name, rate in (("a", 300), ("b", 10))
+        ),
     ]
     assert "quotaplane: " not in err
     assert not cluster.writes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable
@@ -34,6 +35,10 @@ _FAILED: Final = object()
 Told = Callable[[str, str, Exception | None], None]
 """What was tried, on what, and how it failed; None = it did not."""
 
+NamespaceRead = Callable[[str, str, Any, "str | None", float], None]
+"""The cluster, a namespace, its policies (None: it is gone), its group (None: it has none), and at
+which of the loop's times that was."""
+
 
 @dataclass
 class Broker:
@@ -62,8 +67,11 @@ class Placement:
     What can't be read stays as it was, and ``told`` hears of it.
     """
 
-    def __init__(self, rest: Rest, cluster: str, pace: Pace, told: Told) -> None:
+    def __init__(
+        self, rest: Rest, cluster: str, pace: Pace, told: Told, namespace_read: NamespaceRead
+    ) -> None:
         self._rest, self._cluster, self._pace, self._told = rest, cluster, pace, told
+        self._namespace_read = namespace_read
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._hashes: dict[str, int] = {}
@@ -136,6 +144,8 @@ class Placement:
         self._forget_unlisted("topics", listed)
         for deleted in self._namespaces.keys() - set(listed):
             self._forget(deleted)
+            now_s = asyncio.get_running_loop().time()
+            self._namespace_read(self._cluster, deleted, None, None, now_s)
         await at_once(_AT_ONCE, self._read_namespace, listed)
         return not (self._failures["namespaces"] or self._failures["topics"])
 
@@ -167,12 +177,16 @@ class Placement:
             self._changed = True
 
     async def _group_of(self, namespace: str) -> str | None:
+        begun_s = asyncio.get_running_loop().time()
+        policies, group = None, None
         try:
-            return group_of(await self._rest.get(namespace_path(namespace)))
+            policies = await self._rest.get(namespace_path(namespace))
+            group = group_of(policies)
         except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
+            if error.status != 404:
+                raise
+        self._namespace_read(self._cluster, namespace, policies, group, begun_s)
+        return group
 
     def _forget(self, namespace: str) -> None:
         if self._namespaces.pop(namespace, None) is not None:
@@ -226,7 +240,8 @@ class Placement:
                 namespace_of.append(index)
                 group_names[topic] = namespace.group
         topics = tuple(sorted(group_names))
-        groups = tuple(sorted(set(group_names.values())))
+        # Also those without a topic: the first one may come at any time.
+        groups = tuple(sorted({namespace.group for namespace in self._namespaces.values()}))
         place = {topic: index for index, topic in enumerate(topics)}
         group_place = {group: index for index, group in enumerate(groups)}
         order = sorted(range(len(part_names)), key=part_names.__getitem__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 
 _PATHS: Final = ("publishRate", "dispatchRate")
-_KEYS: Final = (
+RATE_KEYS: Final = (
     ("publishThrottlingRateInMsg", "publishThrottlingRateInByte"),
     ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
 )
@@ -38,7 +39,17 @@ def rate_body(kind: int, rates: FloatArray) -> dict[str, object]:
     {'publishThrottlingRateInMsg': 30, 'publishThrottlingRateInByte': -1}
     """
     whole = [int(rate) if np.isfinite(rate) else -1 for rate in rates]
-    return {**dict(zip(_KEYS[kind], whole, strict=True)), **_ALSO[kind]}
+    return {**dict(zip(RATE_KEYS[kind], whole, strict=True)), **_ALSO[kind]}
+
+
+def rates_in(said: Mapping[str, Any], kind: int) -> FloatArray:
+    """Rates (2,) as Pulsar tells them; inf = unlimited.
+
+    >>> rates_in({"publishThrottlingRateInMsg": 30, "publishThrottlingRateInByte": 0}, 0)
+    array([30., inf])
+    """
+    rates = np.array([float(said.get(key, -1)) for key in RATE_KEYS[kind]])
+    return np.where(rates > 0, rates, np.inf)
 
 
 async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
@@ -54,11 +65,10 @@ async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
         # Dispatch relative to publish, or over longer than a second, is none of ours.
         if said.get("relativeToPublishRate") or said.get("ratePeriodInSecond", 1) != 1:
             return np.full(2, np.inf)
-        rates = np.array([float(said.get(key, -1)) for key in _KEYS[kind]])
+        return rates_in(said, kind)
     except (AttributeError, TypeError, ValueError):
         path = rate_path(topic, kind)
         raise ClusterError(f"Pulsar's REST API at {rest.url}: GET {path}: no rates") from None
-    return np.where(rates > 0, rates, np.inf)
 
 
 async def write_rate(rest: Rest, topic: str, kind: int, rates: FloatArray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quotaplane.cluster.groups import read_runtime
 from quotaplane.cluster.pace import Pace, at_once
-from quotaplane.cluster.placement import Placement
+from quotaplane.cluster.placement import NamespaceRead, Placement
 from quotaplane.cluster.rest import Rest
 from quotaplane.cluster.usage import Counters, Snapshots, Source, read_told
 from quotaplane.enforce.layout import Layout
@@ -32,8 +32,11 @@ _PATIENCE_S: Final = 60.0
 class Scene:
     """A cluster's topics and their use."""
 
-    def __init__(self, rest: Rest, pace: Pace, trouble: Trouble) -> None:
+    def __init__(
+        self, rest: Rest, pace: Pace, trouble: Trouble, namespace_read: NamespaceRead
+    ) -> None:
         self._rest, self._pace, self._trouble = rest, pace, trouble
+        self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
         self._had: dict[str, set[str]] = {}
@@ -58,7 +61,9 @@ class Scene:
         self.told = await read_told(self._rest)
         every_s = max(self.told.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = _LIVE_EVERY_S if self.told.live else every_s
-        self.placement = Placement(self._rest, runtime.cluster, self._pace, self._trouble)
+        self.placement = Placement(
+            self._rest, runtime.cluster, self._pace, self._trouble, self._namespace_read
+        )
         self.usage = Usage(self.look_every_s)
 
     @property
