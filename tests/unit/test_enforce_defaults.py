@@ -240,19 +240,32 @@ def test_a_write_that_failed_is_made_again_once_it_is_known_what_is_in_force(
     assert len(enforced(cluster, tmp_path, scene)) == 2
 
 
-def test_a_namespace_deleted_under_way_is_no_trouble(cluster: FakePulsar, tmp_path: Path) -> None:
-    gone = Answer(404, {"reason": "Namespace not found"})
+def test_a_namespace_that_was_deleted_is_no_trouble(cluster: FakePulsar, tmp_path: Path) -> None:
     cluster.namespaces["acme/gone"] = "g"
-    cluster.answers["PUT namespaces/acme/gone/properties"] = gone
 
-    async def scene(running: Running, _: Link) -> None:
-        path = "namespaces/acme/gone/properties"
-        await running.until(lambda: path in cluster.paths("PUT"))
+    async def scene(running: Running, link: Link) -> None:
+        await running.until(lambda: cluster.default("acme/gone") == 25)
         del cluster.namespaces["acme/gone"]
-        await running.until(lambda: cluster.default() == 25)
+        link.tell("pulsar://b0", 300.0, safe=10.0)
+        await running.until(lambda: cluster.default() == 2)
         await running.ticks(5)
 
     assert enforced(cluster, tmp_path, scene) == []
+
+
+def test_a_cluster_that_keeps_no_record_is_told_and_gets_no_rate(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    path = f"PUT namespaces/{NAMESPACE}/properties"
+    cluster.answers[path] = Answer(404, {"reason": "HTTP 404 Not Found"})
+
+    async def scene(running: Running, _: Link) -> None:
+        await running.until(lambda: len(running.lines) == 1)
+        await running.until(lambda: len(cluster.published()) == 3)
+
+    lines = enforced(cluster, tmp_path, scene)
+    assert lines[0].startswith(f"writing rates of namespaces: {NAMESPACE}: Pulsar's REST API")
+    assert cluster.default() is None
 
 
 def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(

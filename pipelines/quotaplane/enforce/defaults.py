@@ -224,18 +224,20 @@ class Defaults:
 
     async def _write(self, namespace: str, before: NamespaceRates, rates: FloatArray) -> None:
         cluster = self._cluster
+        policies: Any = None
         try:
-            found = namespace_rates(await self._rest.get(namespace_path(namespace)), cluster)
+            policies = await self._rest.get(namespace_path(namespace))
+            found = namespace_rates(policies, cluster)
             if found.same_as(before):
                 found = await write_namespace_rates(self._rest, namespace, cluster, before, rates)
                 self.written += 1
         except Exception as error:
             # Also a mistake of ours: the namespace would be under way for ever.
-            gone = isinstance(error, RefusedError) and error.status == 404
-            self._trouble(_WRITES, namespace, None if gone else error)
-            if gone:
+            if policies is None and isinstance(error, RefusedError) and error.status == 404:
                 self._forget(namespace)
-            elif self._hurried:
+                return
+            self._trouble(_WRITES, namespace, error)
+            if self._hurried:
                 # Nobody else reads any more: it is tried again.
                 self._unsure.discard(namespace)
         else:
