@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
-from quotaplane.transport import Transport
+from quotaplane.transport import BrokerLink, Message, Transport
 from quotaplane.transport.pulsar import PulsarTopics
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_server import PulsarServer
@@ -98,6 +98,16 @@ class PulsarRig:
             }
             | more
         )
+
+
+def limits_of(link: BrokerLink) -> list[Message]:
+    """Every limit that is there now, portion by portion."""
+    limits: list[Message] = []
+    while True:
+        portion = link.poll_limits()
+        limits += [Message(key, value) for key, value, _ in portion.messages]
+        if not portion.more:
+            return limits
 
 
 class Arrived(NamedTuple):

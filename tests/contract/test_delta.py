@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
 from quotaplane.transport import Message, delta, open_broker_link, open_transport
-from tests.contract.rigs import DeltaRig, drain
+from tests.contract.rigs import DeltaRig, drain, limits_of
 
 
 def now_ms() -> int:
@@ -39,7 +39,7 @@ def test_writers_compact_without_loss_or_doubling(
         transport.publish([Message("a", b"%d" % number)])
         if number % 4 == 3:
             reports += drain(spark, transport, checkpoint)
-            limits += link.poll_limits()
+            limits += limits_of(link)
     assert files_of(delta_rig, "reports") < 8
     assert sorted(row.value for row in reports) == sorted([b"%d" % n for n in range(8)] * 2)
     assert len({row.position for row in reports}) == 16
@@ -67,12 +67,12 @@ def test_old_messages_can_be_deleted_under_readers(
     link.send_reports([("a", b"old", now_ms() - 7_200_000), ("a", b"young", now_ms())])
     transport.publish([Message("a", b"0")])
     assert len(drain(spark, transport, checkpoint)) == 2
-    assert link.poll_limits() == [Message("a", b"0")]
+    assert limits_of(link) == [Message("a", b"0")]
     delta.maintain(delta_rig.settings(), keep_s=3600)
     link.send_reports([("a", b"new", now_ms())])
     transport.publish([Message("a", b"1")])
     assert [row.value for row in drain(spark, transport, checkpoint)] == [b"new"]
-    assert link.poll_limits() == [Message("a", b"1")]
+    assert limits_of(link) == [Message("a", b"1")]
     left = drain(spark, transport, tmp_path / "fresh")
     assert sorted(row.value for row in left) == [b"new", b"young"]
 
@@ -93,7 +93,7 @@ def test_an_append_that_cannot_be_compacted_yet_was_no_failure(
     assert files_of(delta_rig, "limits_topic") == 5
     transport.publish(sent[5:])
     assert files_of(delta_rig, "limits_topic") == 1
-    assert link.poll_limits() == sent
+    assert limits_of(link) == sent
 
 
 def test_an_append_that_cannot_be_checkpointed_was_no_failure(
@@ -107,7 +107,7 @@ def test_an_append_that_cannot_be_checkpointed_was_no_failure(
     sent = [Message("a", b"%d" % number) for number in range(110)]
     for message in sent:
         transport.publish([message])
-    assert link.poll_limits() == sent
+    assert limits_of(link) == sent
 
 
 def test_the_log_is_checkpointed_while_it_is_written(
@@ -145,7 +145,7 @@ def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
     def vacuum_meanwhile(self: DeltaTable, **options: Any) -> None:
         publish(3 if not deleted else 4)
         link.send_reports([("a", b"meanwhile", now_ms())])
-        heard.extend(listener.poll_limits())
+        heard.extend(limits_of(listener))
         # As if this were two days later: there is something to delete.
         deleted.append(vacuum(self, **options | {"retention_hours": 0}))
 
@@ -160,7 +160,7 @@ def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
         delta.maintain(delta_rig.settings())
     publish(5)
     assert [len(files) for files in deleted] == [2, 4]
-    assert heard + listener.poll_limits() == limits
+    assert heard + limits_of(listener) == limits
     reports = DeltaTable(f"{delta_rig.settings().path}/reports").to_pyarrow_table()
     values = sorted(reports["value"].to_pylist())
     assert values == [b"before", b"before", b"during", b"meanwhile", b"meanwhile"]

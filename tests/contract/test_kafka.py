@@ -19,7 +19,7 @@ from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport import Message, kafka, open_broker_link, open_transport
 from quotaplane.transport.kafka_options import source_options
-from tests.contract.rigs import UNREACHABLE, KafkaRig, drain
+from tests.contract.rigs import UNREACHABLE, KafkaRig, drain, limits_of
 from tests.servers.kafka_server import SASL_PASSWORD, SASL_USER, KafkaServer
 
 NOON_MS = 1_790_000_000_000
@@ -61,7 +61,7 @@ def test_the_whole_way_is_encrypted(
     transport.check()
     link.send_reports([("a", b"report", NOON_MS)])
     transport.publish([Message("a", b"limits")])
-    assert link.poll_limits() == [Message("a", b"limits")]
+    assert limits_of(link) == [Message("a", b"limits")]
     arrived = drain(spark, transport, tmp_path / "checkpoint")
     assert [(row.value, row.published_at_ms) for row in arrived] == [(b"report", NOON_MS)]
     transport.close()
@@ -185,7 +185,7 @@ def test_limits_are_compressed_as_configured(kafka_rig: KafkaRig, codec: str) ->
     transport, link = open_transport(settings), open_broker_link(settings)
     limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
     transport.publish(limits)
-    assert sorted(link.poll_limits()) == limits
+    assert sorted(limits_of(link)) == limits
     transport.close()
     link.close()
 
@@ -229,7 +229,7 @@ def test_a_link_follows_new_partitions(
     link = open_broker_link(settings)
     transport = open_transport(settings)
     transport.publish([Message("a", b"before")])
-    assert link.poll_limits() == [Message("a", b"before")]
+    assert limits_of(link) == [Message("a", b"before")]
     admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
     admin.create_partitions({kafka_rig.limits_topic: 5})
     admin.wait_for_topics([kafka_rig.limits_topic])
@@ -240,7 +240,7 @@ def test_a_link_follows_new_partitions(
     came: list[Message] = []
     deadline = time.monotonic() + 120
     while len(came) < len(limits) and time.monotonic() < deadline:
-        came += link.poll_limits()
+        came += limits_of(link)
     assert sorted(came) == sorted(limits)
     for each in (transport, fresh, link):
         each.close()
@@ -276,13 +276,13 @@ def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None
     settings = kafka_rig.settings(connect_timeout_s=5, publish_timeout_s=5)
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"before")])
-    assert link.poll_limits() == [Message("a", b"before")]
+    assert limits_of(link) == [Message("a", b"before")]
     kafka_rig.server.stop()
     try:
         with pytest.raises(TransportError, match=kafka_rig.server.bootstrap_servers):
             transport.publish([Message("a", b"during")])
         with pytest.raises(TransportError, match="limits can't be read"):
-            link.poll_limits()
+            limits_of(link)
     finally:
         kafka_rig.server.start()
     deadline = time.monotonic() + 120
@@ -292,6 +292,6 @@ def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None
             break
         except TransportError:
             assert time.monotonic() < deadline
-    assert link.poll_limits()[-1] == Message("a", b"after")
+    assert limits_of(link)[-1] == Message("a", b"after")
     transport.close()
     link.close()

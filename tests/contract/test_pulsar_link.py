@@ -19,7 +19,7 @@ from quotaplane.settings import PulsarTransport
 from quotaplane.transport import Message, open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from tests.contract.pulsar_following import everything
-from tests.contract.rigs import UNREACHABLE, PulsarRig
+from tests.contract.rigs import UNREACHABLE, PulsarRig, limits_of
 from tests.contract.test_transport import wait_until
 from tests.servers.pulsar_security import STRANGER, Issuer
 from tests.servers.pulsar_server import PulsarServer
@@ -74,7 +74,7 @@ def test_the_whole_way_is_encrypted_and_known(
         transport.check()
         link.send_reports([("a", b"report", NOON_MS)])
         transport.publish([Message("a", b"limits")])
-        assert link.poll_limits() == [Message("a", b"limits")]
+        assert limits_of(link) == [Message("a", b"limits")]
         follower = Follower(parse_options(transport_pulsar.source_options(settings)))
         assert everything(follower, follower.begin())[0] == [b"report"]
         for each in (transport, link, follower):
@@ -187,7 +187,7 @@ def test_limits_are_compressed_as_configured(pulsar_rig: PulsarRig, codec: str) 
     transport, link = open_transport(settings), open_broker_link(settings)
     limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
     transport.publish(limits)
-    assert sorted(link.poll_limits()) == limits
+    assert sorted(limits_of(link)) == limits
     stats = pulsar_rig.server.rest.call(
         "GET", f"{settings.limits_topic.replace('://', '/')}/partitioned-stats"
     )
@@ -207,7 +207,7 @@ def test_a_link_follows_new_partitions(
     transport = open_transport(settings)
     limits = [Message(f"broker-{number}", b"after") for number in range(30)]
     transport.publish(limits)
-    assert sorted(link.poll_limits()) == sorted(limits)
+    assert sorted(limits_of(link)) == sorted(limits)
     transport.close()
     link.close()
 
@@ -218,7 +218,7 @@ def test_all_outlive_a_restart_of_the_cluster(
     settings = pulsar_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"before")])
-    assert link.poll_limits() == [Message("a", b"before")]
+    assert limits_of(link) == [Message("a", b"before")]
     follower = follow(settings.limits_topic, connect_timeout_s=2)
     values, end = everything(follower, follower.begin())
     assert values == [b"before"]
@@ -227,7 +227,7 @@ def test_all_outlive_a_restart_of_the_cluster(
         with pytest.raises(TransportError, match=pulsar_rig.server.service_url):
             transport.publish([Message("a", b"during")])
         with pytest.raises(TransportError, match="limits can't be read"):
-            link.poll_limits()
+            limits_of(link)
         assert follower.read(end) == ([], end)
     finally:
         pulsar_rig.server.start()
@@ -244,7 +244,7 @@ def test_all_outlive_a_restart_of_the_cluster(
     wait_until(published)
     taken = [b"try %d" % (next(tried) - 1), *(b"after %d" % number for number in range(20))]
     transport.publish([Message("a", value) for value in taken[1:]])
-    limits = [limit.value for limit in link.poll_limits()]
+    limits = [limit.value for limit in limits_of(link)]
     # What was refused in between may be there all the same, once.
     assert limits[-len(taken) :] == taken
     assert len(set(limits)) == len(limits)

@@ -25,7 +25,7 @@ from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.throttle_job import DecisionSink, ThrottleJob, prepare, topics_of
 from quotaplane.transport import BrokerLink, open_broker_link
-from tests.contract.rigs import KafkaRig, PulsarRig, Rig
+from tests.contract.rigs import KafkaRig, PulsarRig, Rig, limits_of
 
 NOW_MS = int(time.time() * 1000)
 
@@ -93,7 +93,7 @@ def decisions(job: ThrottleJob, service: BrokerLink, count: int) -> list[dict[st
     told: list[dict[str, Any]] = []
     deadline = time.monotonic() + 300
     while len(told) < count:
-        told += [json.loads(value) for _, value in service.poll_limits()]
+        told += [json.loads(value) for _, value in limits_of(service)]
         assert not job.wait(timeout_s=0.1)
         assert time.monotonic() < deadline, told
     return sorted(told, key=lambda one: str(one["id"]))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.transport import Message, open_broker_link, open_transport
-from tests.contract.rigs import Arrived, Rig, drain
+from quotaplane.transport import Message, Polled, open_broker_link, open_transport
+from tests.contract.rigs import Arrived, Rig, drain, limits_of
 
 NOON_MS = 1_790_000_000_000
 """A time in 2026; reports of one test are published from here on."""
@@ -179,10 +179,10 @@ def test_limits_come_back_with_keys_and_bytes(rig: Rig) -> None:
     transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
     limits = [Message("a", bytes(range(256))), Message("größe", b""), Message("c", b"\xff")]
     transport.publish(limits)
-    assert sorted(link.poll_limits()) == sorted(limits)
-    assert link.poll_limits() == []
+    assert sorted(limits_of(link)) == sorted(limits)
+    assert limits_of(link) == []
     transport.publish([Message("a", b"next")])
-    assert link.poll_limits() == [Message("a", b"next")]
+    assert limits_of(link) == [Message("a", b"next")]
     transport.close()
     link.close()
     link.close()
@@ -195,7 +195,7 @@ def test_limits_of_one_broker_come_in_order(rig: Rig) -> None:
         first, second = f"{number}.0".encode(), f"{number}.1".encode()
         transport.publish([Message(broker, first) for broker in brokers])
         transport.publish([Message(broker, second) for broker in brokers])
-    came = link.poll_limits()
+    came = limits_of(link)
     for broker in brokers:
         assert [value for key, value in came if key == broker] == [
             f"{number}.{half}".encode() for number in range(4) for half in (0, 1)
@@ -204,11 +204,44 @@ def test_limits_of_one_broker_come_in_order(rig: Rig) -> None:
     link.close()
 
 
+def test_a_poll_ends_while_somebody_writes_without_an_end(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.transport.delta.PORTION_VERSIONS", 4)
+    for kind in ("kafka", "pulsar"):
+        monkeypatch.setattr(f"quotaplane.transport.{kind}.PORTION_MESSAGES", 4)
+    transport = open_transport(rig.settings())
+    written = itertools.count()
+
+    def write(count: int) -> list[bytes]:
+        values = [b"%d" % next(written) for _ in range(count)]
+        for value in values:
+            transport.publish([Message(f"broker-{value.decode()}", value)])
+        return values
+
+    before = write(6)
+    link = open_broker_link(rig.settings(), limits_from="earliest")
+    came: list[Polled] = []
+    for _ in range(20):
+        write(6)
+        portion = link.poll_limits()
+        assert len(portion.messages) <= 4
+        assert portion.more
+        came += portion.messages
+        if portion.caught_up:
+            break
+        assert not {message.value for message in came} >= set(before)
+    assert {message.value for message in came} >= set(before)
+    assert len({message.position for message in came}) == len(came)
+    transport.close()
+    link.close()
+
+
 def test_large_limits_pass(rig: Rig) -> None:
     transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
     limits = [Message("a", b"x" * 9_000_000), Message("b", b"y")]
     transport.publish(limits)
-    assert sorted(link.poll_limits()) == limits
+    assert sorted(limits_of(link)) == limits
     transport.close()
     link.close()
 
@@ -217,7 +250,7 @@ def test_nothing_to_send_sends_nothing(rig: Rig, spark: SparkSession, tmp_path: 
     transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
     transport.publish([])
     link.send_reports([])
-    assert link.poll_limits() == []
+    assert limits_of(link) == []
     assert drain(spark, transport, tmp_path / "checkpoint") == []
     transport.close()
     link.close()
@@ -229,8 +262,8 @@ def test_a_link_hears_what_came_after_it_was_opened(rig: Rig) -> None:
     late = open_broker_link(rig.settings())
     all_of_it = open_broker_link(rig.settings(), limits_from="earliest")
     transport.publish([Message("a", b"new")])
-    assert late.poll_limits() == [Message("a", b"new")]
-    assert all_of_it.poll_limits() == [Message("a", b"old"), Message("a", b"new")]
+    assert limits_of(late) == [Message("a", b"new")]
+    assert limits_of(all_of_it) == [Message("a", b"old"), Message("a", b"new")]
     for each in (transport, late, all_of_it):
         each.close()
 
@@ -240,7 +273,7 @@ def test_every_link_hears_everything(rig: Rig) -> None:
     links = [open_broker_link(rig.settings()) for _ in range(3)]
     transport.publish([Message("a", b"1"), Message("b", b"2")])
     for link in links:
-        assert sorted(link.poll_limits()) == [Message("a", b"1"), Message("b", b"2")]
+        assert sorted(limits_of(link)) == [Message("a", b"1"), Message("b", b"2")]
         link.close()
     transport.close()
 

@@ -37,6 +37,7 @@ class Limits:
         dispatch: float = np.inf,
         *,
         safe_publish: float = np.inf,
+        safe_dispatch: float = np.inf,
         lease_s: float = 60.0,
     ) -> None:
         """In messages."""
@@ -50,7 +51,7 @@ class Limits:
             lease_ms=int(lease_s * 1000),
             groups=[self._group],
             limits=np.array([[publish, np.inf, dispatch, np.inf]]),
-            safe_limits=np.array([[safe_publish, np.inf, np.inf, np.inf]]),
+            safe_limits=np.array([[safe_publish, np.inf, safe_dispatch, np.inf]]),
         )
         self._transport.publish([Message(self._broker, value)])
 

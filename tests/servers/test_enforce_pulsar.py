@@ -17,7 +17,9 @@ import pulsar
 import pytest
 
 from quotaplane.history.groups import put_groups
+from quotaplane.history.store import ensure_tables
 from quotaplane.settings import Settings
+from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
@@ -84,6 +86,8 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic)
     settings = settings_in(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
     limits = Limits(settings, pulsar_server.service_url, group)
     yield Scene(pulsar_server, namespace, group, limits, conf, settings)
     limits.close()
@@ -204,6 +208,38 @@ def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) 
         figures = enforcer.stop()
         # The new one's two, and what has to come down for it.
         assert 4 <= figures["written"] <= 2 + 2 * 5
+
+
+def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene: Scene) -> None:
+    rest, namespace = scene.rest, f"namespaces/{scene.namespace}"
+    rest.call("PUT", f"{namespace}/properties", {"owner": "orders team"})
+    known = scene.topic("known")
+    scene.limits.tell(publish=60, dispatch=80, safe_publish=60, safe_dispatch=80)
+
+    def default(kind: str = "publish") -> int | None:
+        held = rest.call("GET", f"{namespace}/{kind}Rate")
+        return held[f"{kind}ThrottlingRateInMsg"] if held else None
+
+    with EnforcerProcess(scene.conf) as enforcer:
+        enforcer.wait_until(lambda: (default(), default("dispatch")) == (30, 40))
+        enforcer.wait_until(lambda: scene.rate(known, "dispatch") == 80)
+        enforcer.process.send_signal(signal.SIGKILL)
+        enforcer.process.wait()
+    new = f"persistent://{scene.namespace}/new"
+    with publishing(scene.server, new):
+        assert scene.per_s(new) == pytest.approx(30, rel=HELD)
+    client = client_of(scene.server)
+    reader = client.create_reader(new, pulsar.MessageId.earliest)
+    time.sleep(1.0)
+    assert scene.count(new, "msgOutCounter") <= 80  # a second's worth at once, and then 40
+    client.close()
+    del reader
+    # Started again it knows what is its own, and takes that off.
+    with EnforcerProcess(scene.again(on_exit="remove")) as enforcer:
+        enforcer.wait_until(lambda: scene.rate(new) is not None)
+        assert enforcer.stop()["errors"] == 0, enforcer.errors()
+    assert (default(), default("dispatch"), scene.rate(new)) == (None, None, None)
+    assert rest.call("GET", f"{namespace}/properties") == {"owner": "orders team"}
 
 
 @pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])

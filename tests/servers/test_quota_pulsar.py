@@ -76,7 +76,7 @@ class Told:
 
     def is_(self, publish_messages: float | None, dispatch_bytes: float | None = None) -> bool:
         """Whether these are the limits now; both None: it has none any more."""
-        for key, value in self._link.poll_limits():
+        for key, value, _ in self._link.poll_limits().messages:
             update = decode_limits(value)
             assert update.broker == key == self._broker
             for group, limits in zip(update.groups, update.limits.tolist(), strict=True):

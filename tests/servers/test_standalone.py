@@ -107,7 +107,7 @@ def test_the_quota_job_divides_fairly_on_two_workers(
                 messages.append((broker, value, now_ms))
             link.send_reports(messages)
             time.sleep(1.0)
-            for message in link.poll_limits():
+            for message in link.poll_limits().messages:
                 limits[message.key] = float(decode_limits(message.value).limits[0, 0])
             return limits == dict.fromkeys(wants, pytest.approx(30.0, rel=0.1))
 

@@ -17,6 +17,7 @@ from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
+from tests.contract.rigs import limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 
 KILLS = 3
@@ -124,7 +125,8 @@ def _numbered(settings: Settings, log: str) -> int:
 def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
     """What brokers that heard every message would apply now."""
     newest: dict[tuple[str, str], tuple[tuple[int, int], list[float]]] = {}
-    for message in open_broker_link(settings.transport, limits_from="earliest").poll_limits():
+    link = open_broker_link(settings.transport, limits_from="earliest")
+    for message in limits_of(link):
         update = decode_limits(message.value)
         for group, limits in zip(update.groups, update.limits.tolist(), strict=True):
             stamp = (update.epoch, update.seq)

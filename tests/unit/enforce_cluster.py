@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +18,17 @@ import numpy as np
 
 from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.pulsar import Enforcer
-from quotaplane.settings import Settings, parse_settings
-from quotaplane.transport import Message
+from quotaplane.history.store import ensure_tables
+from quotaplane.settings import History, Settings, parse_settings
+from quotaplane.transport import Polled, Portion
 from quotaplane.wire.limits import encode_limits
+from tests.job import write_round
 from tests.unit.cluster_cases import Answer, FakeCluster
 
 NAMESPACE = "acme/orders"
+EPOCH = 1_700_000_000
 ALL_OF_IT = "0x00000000_0xffffffff"
-KINDS = {"publishRate": "publish", "dispatchRate": "dispatch"}
+NAMESPACE_KINDS = {"publishRate": "publishMaxMessageRate", "dispatchRate": "topicDispatchRate"}
 
 
 def full(topic: str, namespace: str = NAMESPACE) -> str:
@@ -42,6 +49,8 @@ class FakePulsar(FakeCluster):
         self.partitioned: set[str] = set()
         self.used: dict[str, float] = {}
         self.rates: dict[tuple[str, str], dict[str, Any]] = {}
+        self.namespace_rates: dict[tuple[str, str], dict[str, Any]] = {}
+        self.properties: dict[str, dict[str, str]] = {}
         self.deleted_unseen: set[str] = set()
         """Still listed, and not there."""
 
@@ -61,10 +70,16 @@ class FakePulsar(FakeCluster):
         """What was changed: method and path."""
         return [f"{a.method} {a.path}" for a in list(self.asked) if a.method != "GET"]
 
+    def topic_writes(self) -> list[str]:
+        """Those of topics."""
+        return [write for write in self.writes() if write.partition(" ")[2].startswith("persist")]
+
     def find(self, method: str, path: str) -> Answer:
         parts = path.split("/")
         if f"{method} {path}" in self.answers:
             return super().find(method, path)
+        if parts[0] == "namespaces" and len(parts) >= 3:
+            return self._namespace(method, path, "/".join(parts[1:3]), parts[3:])
         if path.startswith("/lookup/"):
             broker = parts[-2]
             number = broker.rpartition(":")[2]
@@ -105,6 +120,33 @@ class FakePulsar(FakeCluster):
         body = self.rates.get((topic, kind))
         return Answer(200, body) if body else Answer(204)
 
+    def _namespace(self, method: str, path: str, namespace: str, what: list[str]) -> Answer:
+        if namespace not in self.namespaces or what[:1] == ["resourcegroup"]:
+            return super().find(method, path)
+        properties = self.properties.setdefault(namespace, {})
+        if not what:
+            answer = super().find(method, path)
+            rates = {
+                policy: {"blue": self.namespace_rates[namespace, kind]}
+                for kind, policy in NAMESPACE_KINDS.items()
+                if (namespace, kind) in self.namespace_rates
+            }
+            return Answer(200, {**answer.body, **rates, "properties": dict(properties)})
+        if what[0] == "properties":
+            properties.update(self._body(path))
+        elif what[0] == "property":
+            del properties[what[1]]
+        elif method == "POST":
+            self.namespace_rates[namespace, what[0]] = self._body(path)
+        else:
+            self.namespace_rates.pop((namespace, what[0]), None)
+        return Answer(204)
+
+    def default(self, namespace: str = NAMESPACE) -> int | None:
+        """The namespace's rate of publish messages."""
+        rates = self.namespace_rates.get((namespace, "publishRate"))
+        return rates and rates["publishThrottlingRateInMsg"]
+
     def _body(self, path: str) -> dict[str, Any]:
         """What was sent there last."""
         asked = next(a for a in reversed(self.asked) if a.path == path and a.body)
@@ -123,7 +165,7 @@ class Link:
     """A limits topic in memory."""
 
     def __init__(self) -> None:
-        self.waiting: list[Message] = []
+        self.waiting: list[Polled] = []
         self._seq = 0
         self.broken: Exception | None = None
 
@@ -134,8 +176,10 @@ class Link:
         *,
         group: str = "g",
         safe: float | None = None,
-        lease_ms: int = 600_000,
+        lease_ms: int = 120_000,
         dispatch: float = np.inf,
+        safe_dispatch: float = np.inf,
+        epoch: int = EPOCH,
     ) -> None:
         """A limit in publish messages."""
         self._seq += 1
@@ -143,15 +187,15 @@ class Link:
         value = encode_limits(
             broker=broker,
             shard=0,
-            epoch=1,
+            epoch=epoch,
             seq=self._seq,
             issued_at_ms=int(time.time() * 1000),
             lease_ms=lease_ms,
             groups=[group],
             limits=limits,
-            safe_limits=None if safe is None else np.array([[safe, np.inf, np.inf, np.inf]]),
+            safe_limits=None if safe is None else np.array([[safe, np.inf, safe_dispatch, np.inf]]),
         )
-        self.waiting.append(Message(broker, value))
+        self.put(broker, value)
 
     def remove(self, broker: str, *, group: str = "g") -> None:
         """The group was deleted in the table."""
@@ -159,21 +203,25 @@ class Link:
         value = encode_limits(
             broker=broker,
             shard=0,
-            epoch=1,
+            epoch=EPOCH,
             seq=self._seq,
             issued_at_ms=int(time.time() * 1000),
-            lease_ms=600_000,
+            lease_ms=120_000,
             groups=[],
             limits=np.empty((0, 4)),
             removed_groups=[group],
         )
-        self.waiting.append(Message(broker, value))
+        self.put(broker, value)
 
-    def poll_limits(self) -> list[Message]:
+    def put(self, key: str, value: bytes) -> None:
+        """Any message."""
+        self.waiting.append(Polled(key, value, f"limits@{len(self.waiting)}"))
+
+    def poll_limits(self) -> Portion:
         if self.broken is not None:
             raise self.broken
         polled, self.waiting = self.waiting, []
-        return polled
+        return Portion(polled, more=False, caught_up=True)
 
     def send_reports(self, reports: object) -> None:
         raise AssertionError("an enforcer sends no reports")
@@ -182,7 +230,26 @@ class Link:
         pass
 
 
+@lru_cache
+def _recorded() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    history = History(path=str(folder))
+    ensure_tables(history)
+    write_round(history, EPOCH)
+    return folder
+
+
+def history_in(folder: Path) -> History:
+    """A history in which a job of ``EPOCH`` wrote a round."""
+    path = folder / "history"
+    if not path.exists():
+        shutil.copytree(_recorded(), path)
+    return History(path=str(path))
+
+
 def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
+    history = history_in(folder)
     return parse_settings(
         {
             "transport": {
@@ -191,7 +258,7 @@ def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
                 "admin_url": cluster.url,
                 "limits_topic": "persistent://public/default/limits",
             },
-            "history": {"path": str(folder / "history")},
+            "history": {"path": history.path},
             "checkpoint": str(folder / "checkpoint"),
             "enforce": {"interval_s": 0.05, "take_over": False, **enforce},
         }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.placement import Placement
+from quotaplane.cluster.placement import NamespaceRead, Placement
 from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.layout import Layout
 from quotaplane.enforce.trouble import Trouble
@@ -27,13 +27,17 @@ def cluster() -> Iterator[FakePulsar]:
         yield fake
 
 
-def looked(cluster: FakePulsar, *changes: Callable[[], object]) -> tuple[list[int], list[str]]:
+def looked(
+    cluster: FakePulsar,
+    *changes: Callable[[], object],
+    namespace_read: NamespaceRead = lambda *_: None,
+) -> tuple[list[int], list[str]]:
     """After each change and a look: how many topics there are; and what was said."""
     lines: list[str] = []
 
     async def scene() -> list[int]:
         async with Rest(cluster.transport()) as rest:
-            placement = Placement(rest, "blue", Pace(1e6), Trouble(lines.append))
+            placement = Placement(rest, "blue", Pace(1e6), Trouble(lines.append), namespace_read)
             layout: Layout | None = None
             counts = []
             for change in changes:
@@ -84,6 +88,22 @@ def test_many_that_are_detached_are_believed_after_three_looks(cluster: FakePuls
     assert "all well again" in over
     cluster.namespaces |= dict.fromkeys(NAMESPACES, "g")
     assert looked(cluster, nothing, detach(*NAMESPACES[:3]), nothing) == ([6, 3, 3], [])
+
+
+def test_the_rate_of_a_namespace_stays_until_it_is_believed_that_it_was_detached(
+    cluster: FakePulsar,
+) -> None:
+    groups: list[str | None] = []
+
+    def read(_: str, namespace: str, policies: object, group: str | None, begun_s: float) -> None:
+        if namespace == NAMESPACES[0]:
+            groups.append(group)
+
+    def detach() -> None:
+        cluster.namespaces.update(dict.fromkeys(NAMESPACES[:5]))
+
+    looked(cluster, nothing, detach, *[nothing] * 3, namespace_read=read)
+    assert groups == ["g", "g", "g", "g", None]
 
 
 def test_namespaces_that_are_deleted_say_so_themselves(cluster: FakePulsar) -> None:

@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from quotaplane.enforce.book import Book
+from quotaplane.enforce.book import (
+    FORGET_AFTER_MS,
+    MOST_UNLISTED_BROKERS,
+    MOST_UNLISTED_GROUPS,
+    Book,
+)
 from quotaplane.model import group_id
 from quotaplane.wire.limits import decode_limits, encode_limits
 
@@ -27,6 +34,7 @@ def told(
     epoch: int = 1,
     at_ms: int = T0,
     lease_ms: int = 10_000,
+    now_ms: float = T0,
     **other: Any,
 ) -> int:
     """Publish messages alone are limited."""
@@ -46,7 +54,8 @@ def told(
                 safe_limits=None if safe is None else np.array(safe).reshape(-1, 1),
                 **other,
             )
-        )
+        ),
+        now_ms,
     )
 
 
@@ -158,7 +167,7 @@ def test_what_can_not_be_enforced_is_noticed() -> None:
         groups=["g"],
         limits=np.full((1, 7), 5.0),
     )
-    book.receive(decode_limits(message))
+    book.receive(decode_limits(message), T0)
     assert book.not_enforced == 2
 
 
@@ -174,3 +183,96 @@ def test_many_brokers_and_groups_at_once() -> None:
     for at, b in enumerate(reversed(range(9))):
         assert limits[at, : 5 * b].tolist() == (np.arange(5.0 * b) + 100 * b).tolist()
         assert np.isnan(limits[at, 5 * b :]).all()
+
+
+LEASE_MS = 10_000
+versions = st.tuples(st.integers(0, 3), st.integers(0, 3))
+ages_ms = st.sampled_from([0, 4_000, 12_000, 20_000])
+
+
+@given(st.lists(st.tuples(versions, ages_ms), min_size=1, max_size=6, unique_by=lambda m: m[0]))
+def test_the_newest_within_its_lease_holds_whatever_the_order(
+    messages: list[tuple[tuple[int, int], int]],
+) -> None:
+    book = Book()
+    limit_of = {}
+    for place, (version, age_ms) in enumerate(messages):
+        limit_of[version] = 10.0 + place
+        told(
+            book,
+            limits=[limit_of[version]],
+            epoch=version[0],
+            seq=version[1],
+            at_ms=T0 - age_ms,
+            lease_ms=LEASE_MS,
+        )
+    live = [version for version, age_ms in messages if age_ms <= LEASE_MS]
+    expected = limit_of[max(live)] if live else np.nan  # no safe limit was told
+    np.testing.assert_equal(holds(book), expected)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_invented_version_shuts_the_job_out_for_a_lease_and_no_longer(removed: bool) -> None:
+    book = Book()
+    told(book, safe=[40.0])
+    invented: dict[str, Any] = {"epoch": 2**62, "seq": 2**62}
+    if removed:
+        told(book, groups=[], limits=[], removed_groups=["g"], **invented)
+    else:
+        told(book, limits=[1e9], **invented)
+    honest_ms = T0 + 5_000
+    told(book, limits=[30.0], seq=2, at_ms=honest_ms, now_ms=honest_ms)
+    assert holds(book, now_ms=honest_ms) > 1e8
+    honest_ms = T0 + LEASE_MS + 1
+    told(book, limits=[30.0], seq=3, safe=[40.0], at_ms=honest_ms, now_ms=honest_ms)
+    assert holds(book, now_ms=honest_ms) == 30
+    assert holds(book, now_ms=np.inf) == 40
+
+
+def test_a_duplicate_of_an_ended_lease_is_not_obeyed_after_a_removal() -> None:
+    book = Book()
+    told(book, groups=[], limits=[], removed_groups=["g"], seq=6)
+    told(book, limits=[99.0], seq=5, at_ms=T0 - 1, now_ms=T0 + LEASE_MS)
+    assert holds(book, now_ms=T0 + LEASE_MS) == np.inf
+
+
+def test_invented_brokers_and_groups_take_a_bounded_room() -> None:
+    book = Book()
+    book.expect(["b1"], ["g"])
+    groups = [f"invented-{i}" for i in range(1_000)]
+    for number in range(4_000):
+        told(book, f"nobody-{number}", groups, np.ones(1_000))
+    for number in range(20):
+        told(book, "b1", [f"more-{number}-{i}" for i in range(1_000)], np.ones(1_000))
+    rows, columns = book._until_ms.shape
+    assert rows <= 2 * (MOST_UNLISTED_BROKERS + 1)
+    assert columns <= 2 * (MOST_UNLISTED_GROUPS + 1)
+    assert book.ignored >= 4_000 - MOST_UNLISTED_BROKERS
+    # A broker and a group that the cluster lists have their room.
+    assert told(book, "b1", ["g"]) == 1
+    assert holds(book) == 100
+
+
+def test_what_is_not_listed_is_forgotten_long_after_its_lease() -> None:
+    book = Book()
+    book.expect(["b1"], ["g"])
+    told(book, "b1", ["g", "other"], [100.0, 50.0], safe=[10.0, 5.0])
+    told(book, "gone", ["g"], [70.0], safe=[7.0])
+    late_ms = T0 + LEASE_MS + FORGET_AFTER_MS
+    book.forget(late_ms)
+    assert holds(book, "gone", now_ms=late_ms) == 7
+    book.forget(late_ms + 1)
+    assert np.isnan(holds(book, "gone", now_ms=late_ms))
+    assert np.isnan(holds(book, "b1", "other", now_ms=late_ms))
+    assert holds(book, now_ms=late_ms) == 10
+    assert book.told_ms(["g", "other"]).tolist() == [T0, -np.inf]
+    # And goes on as before.
+    told(book, "gone", ["g", "other"], [60.0, 6.0], at_ms=late_ms, now_ms=late_ms)
+    assert holds(book, "gone", now_ms=late_ms) == 60
+    assert holds(book, "gone", "other", now_ms=late_ms) == 6
+
+
+def test_names_that_can_be_no_groups_are_ignored() -> None:
+    book = Book()
+    told(book, groups=["", "g", "a\nb"], limits=[1.0, 2.0, 3.0])
+    assert holds(book) == 2

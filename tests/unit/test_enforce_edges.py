@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves
+from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.enforce.usage import Usage
@@ -93,6 +95,10 @@ class Rig:
         return Moves(none, none, np.zeros((0, 2)), unread)
 
 
+def _unread(*_: object) -> None:
+    """Rates of namespaces are not looked at."""
+
+
 def run(scene: Callable[[], Any]) -> None:
     asyncio.run(scene())
 
@@ -121,6 +127,19 @@ def test_reads_that_hang_let_no_more_of_them_begin() -> None:
         assert rig.ledger.rates(0.0).free[:, 0].sum() == 3000 - 16
         rig.rest.answers.set()
         await rig.writer.idle(0.0)
+
+    run(scene)
+
+
+def test_rates_are_read_in_turn_by_group() -> None:
+    async def scene() -> None:
+        rig = Rig(0)
+        group = {f"a{n:04}": "large" for n in range(1000)} | {"y": "small", "z": "small"}
+        rig.ledger.carry(layout_of(dict.fromkeys(group, "b"), group))
+        rig.writer.read_unknown(rig.unread())
+        await asyncio.sleep(0.05)
+        assert [asked.split("/")[3] for asked in rig.rest.asked[:4]] == ["a0000", "y", "a0001", "z"]
+        await rig.writer.idle(5.0)
 
     run(scene)
 
@@ -238,7 +257,7 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
         async def scene() -> None:
             settings = settings_for(cluster, tmp_path)
             async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-                scene = Scene(rest, Pace(1e6), Trouble(lines.append))
+                scene = Scene(rest, Pace(1e6), Trouble(lines.append), _unread)
                 await scene.start()
                 assert not await scene.placement.read_brokers()
                 assert not await scene.placement.read_namespaces()
@@ -287,7 +306,7 @@ def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
         async def scene() -> None:
             settings = settings_for(cluster, tmp_path)
             async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-                scene = Scene(rest, Pace(1e6), Trouble(print))
+                scene = Scene(rest, Pace(1e6), Trouble(print), _unread)
                 await scene.start()
 
                 async def used() -> float:
@@ -330,17 +349,20 @@ def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
     assert sampled(300.0, 150.0, 150.0) == {"a"}
 
 
-def test_other_work_goes_on_between_messages() -> None:
+def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
     link = Link()
     for limit in (1.0, 2.0, 3.0):
         link.tell("b", limit)
-    listener = Listener(link, Trouble(print), print, lambda: 0.0)
+    with FakePulsar() as cluster:
+        settings = settings_for(cluster, tmp_path)
+    table = QuotaTable(settings.history, Trouble(print))
+    listener = Listener(link, table, settings, print, lambda: time.time() * 1000.0)
     turns, seen = [0], []
     receive = listener.book.receive
 
-    def noted(message: Any) -> int:
+    def noted(message: Any, now_ms: float) -> int:
         seen.append(turns[0])
-        return receive(message)
+        return receive(message, now_ms)
 
     listener.book.receive = noted  # type: ignore[method-assign]
 

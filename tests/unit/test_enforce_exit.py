@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,8 @@ def cluster() -> Iterator[FakePulsar]:
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
         monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
-    monkeypatch.setattr("quotaplane.enforce.pulsar._LEAVE_WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.pulsar._HAND_BACK_WITHIN_S", 1.0)
+    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 3.0)
+    monkeypatch.setattr("quotaplane.enforce.leave._HAND_BACK_WITHIN_S", 1.0)
 
 
 def put(history: History, **limits: float) -> None:
@@ -40,7 +41,14 @@ def put(history: History, **limits: float) -> None:
     put_groups(history, list(limits), quotas, "test")
 
 
-def stopped(cluster: FakePulsar, folder: Path, fails: dict[str, Answer], **enforce: object) -> str:
+def stopped(
+    cluster: FakePulsar,
+    folder: Path,
+    fails: dict[str, Answer],
+    *,
+    before_stop: Callable[[], None] = lambda: None,
+    **enforce: object,
+) -> str:
     """Enforce until rates are held, let some requests fail, and stop; what was said, as a line."""
     link = Link()
     link.tell("pulsar://b0", 300.0, safe=60.0)
@@ -50,6 +58,7 @@ def stopped(cluster: FakePulsar, folder: Path, fails: dict[str, Answer], **enfor
             await running.until(lambda: cluster.published() == HELD)
             await running.until(lambda: running.enforcer._writer.at_rest)
             cluster.answers |= fails
+            before_stop()
         return running.lines
 
     return "\n".join(asyncio.run(scene()))
@@ -74,8 +83,11 @@ def test_a_group_that_cant_be_handed_back_keeps_its_rates(
 
 def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> None:
     cluster.put("g")
+    settings = settings_for(cluster, tmp_path)
+    shutil.rmtree(Path(settings.history.path, "resource_groups"))
     lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
+    assert cluster.default() == 15
     assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
 
 
@@ -115,9 +127,14 @@ def test_only_the_dimension_that_is_hidden_is_handed_back(
 def test_what_is_handed_back_is_rounded_up_and_never_unlimited(
     cluster: FakePulsar, tmp_path: Path, recorded: float, handed_back: int
 ) -> None:
-    put(settings_for(cluster, tmp_path).history, g=recorded)
+    history = settings_for(cluster, tmp_path).history
+    put(history, g=300.0)
     cluster.put("g")
-    lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+
+    def change() -> None:
+        put(history, g=recorded)
+
+    lines = stopped(cluster, tmp_path, {}, before_stop=change, take_over=True, on_exit="remove")
     assert cluster.groups["g"]["publishRateInMsgs"] == handed_back
     assert not cluster.rates
     assert lines == ""

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from quotaplane.enforce.ledger import LONGEST_WAIT_S, Ledger
-from quotaplane.enforce.plan import Bucket
+from quotaplane.enforce.plan import Bucket, Moves, in_turn
 from quotaplane.enforce.usage import Usage
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 
@@ -403,3 +403,57 @@ def test_other_laws_settle_too(law: str) -> None:
     cluster.written.clear()
     cluster.settle(5)
     assert not cluster.written
+
+
+def large_and_small(large: int = 2_000, small: int = 5) -> Cluster:
+    """A group of many topics, and one of few whose names come last; none has a rate."""
+    group = {f"a{n:05}": "large" for n in range(large)} | {f"z{n}": "small" for n in range(small)}
+    layout = layout_of(dict.fromkeys(group, "b"), group)
+    return Cluster(layout, [10.0 * large, 1_000.0], {})
+
+
+def test_a_group_of_many_topics_holds_up_no_other() -> None:
+    cluster = large_and_small()
+    cluster.measure()
+    # The large one has waited for minutes already.
+    waiting = np.full((len(cluster.layout.topics), 2), False)
+    waiting[:2_000, 0] = True
+    cluster.ledger._since_s = np.where(waiting, -300.0, np.inf)
+    cluster.tick(most=10)
+    assert sum(name.startswith("z") for name, _, _ in cluster.written) == 5
+    for _ in range(500):
+        if not cluster.tick(most=10).topic.size:
+            break
+    assert len(cluster.written) == 2_005
+
+
+@given(st.lists(st.integers(0, 4), max_size=40))
+def test_each_group_has_its_turn_before_any_has_another(groups: list[int]) -> None:
+    order = in_turn(np.array(groups, np.int64))
+    assert sorted(order.tolist()) == list(range(len(groups)))
+    for count in range(len(groups)):
+        had = [groups[at] for at in order[:count].tolist()]
+        left = [groups[at] for at in order[count:].tolist()]
+        for group in set(left):
+            assert had.count(group) >= max(map(had.count, groups)) - 1
+    for group in set(groups):  # those of one group stay in their order
+        own = [at for at in order.tolist() if groups[at] == group]
+        assert own == sorted(own)
+
+
+def test_what_is_held_otherwise_keeps_its_rate_for_now() -> None:
+    none = np.array([np.inf, np.inf])
+    moves = Moves(
+        np.array([0, 1, 1, 2]),
+        np.array([0, 0, 1, 0]),
+        np.array([none, none, none, [5.0, np.inf]]),
+        np.zeros((3, 2), np.bool_),
+    )
+    held = np.array([[False, False], [True, False], [True, False]])
+    left = moves.but_for(held)
+    assert list(zip(left.topic.tolist(), left.kind.tolist(), strict=True)) == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+    ]
+    assert moves.but_for(~held & False) is moves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
 from quotaplane.history.groups import put_groups
 from quotaplane.settings import History
-from quotaplane.transport import Message
+from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import (
     ALL_OF_IT,
@@ -73,9 +74,9 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
                 "relativeToPublishRate": False,
                 "ratePeriodInSecond": 1,
             }
-            count = len(cluster.writes())
             await running.ticks(10)
-            assert len(cluster.writes()) == count == 6
+            count = len(cluster.writes())
+            assert len(cluster.topic_writes()) == 6
             status = running.enforcer.status()
             figures = {name: status[name] for name in ("brokers", "groups", "topics", "limited")}
             assert figures == {"brokers": 1, "groups": 1, "topics": 3, "limited": 3}
@@ -210,7 +211,7 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
             del cluster.answers["GET brokers"], cluster.answers["GET tenants"]
             await running.until(lambda: len(running.lines) == 6)
             assert all("well again" in line for line in running.lines[3:])
-            link.waiting.append(Message("pulsar://b0", b"no limits"))
+            link.put("pulsar://b0", b"no limits")
             link.tell("pulsar://b0", 60.0)
             await running.until(lambda: cluster.published() == {"a": 60, "b": 2, "c": 2})
             assert "not a LimitsUpdate" in running.lines[6]
@@ -386,7 +387,8 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
 
     async def scene() -> None:
         async with enforcing(settings, link) as running:
-            await running.until(lambda: cluster.published() == HELD)
+            # No more than the table has, whatever is told.
+            await running.until(lambda: cluster.published() == {"a": 250, "b": 8, "c": 8})
             await running.until(lambda: cluster.paths().count("resourcegroups/g") >= 2)
             # The table has another one: taken off, 300 would be lost.
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
@@ -412,6 +414,45 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
     assert cluster.groups["idle"]["publishRateInMsgs"] == 300  # nothing of it was in force
 
 
+def test_no_more_than_the_quota_is_written_whatever_is_told(
+    cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.enforce.allowed._TOLD_AFTER_S", 0.3)
+    settings = settings_for(cluster, tmp_path)
+    put(settings.history, "g", 100.0)
+    link.tell("pulsar://b0", 1e9, safe=1e9)
+
+    async def scene() -> None:
+        async with enforcing(settings, link) as running:
+            await running.until(lambda: cluster.published() == {"a": 100, "b": 3, "c": 3})
+            assert cluster.default() == 25
+            await running.until(lambda: len(running.lines) == 1)
+            assert running.enforcer.status()["cut_groups"] == 1
+            link.tell("pulsar://b0", 60.0, safe=60.0)
+            await running.until(lambda: len(running.lines) == 2)
+        assert running.enforcer.status()["cut_groups"] == 0
+
+    asyncio.run(scene())
+
+
+def test_a_message_that_cant_be_used_costs_none_behind_it(
+    cluster: FakePulsar, link: Link, tmp_path: Path
+) -> None:
+    poison: Any = LimitsUpdate(
+        magic=0x314C5051, broker="pulsar://b0", issued_at_ms=2**63 - 1, lease_ms=10_000
+    )
+    link.put("pulsar://b0", poison.SerializeToString())
+    link.tell("pulsar://b0", 300.0)
+
+    async def scene() -> None:
+        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            await running.until(lambda: cluster.published() == HELD)
+            assert running.enforcer.status()["refused_messages"] == 1
+            assert len(running.lines) == 1
+
+    asyncio.run(scene())
+
+
 def test_without_a_table_nothing_is_taken_over_and_that_is_told(
     cluster: FakePulsar, link: Link, tmp_path: Path
 ) -> None:
@@ -419,9 +460,16 @@ def test_without_a_table_nothing_is_taken_over_and_that_is_told(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path, take_over=True), link) as running:
+        settings = settings_for(cluster, tmp_path, take_over=True)
+        shutil.rmtree(settings.history.path)
+        async with enforcing(settings, link) as running:
             await running.until(lambda: any("take over" in line for line in running.lines))
             assert cluster.published() == HELD
+            # Limits are obeyed as told, though nobody can tell whether they are too much.
+            unread = [line for line in running.lines if line.startswith("quotas in the history")]
+            assert len(unread) == 1
+            assert "there is none" in unread[0]
+            assert "limits are not held against any" in unread[0]
 
     asyncio.run(scene())
     assert cluster.groups["g"]["publishRateInMsgs"] == 300
@@ -449,13 +497,20 @@ def test_a_dry_run_prints_what_would_be_written_and_ends(
     out, err = capsys.readouterr()
     lines = sorted((json.loads(line) for line in out.splitlines()), key=lambda one: one["path"])
     unlimited = {"publishThrottlingRateInByte": -1}
+    path = f"/admin/v2/namespaces/{NAMESPACE}"
+    record = {"quotaplane.rates.blue": '{"publish":[[75,-1]]}'}
+    default = {"publishThrottlingRateInMsg": 75, **unlimited}
     assert lines == [
-        {
-            "method": "POST",
-            "path": f"/admin/v2/persistent/{NAMESPACE}/{name}/publishRate",
-            "body": {"publishThrottlingRateInMsg": rate, **unlimited},
-        }
-        for name, rate in (("a", 300), ("b", 10))
+        {"method": "PUT", "path": f"{path}/properties", "body": record},
+        {"method": "POST", "path": f"{path}/publishRate", "body": default},
+        *(
+            {
+                "method": "POST",
+                "path": f"/admin/v2/persistent/{NAMESPACE}/{name}/publishRate",
+                "body": {"publishThrottlingRateInMsg": rate, **unlimited},
+            }
+            for name, rate in (("a", 300), ("b", 10))
+        ),
     ]
     assert "quotaplane: " not in err
     assert not cluster.writes()

@@ -256,9 +256,9 @@ def test_a_link_goes_on_while_partitions_are_not_told(
     transport = pulsar_settings().transport
     assert isinstance(transport, PulsarTransport)
     link = PulsarLink(transport, limits_from="earliest")
-    assert [limit.value for limit in link.poll_limits()] == [b"0"]
+    assert [limit.value for limit in link.poll_limits().messages] == [b"0"]
     cluster.script = [1]
-    assert [limit.value for limit in link.poll_limits()] == [b"1"]
+    assert [limit.value for limit in link.poll_limits().messages] == [b"1"]
     assert caplog.text.count("going on with the partitions that are known") == 1
 
 

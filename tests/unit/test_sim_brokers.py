@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from quotaplane.sim.demand import added_up
 from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.reports import Decoded, decode
 
 NOW = 1_000_000
@@ -60,6 +63,14 @@ def decoded(reports: list[Report], interval_s: float = 1.0) -> Decoded:
 
 def rates(found: Decoded, row: int, columns=RATE_COLUMNS) -> list[float]:
     return [found.entries[name][row].as_py() for name in columns]
+
+
+def test_a_message_that_cant_be_decoded_costs_no_other() -> None:
+    beyond: Any = LimitsUpdate(magic=0x314C5051, broker="b1", epoch=2**64 - 1, groups=["g"])
+    brokers = cluster()
+    assert brokers.receive([b"noise", beyond.SerializeToString(), update(25.0)]) == 1
+    assert in_force(brokers) == 25
+    assert brokers.refused == 2
 
 
 def test_demand_gets_through_up_to_the_limit_and_freely_without_one() -> None:

@@ -23,7 +23,7 @@ from quotaplane.settings import (
     load_settings,
     parse_settings,
 )
-from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport import Message, Portion, open_broker_link, open_transport
 from quotaplane.transport.kafka_options import (
     client_options,
     jaas_config,
@@ -291,8 +291,34 @@ def test_embedded_links_work_without_a_jvm(tmp_path: Path) -> None:
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"1"), Message("b", b"2")])
     transport.publish([Message("a", b"3")])
-    assert link.poll_limits() == [Message("a", b"1"), Message("b", b"2"), Message("a", b"3")]
-    assert link.poll_limits() == []
+    portion = link.poll_limits()
+    assert [message[:2] for message in portion.messages] == [
+        ("a", b"1"),
+        ("b", b"2"),
+        ("a", b"3"),
+    ]
+    assert len({message.position for message in portion.messages}) == 3
+    assert link.poll_limits() == Portion([], more=False, caught_up=True)
+
+
+def test_a_poll_of_the_embedded_transport_ends_while_somebody_goes_on_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.transport.delta.PORTION_VERSIONS", 2)
+    settings = DeltaTransport(kind="delta", path=str(tmp_path / "topics"))
+    transport = open_transport(settings)
+    for number in range(3):
+        transport.publish([Message("a", b"%d" % number)])
+    link = open_broker_link(settings, limits_from="earliest")
+    portions = []
+    for number in range(3, 12, 3):  # faster than the link reads
+        portions.append(link.poll_limits())
+        for more in range(3):
+            transport.publish([Message("a", b"%d" % (number + more))])
+    assert [len(portion.messages) for portion in portions] == [2, 2, 2]
+    assert [portion.more for portion in portions] == [True, True, True]
+    # The second portion had the last message that was there at the link's opening.
+    assert [portion.caught_up for portion in portions] == [False, True, True]
 
 
 @pytest.mark.parametrize(

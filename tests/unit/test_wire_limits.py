@@ -12,7 +12,12 @@ from hypothesis.extra import numpy as hnp
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, group_id
-from quotaplane.wire.limits import LimitsMessage, decode_limits, encode_limits
+from quotaplane.wire.limits import (
+    MAX_LIMITS_BYTES,
+    LimitsMessage,
+    decode_limits,
+    encode_limits,
+)
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.wire_cases import damaged, names, own_report
 
@@ -164,7 +169,7 @@ def test_encode_refuses_limits_that_are_none(limit: float) -> None:
 
 
 def _raw(**fields: Any) -> bytes:
-    return LimitsUpdate(magic=MAGIC, broker="b", **fields).SerializeToString()
+    return LimitsUpdate(**{"magic": MAGIC, "broker": "b", **fields}).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -178,11 +183,37 @@ def _raw(**fields: Any) -> bytes:
         (_raw(groups=["a"], publish_bytes_per_s=[float("nan")]), "NaN or negative"),
         (_raw(groups=["a"], publish_bytes_per_s=[-1]), "NaN or negative"),
         (_raw(groups=["a"], throttles=["", ""]), "2 throttles for 1 groups"),
+        (_raw(broker=""), "name is empty"),
+        (_raw(broker="b\n"), "not printable"),
+        (_raw(broker="b" * 513), "513 characters"),
+        (_raw(group_ids=[-1]), "a negative id among group_ids"),
+        (_raw(removed_group_ids=[5, -(2**63)]), "a negative id among removed_group_ids"),
+        (b"\0" * (MAX_LIMITS_BYTES + 1), f"of {MAX_LIMITS_BYTES + 1} bytes"),
     ],
 )
 def test_decode_refuses_what_is_none(value: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         decode_limits(value)
+
+
+BEYOND = st.integers(2**63, 2**64 - 1)
+"""Numbers that fit on the wire, and not into an int64."""
+
+
+@given(st.sampled_from(["epoch", "seq", "issued_at_ms", "broker_started_at_ms"]), BEYOND)
+def test_numbers_beyond_int64_are_refused(name: str, number: int) -> None:
+    with pytest.raises(InputError, match=rf"LimitsUpdate for 'b': {name} is {number}"):
+        decode_limits(_raw(groups=["a"], **{name: number}))
+
+
+@given(st.integers(2**63 - 2**32, 2**63 - 1), st.integers(0, 2**32 - 1))
+def test_a_lease_that_ends_beyond_int64_is_refused(issued_at_ms: int, lease_ms: int) -> None:
+    value = _raw(groups=["a"], issued_at_ms=issued_at_ms, lease_ms=lease_ms)
+    if issued_at_ms + lease_ms < 2**63:
+        assert decode_limits(value).issued_at_ms == issued_at_ms
+    else:
+        with pytest.raises(InputError, match="the lease ends at"):
+            decode_limits(value)
 
 
 @given(damaged(st.just(_encode(removed_group_ids=[5], throttles=[HARD, ""]))))
@@ -194,3 +225,7 @@ def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
     assert found.limits.shape == (len(found.groups) or len(found.group_ids), len(DIMENSIONS))
     assert (found.limits >= 0).all()
     assert found.throttles is None or len(found.throttles) == len(found.limits)
+    assert max(found.epoch, found.seq, found.broker_started_at_ms) < 2**63
+    assert found.issued_at_ms + found.lease_ms < 2**63
+    assert (found.group_ids >= 0).all()
+    assert (found.removed_group_ids >= 0).all()

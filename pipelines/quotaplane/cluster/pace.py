@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from quotaplane.enforce.plan import Bucket
 
@@ -23,6 +24,13 @@ class Pace:
             while not self._bucket.room(loop.time()):
                 await asyncio.sleep(self._wait_s)
             self._bucket.take(1)
+
+
+def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Begin work; it is one of the tasks until it ends."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:

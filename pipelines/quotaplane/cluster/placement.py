@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,10 @@ _FAILED: Final = object()
 Told = Callable[[str, str, Exception | None], None]
 """What was tried, on what, and how it failed; None = it did not."""
 
+NamespaceRead = Callable[[str, str, Any, "str | None", float], None]
+"""The cluster, a namespace, its policies (None: it is gone), its group (None: it has none), and at
+which of the loop's times that was."""
+
 
 @dataclass
 class Broker:
@@ -66,8 +71,11 @@ class Placement:
     missing from is believed only after some looks: their rates would be taken off.
     """
 
-    def __init__(self, rest: Rest, cluster: str, pace: Pace, told: Told) -> None:
+    def __init__(
+        self, rest: Rest, cluster: str, pace: Pace, told: Told, namespace_read: NamespaceRead
+    ) -> None:
         self._rest, self._cluster, self._pace, self._told = rest, cluster, pace, told
+        self._namespace_read = namespace_read
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._vanished = Vanished()
@@ -199,12 +207,19 @@ class Placement:
             self._changed = True
 
     async def _group_of(self, namespace: str) -> str | None:
+        begun_s = asyncio.get_running_loop().time()
+        policies, group = None, None
         try:
-            return group_of(await self._rest.get(namespace_path(namespace)))
+            policies = await self._rest.get(namespace_path(namespace))
+            group = group_of(policies)
         except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
+            if error.status != 404:
+                raise
+        known = self._namespaces.get(namespace)
+        # Its rate stays until it is believed that it was detached.
+        still = known.group if group is None and known is not None else group
+        self._namespace_read(self._cluster, namespace, policies, still, begun_s)
+        return group
 
     def forget_topic(self, topic: str) -> None:
         """A topic was found to be gone: do without it until it is listed again."""
@@ -254,7 +269,8 @@ class Placement:
                 namespace_of.append(index)
                 group_names[topic] = namespace.group
         topics = tuple(sorted(group_names))
-        groups = tuple(sorted(set(group_names.values())))
+        # Also those without a topic: the first one may come at any time.
+        groups = tuple(sorted({namespace.group for namespace in self._namespaces.values()}))
         place = {topic: index for index, topic in enumerate(topics)}
         group_place = {group: index for index, group in enumerate(groups)}
         order = sorted(range(len(part_names)), key=part_names.__getitem__)

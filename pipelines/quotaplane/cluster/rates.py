@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 
 _PATHS: Final = ("publishRate", "dispatchRate")
-_KEYS: Final = (
+RATE_KEYS: Final = (
     ("publishThrottlingRateInMsg", "publishThrottlingRateInByte"),
     ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
 )
@@ -42,7 +43,17 @@ def rate_body(kind: int, rates: FloatArray) -> dict[str, object]:
     """
     # Never rounded down: Pulsar takes 0 for unlimited.
     whole = [max(math.ceil(rate), 1) if np.isfinite(rate) else -1 for rate in rates]
-    return {**dict(zip(_KEYS[kind], whole, strict=True)), **_ALSO[kind]}
+    return {**dict(zip(RATE_KEYS[kind], whole, strict=True)), **_ALSO[kind]}
+
+
+def rates_in(said: Mapping[str, Any], kind: int) -> FloatArray:
+    """Rates (2,) as Pulsar tells them; inf = unlimited.
+
+    >>> rates_in({"publishThrottlingRateInMsg": 30, "publishThrottlingRateInByte": 0}, 0)
+    array([30., inf])
+    """
+    rates = np.array([float(said.get(key, -1)) for key in RATE_KEYS[kind]])
+    return np.where(rates > 0, rates, np.inf)
 
 
 async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
@@ -58,11 +69,10 @@ async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
         # Dispatch relative to publish, or over longer than a second, is none of ours.
         if said.get("relativeToPublishRate") or said.get("ratePeriodInSecond", 1) != 1:
             return np.full(2, np.inf)
-        rates = np.array([float(said.get(key, -1)) for key in _KEYS[kind]])
+        return rates_in(said, kind)
     except (AttributeError, TypeError, ValueError):
         path = rate_path(topic, kind)
         raise ClusterError(f"Pulsar's REST API at {rest.url}: GET {path}: no rates") from None
-    return np.where(rates > 0, rates, np.inf)
 
 
 async def write_rate(rest: Rest, topic: str, kind: int, rates: FloatArray) -> None:

@@ -74,6 +74,21 @@ class Layout:
         return Pairs(broker, group, np.append(first, len(order)), owned[order])
 
     @cached_property
+    def namespaces(self) -> tuple[tuple[str, ...], IntArray]:
+        """The topics' namespaces, ``tenant/namespace``, and each topic's (u,) index among them.
+
+        >>> topics = "persistent://a/b/t", "persistent://a/b/u", "persistent://a/c/t"
+        >>> none = np.zeros(0, np.int64)
+        >>> names, index = Layout((), (), topics, none, (), none, none).namespaces
+        >>> names, index.tolist()
+        (('a/b', 'a/c'), [0, 0, 1])
+        """
+        of_topic = [topic.rpartition("/")[0].partition("://")[2] for topic in self.topics]
+        names = tuple(sorted(set(of_topic)))
+        place = {name: index for index, name in enumerate(names)}
+        return names, np.fromiter((place[name] for name in of_topic), np.int64, len(of_topic))
+
+    @cached_property
     def owned(self) -> BoolArray:
         """(u,) of which topics all parts have a broker."""
         astray = np.bincount(self.topic[self.broker < 0], minlength=len(self.topics))

@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Writes that may be made now, n of them, the most urgent first."""
+    """Writes that may be made now, n of them, in turn by group, the most urgent of each first."""
 
     topic: IntArray
     """(n,) index of the topic."""
@@ -47,6 +47,13 @@ class Moves(NamedTuple):
     """(n, 2) in messages and bytes; inf = unlimited, both inf = take the rate away."""
     unread: BoolArray
     """(u, 2) whose rate in force must be read before anything can be said of it."""
+
+    def but_for(self, held: BoolArray) -> Moves:
+        """Without those that take the rate off a topic which is ``held`` (u, 2) otherwise, too."""
+        stays = np.isfinite(self.rates).any(axis=1) | ~held[self.topic, self.kind]
+        if stays.all():
+            return self
+        return Moves(self.topic[stays], self.kind[stays], self.rates[stays], self.unread)
 
 
 def plan(
@@ -98,7 +105,7 @@ def plan(
                 significant_change,
             )
     unread = concerned & (~known | rates.unsure) & rates.free
-    return _by_urgency(target, rates, lowered, raised, unread)
+    return _by_urgency(layout, target, rates, lowered, raised, unread)
 
 
 def _one_dimension(
@@ -187,9 +194,29 @@ def _in_order(rows: Segments, key: FloatArray, amounts: FloatArray) -> tuple[Int
     return order, before
 
 
+def in_turn(group: IntArray) -> IntArray:
+    """The order in which groups (n,) take turns: the first of each, then the second of each.
+
+    >>> in_turn(np.array([7, 7, 7, 3, 7, 3])).tolist()
+    [0, 3, 1, 5, 2, 4]
+    """
+    order = np.argsort(group, kind="stable")
+    first = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0][: len(order)])
+    turn = np.empty(len(group), np.int64)
+    turn[order] = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+    result: IntArray = np.argsort(turn, kind="stable")
+    return result
+
+
 def _by_urgency(
-    wanted: FloatArray, rates: Rates, lowered: BoolArray, raised: BoolArray, unread: BoolArray
+    layout: Layout,
+    wanted: FloatArray,
+    rates: Rates,
+    lowered: BoolArray,
+    raised: BoolArray,
+    unread: BoolArray,
 ) -> Moves:
+    """The moves in turn by group: what one with many topics needs holds up no other one."""
     moves = lowered | raised
     target = np.where(moves, wanted, rates.in_force)
     with np.errstate(invalid="ignore"):
@@ -199,7 +226,11 @@ def _by_urgency(
     score = np.stack([relative[:, side].max(axis=1) for side in SIDES], axis=1)
     topic, kind = np.nonzero(np.stack([moves[:, side].any(axis=1) for side in SIDES], axis=1))
     urgency = score[topic, kind] + rates.waited_s[topic, kind] / WAITED_S
-    order = np.argsort(-urgency, kind="stable")
+    messages, in_bytes = target[topic, 2 * kind], target[topic, 2 * kind + 1]
+    size = np.where(np.isfinite(messages), messages, in_bytes)
+    # Of those that have no rate yet the largest ones first: they are held back by the namespace's.
+    order = np.lexsort((-size, -urgency))
+    order = order[in_turn(layout.group[topic[order]])]
     topic, kind = topic[order], kind[order]
     return Moves(topic, kind, target.reshape(len(target), len(KINDS), 2)[topic, kind], unread)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from quotaplane.cluster.groups import read_runtime
 from quotaplane.cluster.pace import Pace, at_once
-from quotaplane.cluster.placement import Placement
+from quotaplane.cluster.placement import NamespaceRead, Placement
 from quotaplane.cluster.rest import Rest
 from quotaplane.cluster.usage import Counters, Snapshots, Source, read_told
 from quotaplane.enforce.layout import Layout
@@ -32,8 +32,11 @@ _PATIENCE_S: Final = 60.0
 class Scene:
     """A cluster's topics and their use."""
 
-    def __init__(self, rest: Rest, pace: Pace, trouble: Trouble) -> None:
+    def __init__(
+        self, rest: Rest, pace: Pace, trouble: Trouble, namespace_read: NamespaceRead
+    ) -> None:
         self._rest, self._pace, self._trouble = rest, pace, trouble
+        self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
         self._had: dict[str, set[str]] = {}
@@ -58,7 +61,9 @@ class Scene:
         self.told = await read_told(self._rest)
         every_s = max(self.told.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = _LIVE_EVERY_S if self.told.live else every_s
-        self.placement = Placement(self._rest, runtime.cluster, self._pace, self._trouble)
+        self.placement = Placement(
+            self._rest, runtime.cluster, self._pace, self._trouble, self._namespace_read
+        )
         self.usage = Usage(self.look_every_s)
 
     @property
@@ -72,6 +77,11 @@ class Scene:
             return True
         patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
         return self._tried == _PARTS and not patient
+
+    @property
+    def listed(self) -> bool:
+        """Whether brokers and topics were asked for: whatever is not known now is not there."""
+        return {"brokers", "topics"} <= self._tried
 
     async def look_at_brokers(self) -> None:
         """Which brokers there are, and which bundles they have."""
@@ -88,7 +98,7 @@ class Scene:
 
     async def look_at_usage(self) -> None:
         """What topics use, where a broker has counted anew."""
-        while not {"brokers", "topics"} <= self._tried:
+        while not self.listed:
             await asyncio.sleep(_SOON_S)
         self._follow()
         brokers = self.placement.brokers

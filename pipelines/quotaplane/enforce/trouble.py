@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from quotaplane.errors import QuotaplaneError
@@ -10,7 +10,20 @@ from quotaplane.errors import QuotaplaneError
 _MOST: Final = 100_000
 """Things of a part that fail at once: more are not kept in mind."""
 
+_NAMED: Final = 5
+
 Say = Callable[[str], None]
+
+
+def some(names: Collection[str]) -> str:
+    """So many names that a line can be read.
+
+    >>> some({"a", "b"}), some("gfedcba")
+    ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    first = sorted(names)[:_NAMED]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 class Trouble:

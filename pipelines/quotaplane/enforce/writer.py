@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cluster.pace import Pace
+from quotaplane.cluster.pace import Pace, start
 from quotaplane.cluster.rates import read_rate, write_rate
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.enforce.layout import KINDS
 from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.plan import Bucket, Moves
+from quotaplane.enforce.plan import Bucket, Moves, in_turn
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.model import FloatArray
 from quotaplane.settings import Enforce
@@ -43,7 +43,8 @@ class Writer:
         gone: Callable[[str], None],
     ) -> None:
         self._rest, self._ledger, self._reads = rest, ledger, reads
-        self._budget = Bucket(enforce.max_writes_per_s)
+        self.budget = Bucket(enforce.max_writes_per_s)
+        """Of writes, whoever makes them."""
         self._concurrency = enforce.concurrency
         # As many as the budget allows: how many requests are under way, ``rest`` bounds.
         self._at_once = max(enforce.concurrency, math.ceil(enforce.max_writes_per_s))
@@ -79,26 +80,26 @@ class Writer:
 
     def hurry(self) -> None:
         """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
-        self._budget = Bucket(1e9)
+        self.budget = Bucket(1e9)
         self._at_once = _HURRIED_AT_ONCE
         self._checks_per_s = 0.0
 
     def begin(self, moves: Moves, now_s: float) -> int:
         """Start what the budget allows; returns how many writes must wait."""
         ledger = self._ledger
-        room = max(min(self._budget.room(now_s), self._at_once - len(self._writing)), 0)
+        room = max(min(self.budget.room(now_s), self._at_once - len(self._writing)), 0)
         count = min(room, len(moves.topic))
         ledger.start(moves, count, now_s)
         for topic, kind, rates in zip(
             moves.topic[:count].tolist(), moves.kind[:count].tolist(), moves.rates, strict=False
         ):
-            _start(self._writing, self._write(ledger.layout.topics[topic], kind, rates))
+            start(self._writing, self._write(ledger.layout.topics[topic], kind, rates))
         leaving = [key for key, at_s in ledger.leaving.items() if at_s <= now_s]
         for topic, kind in leaving[: room - count]:
             ledger.leaving[topic, kind] = np.inf
-            _start(self._writing, self._remove(topic, kind))
+            start(self._writing, self._remove(topic, kind))
         begun = count + min(len(leaving), room - count)
-        self._budget.take(begun)
+        self.budget.take(begun)
         return len(moves.topic) + len(leaving) - begun
 
     def read_unknown(self, moves: Moves, odd: Collection[str] = ()) -> None:
@@ -107,9 +108,11 @@ class Writer:
         for topic in odd:
             if topic in place:
                 self._check(place[topic], range(len(KINDS)))
-        topics = self._ledger.layout.topics
-        for at, kind in np.argwhere(moves.unread)[: self._reads_at_once].tolist():
-            self._queue(topics[at], kind)
+        layout = self._ledger.layout
+        unread = np.argwhere(moves.unread)
+        unread = unread[in_turn(layout.group[unread[:, 0]])]
+        for at, kind in unread[: self._reads_at_once].tolist():
+            self._queue(layout.topics[at], kind)
         self._start_reading()
 
     def check(self, now_s: float) -> None:
@@ -140,7 +143,7 @@ class Writer:
 
     def _start_reading(self) -> None:
         for _ in range(min(self._concurrency - len(self._reading), len(self._to_read))):
-            _start(self._reading, self._read_queued())
+            start(self._reading, self._read_queued())
 
     async def _read_queued(self) -> None:
         while self._to_read:
@@ -227,12 +230,6 @@ class Writer:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-
-
-def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
 
 
 def _named(topic: str, kind: int) -> str:

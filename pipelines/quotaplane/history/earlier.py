@@ -33,11 +33,13 @@ def read_earlier(history: History) -> Earlier:
         rounds = read_rows(open_table(history, "rounds"), ["epoch", "at"])
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table rounds: {one_line(error)}") from None
-    last = rounds.group_by("epoch").aggregate([("at", "max")])
-    if not len(last):
+    if not len(rounds):
         return Earlier(0, 0)
-    epochs = last["epoch"].to_numpy()
-    over_ms = last["at_max"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+    # Not by group_by(): it loads pyarrow.dataset, whose threads abort a process that ends early.
+    epochs, of_epoch = np.unique(rounds["epoch"].to_numpy(), return_inverse=True)
+    at = rounds["at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+    over_ms = np.zeros(len(epochs), np.int64)
+    np.maximum.at(over_ms, of_epoch, at)
     # Of the many limits only the files' statistics are read.
     files = pa.table(open_table(history, "limits").get_add_actions(flatten=True))
     if "max.lease_ms" in files.column_names:

@@ -39,7 +39,8 @@ class Reports(Section):
     stale_after_intervals: float = Field(default=2.0, gt=0)
     """A report published longer ago than this is not used."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
-    """A report published further in the future than this is not used."""
+    """A report published further in the future than this is not used; nor are, by the enforcer,
+    limits decided further in the future."""
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     max_rate_per_s: float = Field(default=1e15, gt=0)
     """A higher usage than this is taken for noise."""

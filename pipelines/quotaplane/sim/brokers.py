@@ -87,6 +87,8 @@ class Brokers:
         self.specs, self.groups = specs, groups
         self.names = tuple(spec.name for spec in specs)
         shape = len(specs), len(groups)
+        self.refused = 0
+        """So many limits messages could not be decoded."""
         self.alive: BoolArray = np.ones(len(specs), dtype=bool)
         self.attached: BoolArray = np.ones(shape, dtype=bool)
         self._interval_s = interval_s
@@ -145,9 +147,18 @@ class Brokers:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
 
         Limits that are not newer than those in force, or of a dead or unknown broker, are not
-        applied: whatever order messages come in, and however often, the newest are in force.
+        applied: whatever order messages come in, and however often, the newest are in force. A
+        message that can't be decoded is skipped and counted in ``refused``.
         """
-        return sum(self._apply(decode_limits(value)) for value in values)
+        changed = 0
+        for value in values:
+            try:
+                message = decode_limits(value)
+            except InputError:
+                self.refused += 1
+            else:
+                changed += self._apply(message)
+        return changed
 
     def _apply(self, message: LimitsMessage) -> int:
         broker = self._broker_index.get(message.broker)

@@ -83,7 +83,7 @@ class Cluster(threading.Thread):
     def _pause_until(self, moment: float) -> bool:
         """Take in limits while waiting; False when it is time to stop."""
         while True:
-            messages = self._link.poll_limits()
+            messages = self._link.poll_limits().messages
             self.limits += len(messages)
             self._director.world.receive(message.value for message in messages)
             left = moment - time.monotonic()

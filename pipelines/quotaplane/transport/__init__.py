@@ -44,6 +44,30 @@ class Message(NamedTuple):
     value: bytes
 
 
+class Polled(NamedTuple):
+    """One message of the limits topic as a link read it."""
+
+    key: str
+    value: bytes
+    position: str
+    """Where in the topic it stands, in the words of the transport."""
+
+
+class Portion(NamedTuple):
+    """The messages of one poll of the limits topic."""
+
+    messages: list[Polled]
+    """The oldest first within a broker."""
+    more: bool
+    """Whether the poll ended before it had everything that was there when it began."""
+    caught_up: bool
+    """Whether everything that was in the topic when the link was opened has been handed out."""
+
+
+PORTION_MESSAGES: Final = 10_000
+PORTION_BYTES: Final = 16 * 1024 * 1024
+"""A poll ends after so many messages, or so many bytes and the message that reaches them."""
+
 REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 """The embedded transport's; with Kafka the settings have them."""
 
@@ -109,8 +133,12 @@ class BrokerLink(Protocol):
             TransportError: some were not accepted.
         """
 
-    def poll_limits(self) -> list[Message]:
-        """Return the limits that came since the last call, oldest first within a broker."""
+    def poll_limits(self) -> Portion:
+        """Return the next limits, up to a bounded number and size, without waiting for more.
+
+        Raises:
+            TransportError: they can't be read; messages that this call had read come again.
+        """
 
     def close(self) -> None:
         """Let go of connections; a second call does nothing."""

@@ -26,7 +26,14 @@ from quotaplane.deltalog.read import read_changes
 from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport import REPORTS_AND_LIMITS, Message, Starting, Topics
+from quotaplane.transport import (
+    REPORTS_AND_LIMITS,
+    Message,
+    Polled,
+    Portion,
+    Starting,
+    Topics,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +55,9 @@ _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS 
 _BATCH_BYTES: Final = "128m"
 _BATCH_FILES: Final = 1000
 """What one micro-batch reads at most, a file at least: the rest waits for the next one."""
+
+PORTION_VERSIONS: Final = 100
+"""A poll reads so many versions at most: each is what was published at once."""
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
@@ -130,7 +140,8 @@ class DeltaLink:
         self._limits = _Topic(settings, topics.outgoing)
         self._reports = _Topic(settings, topics.incoming)
         with _as_transport_error(self._limits.uri):
-            self._version = self._limits.open().version() if limits_from == "latest" else 0
+            self._opened_at = self._limits.open().version()
+        self._version = self._opened_at if limits_from == "latest" else 0
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
         """Append the reports in one version.
@@ -144,8 +155,8 @@ class DeltaLink:
             [published_at_ms for _, _, published_at_ms in reports],
         )
 
-    def poll_limits(self) -> list[Message]:
-        """Return the limits of the versions that came since the last call, oldest first.
+    def poll_limits(self) -> Portion:
+        """Return the limits of the next versions, oldest first; a version is never split.
 
         Raises:
             TransportError: the table can't be read, or those versions were cleaned up already.
@@ -154,14 +165,18 @@ class DeltaLink:
             table = self._limits.open()
             table.update_incremental()
             newest = table.version()
-            if newest == self._version:
-                return []
-            columns = ["key", "value", "row", "_change_type", "_commit_version"]
-            rows = read_changes(table, self._version + 1, newest, columns).to_pylist()
-        self._version = newest
+            last = min(newest, self._version + PORTION_VERSIONS)
+            if last == self._version:
+                return Portion([], more=False, caught_up=True)
+            columns = ["key", "value", "append_id", "row", "_change_type", "_commit_version"]
+            rows = read_changes(table, self._version + 1, last, columns).to_pylist()
+        self._version = last
         inserted = [row for row in rows if row["_change_type"] == "insert"]
         inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
-        return [Message(row["key"], row["value"]) for row in inserted]
+        polled = [
+            Polled(row["key"], row["value"], f"{row['append_id']}#{row['row']}") for row in inserted
+        ]
+        return Portion(polled, more=last < newest, caught_up=last >= min(newest, self._opened_at))
 
     def close(self) -> None:
         """Nothing is kept open."""

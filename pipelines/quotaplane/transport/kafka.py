@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.transport import Message, Starting
+from quotaplane.transport import (
+    PORTION_BYTES,
+    PORTION_MESSAGES,
+    Message,
+    Polled,
+    Portion,
+    Starting,
+)
 from quotaplane.transport.kafka_client import (
     Outbox,
     Record,
@@ -213,6 +220,8 @@ class KafkaLink:
             except KafkaError as error:
                 raise TransportError(unreachable(settings, log.reason or str(error))) from None
             self._assign(limits_from)
+            partitions = list(self._partitions())
+            self._opened_at = self._consumer.end_offsets(partitions, timeout_ms=self._wait_ms)
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
         """Send the reports and wait until every in-sync replica has them.
@@ -225,28 +234,42 @@ class KafkaLink:
             for broker, value, published_at_ms in reports
         )
 
-    def poll_limits(self) -> list[Message]:
-        """Return every limit that was in the topic when this was called, since the last call.
+    def poll_limits(self) -> Portion:
+        """Return the next limits that were in the topic when this was called.
 
         Raises:
             TransportError: the cluster did not answer within ``connect_timeout_s``.
         """
-        limits: list[Message] = []
-        deadline = time.monotonic() + self._settings.connect_timeout_s
         with as_transport_error(self._settings, "limits can't be read"):
             if self._partitions() != self._consumer.assignment():
                 self._assign("earliest")
-            ends = self._consumer.end_offsets(list(self._partitions()), timeout_ms=self._wait_ms)
-            while any(self._consumer.position(part) < end for part, end in ends.items()):
-                if time.monotonic() > deadline:
-                    why = f"no more from topic {self._settings.limits_topic!r}"
-                    raise TransportError(unreachable(self._settings, why))
-                for records in self._consumer.poll(timeout_ms=100).values():
-                    limits += [
-                        Message((record.key or b"").decode(errors="replace"), record.value or b"")
-                        for record in records
-                    ]
-        return limits
+            begun_at = {part: self._consumer.position(part) for part in self._partitions()}
+            try:
+                return self._portion()
+            except Exception:
+                for part, offset in begun_at.items():
+                    self._consumer.seek(part, offset)
+                raise
+
+    def _portion(self) -> Portion:
+        polled: list[Polled] = []
+        size_bytes = 0
+        deadline = time.monotonic() + self._settings.connect_timeout_s
+        ends = self._consumer.end_offsets(list(self._partitions()), timeout_ms=self._wait_ms)
+        while self._is_before(ends):
+            if len(polled) >= PORTION_MESSAGES or size_bytes >= PORTION_BYTES:
+                break
+            if time.monotonic() > deadline:
+                if polled:
+                    break
+                why = f"no more from topic {self._settings.limits_topic!r}"
+                raise TransportError(unreachable(self._settings, why))
+            left = PORTION_MESSAGES - len(polled)
+            for records in self._consumer.poll(timeout_ms=100, max_records=left).values():
+                polled += map(_polled, records)
+                size_bytes += sum(len(record.value or b"") for record in records)
+        more = self._is_before(ends)
+        return Portion(polled, more, not more or not self._is_before(self._opened_at))
 
     def close(self) -> None:
         """Close the consumer and the producer."""
@@ -256,6 +279,10 @@ class KafkaLink:
     def _topic_of(self, broker: str) -> str:
         topics = self._settings.report_topics
         return topics[zlib.crc32(broker.encode()) % len(topics)]
+
+    def _is_before(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether there is something left to be read before these offsets."""
+        return any(self._consumer.position(part) < end for part, end in ends.items())
 
     def _partitions(self) -> set[TopicPartition]:
         topic = self._settings.limits_topic
@@ -277,3 +304,8 @@ class KafkaLink:
             offsets = self._consumer.beginning_offsets(partitions, timeout_ms=self._wait_ms)
         for partition, offset in (offsets | before).items():
             self._consumer.seek(partition, offset)
+
+
+def _polled(record: Any) -> Polled:
+    position = f"{record.topic}/{record.partition}@{record.offset}"
+    return Polled((record.key or b"").decode(errors="replace"), record.value or b"", position)

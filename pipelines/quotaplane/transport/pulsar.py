@@ -7,6 +7,7 @@ how they are replicated and kept is the cluster owner's to say (docs/pulsar.md).
 from __future__ import annotations
 
 import logging
+import math
 import time
 import zlib
 from collections.abc import Sequence
@@ -21,14 +22,22 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
-from quotaplane.pulsar.ends import last_position
+from quotaplane.pulsar.ends import is_before, last_position
+from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.outbox import Outbox, Outgoing
-from quotaplane.pulsar.position import EARLIEST, is_live
+from quotaplane.pulsar.position import EARLIEST, Id, is_live
 from quotaplane.pulsar.reader import TopicReader
-from quotaplane.pulsar.topics import must_be_there
+from quotaplane.pulsar.topics import last_entry, must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.transport import Message, Starting
+from quotaplane.transport import (
+    PORTION_BYTES,
+    PORTION_MESSAGES,
+    Message,
+    Polled,
+    Portion,
+    Starting,
+)
 
 # Last, so that a missing package is told by pulsar/client.py's one line.
 import pulsar  # isort: skip
@@ -39,9 +48,6 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX_AGE_S = 60.0
 """How soon a link hears of new partitions."""
-
-_AT_ONCE: Final = 10_000
-_AT_ONCE_BYTES: Final = 128 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +150,8 @@ class PulsarLink:
         self._client = open_client(settings)
         self._readers: dict[str, TopicReader] = {}
         self._positions: dict[str, str] = {}
+        self._opened_at: dict[str, Id | None] = {}
+        """By partition: its last entry when the link was opened; None = nobody could tell."""
         self._listed_s = float("-inf")
         self._complaint = ""
         try:
@@ -165,26 +173,38 @@ class PulsarLink:
             ]
         )
 
-    def poll_limits(self) -> list[Message]:
-        """Return every limit that was in the topic when this was called, since the last call.
+    def poll_limits(self) -> Portion:
+        """Return the next limits, an equal share of the portion from each partition.
 
         Raises:
             TransportError: the cluster did not answer within ``connect_timeout_s``.
         """
-        limits: list[Message] = []
+        polled: list[Polled] = []
+        more = False
         try:
             with as_transport_error(self._settings, "limits can't be read"):
                 self._follow("earliest")
+                # So a partition that somebody fills without an end holds up none of the others.
+                most = math.ceil(PORTION_MESSAGES / len(self._readers))
+                most_bytes = math.ceil(PORTION_BYTES / len(self._readers))
                 for reader in self._readers.values():
-                    while rows := reader.take(_AT_ONCE, _AT_ONCE_BYTES):
-                        limits += [Message(row.key or "", row.value or b"") for row in rows]
+                    rows, ended = _rows(reader, most, most_bytes)
+                    polled += map(_polled, rows)
+                    more |= not ended
         except TransportError:
             # A reader that lost its broker comes back sooner when it is opened anew; what was read
             # by this call is read again.
             self._readers.clear()
             raise
         self._positions = {name: reader.position for name, reader in self._readers.items()}
-        return limits
+        return Portion(polled, more, not more or self._is_past_opening())
+
+    def _is_past_opening(self) -> bool:
+        """Whether everything was handed out that was there when the link was opened."""
+        return not any(
+            end is None or is_before(self._positions[partition], end)
+            for partition, end in self._opened_at.items()
+        )
 
     def close(self) -> None:
         """Close the readers and the producers."""
@@ -201,7 +221,8 @@ class PulsarLink:
         now_s = time.monotonic()
         if now_s - self._listed_s >= PARTITIONS_MAX_AGE_S:
             topic = settings.limits_topic
-            if not self._positions:
+            opening = not self._positions
+            if opening:
                 must_be_there(settings, topic)
             for partition in self._partitions():
                 if partition not in self._positions:
@@ -210,6 +231,8 @@ class PulsarLink:
                         self._positions[partition] = (
                             last_position(client, self._options, partition) if latest else EARLIEST
                         )
+                    if opening and not latest:
+                        self._opened_at[partition] = last_entry(settings, partition)
             self._listed_s = now_s
         for partition in self._positions.keys() - self._readers.keys():
             # Limits that are gone come again, as every limit does.
@@ -230,6 +253,24 @@ class PulsarLink:
             return []
         self._complaint = ""
         return found
+
+
+def _rows(reader: TopicReader, most: int, most_bytes: int) -> tuple[list[Row], bool]:
+    """The next rows, and whether the topic partition ended after them."""
+    rows: list[Row] = []
+    size_bytes = 0
+    while len(rows) < most and size_bytes < most_bytes:
+        # That some came says nothing of the end: the rest may be under way.
+        taken = reader.take(most - len(rows), most_bytes - size_bytes)
+        if not taken:
+            return rows, True
+        rows += taken
+        size_bytes += sum(row.size_bytes for row in taken)
+    return rows, False
+
+
+def _polled(row: Row) -> Polled:
+    return Polled(row.key or "", row.value or b"", f"{row.topic}@{row.message_id}")
 
 
 def reading_options(settings: PulsarTransport) -> Options:

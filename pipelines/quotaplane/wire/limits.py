@@ -14,11 +14,18 @@ from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
 from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
+from quotaplane.wire.reasons import check_broker
 from quotaplane.wire.views import ColumnView
 
 LIMITS_HEAD: Final = FAMILY + b"L1"
+MAX_LIMITS_BYTES: Final = 2 * 1024 * 1024
+"""A longer message is refused unread: the job cuts a broker's limits into portions of 0.5 MB."""
 _MAGIC: Final = int.from_bytes(LIMITS_HEAD[1:], "little")
 _UPDATE: Final = ColumnView(LimitsUpdate)
+_NUMBERS: Final = ("epoch", "seq", "issued_at_ms", "broker_started_at_ms")
+_IDS: Final = ("group_ids", "removed_group_ids")
+_MOST: Final = 2**63
+"""Numbers on the wire have 64 bits without a sign, those of readers 63 bits and one."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +133,16 @@ def decode_limits(value: bytes) -> LimitsMessage:
     Raises:
         InputError: it is none, or what it says makes no sense.
     """
+    if len(value) > MAX_LIMITS_BYTES:
+        raise InputError(f"LimitsUpdate of {len(value)} bytes (at most {MAX_LIMITS_BYTES})")
     if not value.startswith(LIMITS_HEAD):
         raise InputError(f"not a LimitsUpdate: it begins with {value[:5].hex(' ') or 'nothing'}")
     try:
         message, columns = _UPDATE.parse(value)
     except DecodeError:
         raise InputError(f"not a LimitsUpdate, or not all of it: {len(value)} bytes") from None
+    check_broker(message.broker)
+    _check_numbers(message, columns)
     groups = tuple(message.groups)
     ids = columns["group_ids"]
     if groups and len(ids):
@@ -161,6 +172,19 @@ def decode_limits(value: bytes) -> LimitsMessage:
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
     )
+
+
+def _check_numbers(message: Any, columns: dict[str, FloatArray | IntArray]) -> None:
+    """Refuse what a reader with signed 64-bit numbers would take for something else."""
+    where = f"LimitsUpdate for {message.broker!r}"
+    for name in _NUMBERS:
+        if getattr(message, name) >= _MOST:
+            raise InputError(f"{where}: {name} is {getattr(message, name)}")
+    if message.issued_at_ms + message.lease_ms >= _MOST:
+        raise InputError(f"{where}: the lease ends at {message.issued_at_ms + message.lease_ms} ms")
+    for name in _IDS:
+        if (columns[name] < 0).any():
+            raise InputError(f"{where}: a negative id among {name}")
 
 
 def _rates(
