@@ -66,7 +66,9 @@ class Segments:
         return kept, at
 
 
-def overshooting(rows: Segments, limits: FloatArray, quota: FloatArray) -> BoolArray:
+def overshooting(
+    rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray
+) -> BoolArray:
     """(g,): groups whose limits, added up in floating point in some order, might exceed the quota.
 
     Multiples of 2^-51 of the quota (rounded to a power of two) add up without any rounding, so
@@ -75,12 +77,12 @@ def overshooting(rows: Segments, limits: FloatArray, quota: FloatArray) -> BoolA
     Args:
         rows: g groups with n rows.
         limits: (n,) finite.
+        total: (g,) their sums.
         quota: (g,) finite.
     """
     _, exponent = np.frexp(quota)
     coarse = rows.spread(np.ldexp(1.0, exponent))
     rounded = (limits + coarse) - coarse != limits
-    total = rows.total(limits)
     exact = rows.total(rounded) == 0
     over: BoolArray = (total > quota) | (~exact & (total > quota * (1.0 - rows.slack / 2)))
     return over
@@ -95,4 +97,8 @@ def scale_down(
     np.divide(quota, total, out=factor, where=groups & (total > quota))
     factor[groups] *= 1.0 - rows.slack[groups]
     scaled: FloatArray = limits * rows.spread(factor)
+    # Numbers near the smallest there is (5e-324) have too few digits for that.
+    over = groups & (rows.total(scaled) > quota)
+    if over.any():
+        scaled[rows.spread(over)] = 0.0
     return scaled
