@@ -116,7 +116,7 @@ def problem(parts: list[Group]) -> Problem:
     ceiling, priority = rows[:, 3], rows[:, 4].astype(np.int64)
     return Problem(
         starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        quota=np.array([quota for quota, _ in parts]),
+        quota=np.array([quota for quota, _ in parts], dtype=float),
         usage=np.zeros(len(rows)),
         limit=np.full(len(rows), np.inf),
         demand=rows[:, 0].copy(),

@@ -10,7 +10,7 @@ from quotaplane.laws.problem import Allocation, Problem
 from quotaplane.laws.reason import Reason, ReasonArray
 from quotaplane.laws.segments import Segments, overshooting, scale_down
 from quotaplane.laws.water import water_level
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 @in_blocks
@@ -56,9 +56,8 @@ def max_min(problem: Problem) -> Allocation:
     total = rows.total(limits)
     over = overshooting(rows, limits, total, quota)
     if over.any():
-        # Rounding is paid for by those who are filled to the level, not by the satisfied. The sum
-        # has to come down by half the slack, and not by more than all of it: between is safe.
-        margin = np.where(over, 0.75 * quota * rows.slack, 0.0)
+        # Rounding is paid for by those who are filled to the level, not by the satisfied.
+        margin = np.where(over, quota * (1.0 - rows.safe_part), 0.0)
         margin = np.divide(margin, slope, out=np.zeros(rows.groups), where=slope > 0)
         level = np.maximum(level - margin, 0.0)
         limits = filled(vessels, level)
@@ -67,12 +66,9 @@ def max_min(problem: Problem) -> Allocation:
     # and where bounds hold all of them. These few groups are solved again, for a little less.
     off = over & (total > quota * (1.0 - rows.slack / 2))
     off |= (total < quota * (1.0 - rows.slack)) & np.isfinite(level) & (rows.counts > 0)
-    if vessels.cut is not None and (off & vessels.cut).any():
-        limits = scale_down(rows, limits, quota, off & vessels.cut)
-        off &= ~vessels.cut
     if off.any():
         limits = _for_less(problem, rows, quota, limits, off)
-    reasons = _reasons(problem, vessels, limits, off)
+    reasons = _reasons(problem, vessels, limits)
     if not quota.all():
         reasons[rows.spread(quota == 0)] = Reason.NO_QUOTA
     if not limited.all():
@@ -98,10 +94,10 @@ def _fill(
     high = np.minimum(problem.demand, rows.spread(2.0 * quota))
     if ceiling is not None:
         np.minimum(high, ceiling, out=high)
-    low, cut = None, None
+    low, full, cut = None, None, None
     if problem.floor.any():
         floor = problem.floor if ceiling is None else np.minimum(problem.floor, ceiling)
-        low, cut = _fitting_floors(rows, floor, quota)
+        low, full, cut = _fitting_floors(rows, floor, quota)
         high = np.maximum(high, low)
 
     want = rows.total(high)
@@ -112,11 +108,12 @@ def _fill(
     if ceiling is not None:
         spare_level(vessels, quota - want, level, slope)
     tight = ~fits
+    if full is not None:
+        tight &= ~full
+        level[full], slope[full] = 0.0, 0.0
     if tight.any():
-        available, rising = quota, None
-        if problem.priority is not None and (problem.priority != problem.priority[0]).any():
-            available, rising = by_priority(vessels, problem.priority, quota)
-        _level_of_tight(vessels, tight, available, rising, level, slope)
+        available = _safe_quota(rows, high, want, quota, tight & (want <= quota))
+        _level_of_tight(vessels, tight, problem.priority, available, level, slope)
     return vessels, level, slope
 
 
@@ -136,37 +133,55 @@ def _for_less(
 
 def _fitting_floors(
     rows: Segments, floor: FloatArray, quota: FloatArray
-) -> tuple[FloatArray, BoolArray | None]:
-    """Floors that fit their quotas, and which groups' floors had to be cut for that."""
+) -> tuple[FloatArray, BoolArray | None, BoolArray | None]:
+    """Floors that fit their quotas, which groups' quotas they fill, and which had to be cut."""
     total = rows.total(floor)
-    over = total > quota
-    if not over.any():
-        return floor, None
+    full = total > quota * (1.0 - rows.slack)
+    if not full.any():
+        return floor, None, None
     factor = np.ones(rows.groups)
-    np.divide(quota, total, out=factor, where=over)
+    np.divide(quota, total, out=factor, where=total > quota)
+    low = floor * rows.spread(factor)
+    safe = _safe_quota(rows, low, rows.total(low), quota, full)
+    low *= rows.spread(np.divide(safe, quota, out=factor, where=quota > 0))
     # A group of a tree may be given its floors but for a rounding: nobody cut them.
-    return floor * rows.spread(factor), total > quota * (1.0 + 1e-9)
+    return low, full, total > quota * (1.0 + 1e-9)
+
+
+def _safe_quota(
+    rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray, groups: BoolArray
+) -> FloatArray:
+    """(g,) the quotas, less by a rounding for those of the chosen groups whose limits need it."""
+    if not groups.any():
+        return quota
+    some, at = rows.keep(groups)
+    part = np.ones(rows.groups)
+    over = overshooting(some, limits[at], total[groups], quota[groups])
+    part[groups] = np.where(over, some.safe_part, 1.0)
+    return quota * part
 
 
 def _level_of_tight(
     vessels: Vessels,
     tight: BoolArray,
+    priority: IntArray | None,
     available: FloatArray,
-    rising: BoolArray | None,
     level: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Set level and slope of the groups whose demands do not all fit; ``rising``: of which rows."""
+    """Set level and slope of the groups whose demands do not all fit in what is available."""
     rows, weight, low, high = vessels.rows, vessels.weight, vessels.low, vessels.high
-    if rising is None:
-        if tight.all():
-            level[:], slope[:] = water_level(rows, available, weight, low, high)
-            return
-        some, at = rows.keep(tight)
-    else:
+    if priority is not None and (priority != priority[0]).any():
+        available, rising = by_priority(vessels, priority, available)
         level[tight], slope[tight] = 0.0, 0.0
+        rising &= rows.spread(tight)
         tight = tight & (rows.total(rising) > 0)
         some, at = rows.pick(rising, tight)
+    elif tight.all():
+        level[:], slope[:] = water_level(rows, available, weight, low, high)
+        return
+    else:
+        some, at = rows.keep(tight)
     level[tight], slope[tight] = water_level(
         some,
         available[tight],
@@ -176,11 +191,9 @@ def _level_of_tight(
     )
 
 
-def _reasons(problem: Problem, vessels: Vessels, limits: FloatArray, off: BoolArray) -> ReasonArray:
+def _reasons(problem: Problem, vessels: Vessels, limits: FloatArray) -> ReasonArray:
     rows, low, ceiling, demand = vessels.rows, vessels.low, vessels.ceiling, problem.demand
-    satisfied = limits >= demand
-    if off.any():  # less by a rounding leaves nobody wanting
-        satisfied |= rows.spread(off) & (limits >= demand * (1.0 - 1e-12))
+    satisfied = limits >= demand * (1.0 - 1e-12)  # less by a rounding leaves nobody wanting
     table = np.array([Reason.FAIR_SHARE, Reason.DEMAND, Reason.FAIR_SHARE, Reason.HEADROOM])
     fits = rows.spread(vessels.fits)
     reasons: ReasonArray = table.astype(np.uint8).take(fits * np.uint8(2) + satisfied)

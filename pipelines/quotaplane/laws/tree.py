@@ -82,18 +82,13 @@ def effective_quota(
     floor = np.concatenate([floor, np.zeros(extra)])
     priority = np.concatenate([priority, np.zeros(extra, dtype=priority.dtype)])
 
-    # Siblings side by side, depth after depth.
-    order = np.lexsort((above, depth))
-    ends = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(1, dtype=np.int64)
-    levels = [order[first:last] for first, last in pairwise(ends)]
-
+    levels = _levels(above, depth)
     asked = _Asked(*(np.where(leaf, sums[node], 0.0) for sums in _of_brokers(brokers)))
-    _add_up(asked, levels, above, quota, floor)
+    _add_up(asked, levels, quota, floor)
     has = quota.copy()
-    for children in levels:
-        parents, counts = np.unique(above[children], return_counts=True)
+    for children, parents, starts in levels:
         siblings = Problem(
-            starts=np.concatenate([[0], np.cumsum(counts)]),
+            starts=np.append(starts, len(children)),
             quota=has[parents],
             usage=np.zeros(len(children)),
             limit=np.full(len(children), np.inf),
@@ -126,6 +121,27 @@ def _depths(parent: IntArray) -> IntArray:
     return depth
 
 
+class _Level(NamedTuple):
+    """The nodes of one depth, siblings side by side; their parents; where each family starts."""
+
+    children: IntArray
+    parents: IntArray
+    starts: IntArray
+
+
+def _levels(above: IntArray, depth: IntArray) -> list[_Level]:
+    """All nodes that have a parent, from the children of the roots downwards."""
+    order = np.lexsort((above, depth))
+    ends = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(1, dtype=np.int64)
+    levels = []
+    for first, last in pairwise(ends):
+        children = order[first:last]
+        parents = above[children]
+        starts = np.flatnonzero(np.diff(parents, prepend=-1))
+        levels.append(_Level(children, parents[starts], starts))
+    return levels
+
+
 class _Asked(NamedTuple):
     """What each group or subtree wants, is guaranteed, and may have at most."""
 
@@ -149,16 +165,13 @@ def _of_brokers(brokers: Problem) -> _Asked:
     return _Asked(rows.total(want), least, most)
 
 
-def _add_up(
-    asked: _Asked, levels: list[IntArray], above: IntArray, quota: FloatArray, floor: FloatArray
-) -> None:
+def _add_up(asked: _Asked, levels: list[_Level], quota: FloatArray, floor: FloatArray) -> None:
     """From the leaves, which ``asked`` has, to the roots; all (nodes,), in place."""
     want, least, most = asked
-    for children in reversed(levels):
+    for children, parents, starts in reversed(levels):
         most[children] = np.minimum(quota[children], most[children])
         guarantee = np.maximum(floor[children], least[children])
         least[children] = np.minimum(guarantee, most[children])
         want[children] = np.clip(want[children], least[children], most[children])
-        parents = above[children]
         for sums in asked:
-            sums += np.bincount(parents, weights=sums[children], minlength=len(sums))
+            sums[parents] += np.add.reduceat(sums[children], starts)

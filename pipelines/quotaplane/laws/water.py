@@ -15,6 +15,9 @@ _RISING_ROUNDS: Final = 10
 _NEWTON_ROUNDS: Final = 6
 """Rounds of the search before every third one halves the bracket."""
 
+_FEW_ROWS: Final = 1_000
+"""With fewer, calls of numpy cost more than what they work on."""
+
 
 def water_level(
     rows: Segments,
@@ -55,17 +58,19 @@ def water_level(
     level, slope = filling.level.copy(), filling.slope.copy()
     at: IntArray = np.arange(rows.groups)
     round_ = rising_rounds if low is not None else 0
-    while True:
-        searched = round_ - rising_rounds
-        unsettled = filling.rise() if searched < 0 else filling.search(searched)
-        level[at], slope[at] = filling.level, filling.slope
-        left = np.count_nonzero(unsettled)
-        if not left:
-            return level, slope
-        # Copying the unsettled rows pays once the settled ones are in the way.
-        if 2 * left < len(at):
-            filling, at = filling.keep(unsettled), at[unsettled]
-        round_ += 1
+    # Newton's method may divide by 0; what is not finite is not within a bracket either.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        while True:
+            searched = round_ - rising_rounds
+            unsettled = filling.rise() if searched < 0 else filling.search(searched)
+            level[at], slope[at] = filling.level, filling.slope
+            left = np.count_nonzero(unsettled)
+            if not left:
+                return level, slope
+            # Copying the unsettled rows pays once many settled ones are in the way.
+            if 2 * left < len(at) and len(filling.high) > _FEW_ROWS:
+                filling, at = filling.keep(unsettled), at[unsettled]
+            round_ += 1
 
 
 class _Filling:
@@ -119,7 +124,7 @@ class _Filling:
         """One round of Newton's method, or of halving the bracket; ``searched``: rounds before.
 
         Returns:
-            (g,) which groups were not at their quota yet; the others keep their level.
+            (g,) which groups are not at their quota yet; the others keep their level.
         """
         filled = self._filled()
         full = filled >= self.high
@@ -136,33 +141,55 @@ class _Filling:
         under = short > 0
         np.copyto(self.lowest, self.level, where=under)
         np.copyto(self.highest, self.level, where=~under)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            next_ = rest / self.slope  # not within the bracket either if it is not finite
+        next_ = rest / self.slope
         outside = unsettled & ~((next_ >= self.lowest) & (next_ < self.highest))
         halving = searched >= _NEWTON_ROUNDS and searched % 3 == 0
         if halving:
             outside = unsettled
         if outside.any():
-            # Where bounds hold all brokers, another level may not move any of them.
-            up = self.rows.spread(under)
-            movable = full & ~up if dry is None else np.where(up, dry, full)
-            unsettled = unsettled & ~((self.slope == 0) & (self.rows.total(movable) == 0))
-            closed = unsettled & (_halfway(self.lowest, self.highest) == self.lowest)
-            np.copyto(self.level, self.lowest, where=closed)
-            unsettled &= ~closed
-            np.copyto(next_, self._between(halving), where=outside)
-        self.level = np.where(unsettled, next_, self.level)
+            next_[outside], ended = self._within(outside, under, full, dry, halving)
+            self.level = np.where(unsettled, next_, self.level)
+            unsettled[outside] = ~ended
+        else:
+            self.level = np.where(unsettled, next_, self.level)
         return unsettled
 
-    def _between(self, halving: bool) -> FloatArray:
-        """(g,) a level within the bracket, where Newton's method leads out of it."""
-        halfway = _halfway(self.lowest, self.highest)
-        if halving:
-            return halfway
-        # The bracket may have no end yet, or no other beginning than 0.
-        end = np.where(np.isinf(self.highest), 4 * self.lowest, (self.lowest + self.highest) / 2)
-        between = np.where(self.lowest > 0, end, self.highest / 4)
-        return np.where(np.isfinite(between), between, halfway)
+    def _within(
+        self,
+        outside: BoolArray,
+        under: BoolArray,
+        full: BoolArray,
+        dry: BoolArray | None,
+        halving: bool,
+    ) -> tuple[FloatArray, BoolArray]:
+        """Levels within the bracket for groups that Newton's method leads out of it.
+
+        Returns:
+            The level of each of these groups, and for which of them it is the last one.
+        """
+        rows, at = self.rows.keep(outside)
+        lowest, highest = self.lowest[outside], self.highest[outside]
+        full, high = full[at], self.high[at]
+        dry = np.zeros_like(full) if dry is None else dry[at]
+        low = np.zeros_like(high) if self.low is None else self.low[at]
+        # Below its quota a group's full brokers stay full; above it those on their floors stay.
+        up = rows.spread(under[outside])
+        stay = np.where(up, full, dry)
+        rest = self.quota[outside] - rows.total(np.where(up, high, low) * stay)
+        width = rows.total(~stay if self.weight is None else self.weight[at] * ~stay)
+        middle = _halfway(lowest, highest)
+        next_ = middle
+        if not halving:
+            next_ = rest / width
+            # The bracket may have no end yet, or no other beginning than 0.
+            mean = np.where(np.isinf(highest), 4 * lowest, (lowest + highest) / 2)
+            mean = np.where(lowest > 0, mean, highest / 4)
+            next_ = np.where((next_ > lowest) & (next_ < highest), next_, mean)
+            next_ = np.where(np.isfinite(next_), next_, middle)
+        # Bounds may hold all brokers, and no level would move any of them the right way.
+        stuck = (self.slope[outside] == 0) & (rows.total(np.where(up, dry, full)) == 0)
+        ended = stuck | (middle == lowest)
+        return np.where(stuck, self.level[outside], np.where(ended, lowest, next_)), ended
 
     def _filled(self) -> FloatArray:
         level: FloatArray = self.rows.spread(self.level)
