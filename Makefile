@@ -12,7 +12,7 @@ NO_JVM := -n auto --dist loadfile tests/unit tests/closed_loop pipelines benchma
 WITH_JVM := tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract jvm servers lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
+.PHONY: help env test unit spark contract jvm servers soak lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ jvm: env ## the throttle laws beside Kafka's own classes
 
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
+
+soak: env ## the crash tests in their long form (minutes more than `make test`; before a release)
+	$(PYTEST) --soak tests/spark/test_crash.py tests/contract/test_pulsar_crash.py
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -7,7 +7,6 @@ committed. The first rounds (empty state, a JVM that has compiled nothing yet) d
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,9 @@ from page import write_page  # noqa: E402
 from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
+from quotaplane.options import OptionParser  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
+from quotaplane.streams.entry import run_job  # noqa: E402
 from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
@@ -280,11 +281,11 @@ def median(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench")
+def main(argv: Sequence[str]) -> None:
+    parser = OptionParser(prog="make bench")
     parser.add_argument("--rounds", type=int, default=8, help="warm rounds that count, default: 8")
     parser.add_argument("--only", choices=("pip82", "small", "growth"), help="one part; no page")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     wanted = (args.only,) if args.only else ("pip82", "small", "growth")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name, KafkaServer(Path(name, "kafka")) as kafka:
@@ -323,4 +324,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
-from quotaplane.streams.entry import conf_parser, run_job
+from quotaplane.streams.entry import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.quota import run_quota
 from quotaplane.streams.session import build_session
 
 
 def main(argv: Sequence[str]) -> None:
-    settings = load_settings(conf_parser("quota").parse_args(argv).conf)
-    run_quota(settings, lambda: build_session("quotaplane quota"))
+    parser = conf_parser("quota")
+    add_skip_batch(parser, "reports")
+    args = parser.parse_args(argv)
+    settings = load_settings(args.conf)
+    run_quota(settings, lambda: build_session("quotaplane quota"), args.skip_batch)
 
 
 if __name__ == "__main__":

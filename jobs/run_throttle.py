@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
 from quotaplane.streams.dry_run import add_options, run_dry
-from quotaplane.streams.entry import conf_parser, run_job
+from quotaplane.streams.entry import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 from quotaplane.streams.throttle_job import SESSION, run_throttle
 
@@ -14,12 +14,16 @@ from quotaplane.streams.throttle_job import SESSION, run_throttle
 def main(argv: Sequence[str]) -> None:
     parser = conf_parser("throttle")
     add_options(parser)
+    add_skip_batch(parser, "events")
     args = parser.parse_args(argv)
     if args.events is None and (args.quotas or args.out):
         parser.error("--quotas and --out go with --events")
+    if args.events is not None and args.skip_batch is not None:
+        parser.error("--skip-batch does not go with --events")
     settings = load_settings(args.conf)
     if args.events is None:
-        run_throttle(settings, lambda: build_session("quotaplane throttle", SESSION))
+        skip = args.skip_batch
+        run_throttle(settings, lambda: build_session("quotaplane throttle", SESSION), skip)
     else:
         run_dry(settings, args, lambda: build_session("quotaplane dry run", SESSION))
 

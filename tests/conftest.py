@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures"]
@@ -12,3 +13,17 @@ ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 settings.register_profile("repeatable", ANY_SPEED, derandomize=True)
 settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=1000)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak",
+        action="store_true",
+        help="kill the jobs of the crash tests many times; without it a few times",
+    )
+
+
+@pytest.fixture(scope="session")
+def soak(pytestconfig: pytest.Config) -> bool:
+    """Whether tests that repeat something at random moments take their long form."""
+    return bool(pytestconfig.getoption("--soak"))

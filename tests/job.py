@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,6 +51,30 @@ def put_quotas(settings: Settings, **quotas: float) -> None:
 
 def history_table(settings: Settings, name: str) -> pa.Table:
     return DeltaTable(table_uri(settings.history, name)).to_pyarrow_table()
+
+
+@contextmanager
+def stopped_when(done: Callable[[], object], within_s: float = 300.0) -> Iterator[None]:
+    """SIGTERM to this process, where a job runs within this, as soon as ``done()``."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        deadline = time.monotonic() + within_s
+        while not ended.wait(0.05):
+            if time.monotonic() > deadline or done():
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class RunningJob:

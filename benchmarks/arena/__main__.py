@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.arena.contenders import CAUSAL, Contender, contenders
@@ -15,6 +15,8 @@ from benchmarks.arena.page import page
 from benchmarks.arena.plots import over, settling, story, use
 from benchmarks.arena.scenarios import CONDITIONS, scenarios
 from benchmarks.arena.wishes import judge
+from quotaplane.options import OptionParser
+from quotaplane.streams.entry import run_job
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "arena"
@@ -61,9 +63,9 @@ def write(docs: Path, table: Table, laws: tuple[Contender, ...]) -> None:
     (docs / "arena.md").write_text(words, encoding="utf-8")
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Some two minutes on one core."""
-    argparse.ArgumentParser(prog="make arena", description=__doc__).parse_args()
+    OptionParser(prog="make arena", description=__doc__).parse_args(argv)
     begun = time.perf_counter()
     laws = contenders()
     table = fill(laws, scenarios(), CONDITIONS)
@@ -72,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

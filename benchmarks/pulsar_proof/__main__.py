@@ -10,6 +10,7 @@ import argparse
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.pulsar_proof.contenders import OURS, STOCK
@@ -17,13 +18,15 @@ from benchmarks.pulsar_proof.load import ROOT
 from benchmarks.pulsar_proof.page import write
 from benchmarks.pulsar_proof.record import read_records, write_records
 from benchmarks.pulsar_proof.run import run
+from quotaplane.options import OptionParser
+from quotaplane.streams.entry import run_job
 
 CONTENDERS = {contender.name: contender for contender in (STOCK, OURS)}
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measure, then write the page from all that was measured."""
-    parser = argparse.ArgumentParser(
+    parser = OptionParser(
         prog="make pulsar-proof",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -33,7 +36,7 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "data" / "pulsar-proof")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops what was started, too
     begun = time.monotonic()
 
@@ -52,4 +55,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

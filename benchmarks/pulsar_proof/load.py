@@ -10,17 +10,19 @@ is written down ten times a second, with the wall clock.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pulsar
+
+from quotaplane.options import OptionParser
+from quotaplane.streams.entry import run_job
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SLOT_S: Final = 0.1
@@ -138,14 +140,14 @@ def _consume(client: pulsar.Client, topic: str, counter: _Counter) -> None:
         counter.add()
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Work until stdin ends."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = OptionParser(description=__doc__)
     parser.add_argument("work", choices=("produce", "consume"))
     parser.add_argument("service_url")
     parser.add_argument("topic")
     parser.add_argument("counts", type=Path)
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     rate = [0.0]
 
     def listen() -> None:
@@ -164,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

@@ -6,7 +6,6 @@ answers, or the run ends.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,8 @@ from benchmarks.throttle.loops import by_entity, one_by_one, prepare, token_buck
 from benchmarks.throttle.page import Measured, page
 from benchmarks.throttle.picture import picture
 from benchmarks.throttle.traffic import SPREADS, traffic
+from quotaplane.options import OptionParser
+from quotaplane.streams.entry import run_job
 from quotaplane.throttle import token_bucket
 from quotaplane.throttle.bank import FORMS
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
@@ -87,8 +88,8 @@ def _same(answers: Answers, said: Said) -> None:
     np.testing.assert_array_equal(answers.throttle_ms, said.throttle_ms)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="make bench-throttle", description=__doc__)
+def main(argv: Sequence[str]) -> None:
+    parser = OptionParser(prog="make bench-throttle", description=__doc__)
     parser.add_argument("--requests", type=int, default=300_000, help="default: 300,000")
     args = parser.parse_args(argv)
     found = []
@@ -103,4 +104,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

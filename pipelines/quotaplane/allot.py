@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quotaplane.definitions import Groups, whole_trees
-from quotaplane.divide import Standing, divide
+from quotaplane.divide import Standing, divide, tree_quota
 from quotaplane.enforcement import enforced
+from quotaplane.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.state import Brokers, Rows
@@ -84,12 +85,17 @@ def allot(
     strict = config.transition is Transition.STRICT
     # Of a broker, or of a group that its broker no longer names.
     stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
-    touched = whole_trees(groups, news.touched)
+    touched, adopted = whole_trees(groups, news.touched), news.adopted
+    if strict:
+        rows, adopted, overcommitted = _handed_back(groups, rows, news, stale)
     if news.learning:
-        # Somebody changed the group while we learn: that is an order, unless it is the first that
-        # we hear of it. What brokers out of sight have is not known yet, so strict waits.
-        known = np.bincount(rows.group, weights=rows.issued & ~news.adopted, minlength=len(groups))
-        touched &= news.quota_changed & (known > 0) & (not strict)
+        # Somebody changed the group while we learn: that is an order for all its tree, unless it is
+        # the first that we hear of it and all below. What brokers out of sight have is not known
+        # yet, so strict waits.
+        known = np.bincount(rows.group, weights=rows.issued & ~adopted, minlength=len(groups))
+        below = subtree_totals(groups.parent, known.astype(np.float64))
+        ordered = whole_trees(groups, news.quota_changed & (below > 0))
+        touched &= overcommitted if strict else ordered
     waiting: BoolArray = np.zeros(len(rows), bool)
     if strict:
         # Once the lease of what a limit replaced is over, nobody can be using that any more.
@@ -119,27 +125,34 @@ def allot(
     if strict:  # a broker that was told nothing yet uses nothing, also of what has no quota
         changed |= touched[rows.group] & ~rows.issued
         changed &= ~stale  # what is told now can be in force for another lease
-    reasons[:, news.adopted] = Reason.HANDED_BACK
+    reasons[:, adopted] = Reason.HANDED_BACK
     first = changed & ~rows.issued
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
     due = turn | news.retermed  # other terms are told even if no limit moves
     renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
     if strict:  # who returns was told nothing meanwhile, of new terms and safe limits neither
         renewed = (renewed | news.returned & rows.issued) & ~stale
-    out = changed | renewed | news.adopted
+    out = changed | renewed | adopted
     # Shadows are told nothing; but who had been limited before is told that it no longer is.
     # Where nothing may be used before a word came, not to be limited must be said as well.
     published = out & ((groups.mode != Mode.SHADOW)[rows.group] | rows.told | strict)
-    safe_told = renewed | first | news.adopted | news.quota_changed[rows.group]
+    # A broker may have a safe limit of a run under fast: with strict each message takes it away, so
+    # that any acknowledgement shows that it is gone.
+    safe_told = renewed | first | adopted | news.quota_changed[rows.group] | strict
     # Once no report can be about the time before it any more, a limit counts as old.
     old = (rows.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms) & ~waiting
+    if strict:
+        old &= not news.learning  # while it learns, issued_seq tells which groups were divided
+    now_enforced = np.where(changed, standing.enforced, rows.enforced)
+    limit, held = np.where(changed, new, rows.limit), np.where(changed, held, rows.held)
     rows = replace(
         rows,
-        limit=np.where(changed, new, rows.limit),
+        limit=limit,
         before=np.where(changed | old, rows.limit, rows.before),
-        held=np.where(changed, held, rows.held),
+        # A broker that is not limited is not waited for.
+        held=np.where(now_enforced, held, limit) if strict else held,
         issued=rows.issued | changed,
-        enforced=np.where(changed, standing.enforced, rows.enforced),
+        enforced=now_enforced,
         told=rows.told | published,
         issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, rows.issued_at_ms)),
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
@@ -147,11 +160,41 @@ def allot(
     going_out = np.flatnonzero(out)
     return Allotment(
         rows=rows,
-        changed=changed | news.adopted,
+        changed=changed | adopted,
         going_out=going_out,
         safe_told=safe_told[going_out],
         published=published[going_out],
         reasons=reasons,
-        words=None if news.adopted.any() else words(parts, changed),
+        words=None if adopted.any() else words(parts, changed),
         ceiling=standing.terms.ceiling,
     )
+
+
+def _handed_back(
+    groups: Groups, rows: Rows, news: News, stale: BoolArray
+) -> tuple[Rows, BoolArray, BoolArray]:
+    """Which limits strict hands back, and which trees it divides although it learns.
+
+    Limits that are handed back are in force for a lease, also when learning is over. So all that
+    this control plane told must fit the quotas. Where the limits that brokers report do not fit,
+    they are not handed back: the brokers have more than the quota already, waiting would keep
+    nothing, and the tree is divided like any other from now on. Nothing is handed back to brokers
+    out of sight, or once learning is over.
+
+    Returns:
+        The rows, those that are not handed back no longer issued; (rows,) which are; (groups,) the
+        trees to divide.
+    """
+    overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
+    if not news.learning and not news.adopted.any():
+        return rows, news.adopted, overcommitted
+    counts = rows.issued & rows.enforced
+    for dimension, held in enumerate(rows.held):
+        total = np.zeros(len(groups)) if news.reserved is None else news.reserved[dimension]
+        total = total + np.bincount(rows.group, np.where(counts, held, 0.0), len(groups))
+        overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
+    overcommitted[rows.group[rows.issued_seq >= 0]] = True  # it was divided in an earlier round
+    overcommitted = whole_trees(groups, overcommitted)
+    refused = news.adopted & (stale | overcommitted[rows.group] | (not news.learning))
+    rows = replace(rows, issued=rows.issued & ~refused, told=rows.told & ~refused)
+    return rows, news.adopted & ~refused, overcommitted

@@ -47,7 +47,7 @@ def reported_limits(entries: pa.Table) -> set[int]:
 
 
 def with_totals(
-    usage: FloatArray, throttled: FloatArray, rows: Rows, at: IntArray, wave: IntArray
+    usage: FloatArray, throttled: FloatArray, rows: Rows, at: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Usage and throttled (d, m) of m entries, with totals where the reports gave none.
 
@@ -59,8 +59,7 @@ def with_totals(
         usage: as reported.
         throttled: as reported.
         rows: before these reports; their ``dimensions`` are the d.
-        at: (m,) the entries' rows.
-        wave: (m,) which of several reports of one broker an entry is in, from 0.
+        at: (m,) the entries' rows, ascending; those of one row in the order they were made.
     """
     totals = [
         (place, list(PARTS[dimension]))
@@ -72,14 +71,14 @@ def with_totals(
     usage, throttled = usage.copy(), throttled.copy()
     for place, parts in totals:
         changed, told = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
-        known = _last_known(usage[parts], rows.usage[parts], at, wave)
+        known = _last_known(usage[parts], rows.usage[parts], at)
         follows = np.isnan(usage[place]) & changed.any(axis=0)
         usage[place] = np.where(follows, known.sum(axis=0), usage[place])
         follows = np.isnan(throttled[place]) & told.any(axis=0)
         if not follows.any():
             continue
         news = np.where(changed & ~told, np.inf, throttled[parts])
-        refused = _last_known(news, _refused(rows, parts), at, wave).sum(axis=0)
+        refused = _last_known(news, _refused(rows, parts), at).sum(axis=0)
         throttled[place] = np.where(follows & np.isfinite(refused), refused, throttled[place])
     return usage, throttled
 
@@ -92,17 +91,25 @@ def _refused(rows: Rows, parts: list[int]) -> FloatArray:
     return np.where(claimed, np.maximum(demand - usage, 0.0), 0.0)
 
 
-def _last_known(said: FloatArray, before: FloatArray, at: IntArray, wave: IntArray) -> FloatArray:
+def _last_known(said: FloatArray, before: FloatArray, at: IntArray) -> FloatArray:
     """(k, m): what was ``said`` of the rows ``at``, or where that is NaN, last before it.
 
     ``before`` (k, n): what was known of the rows.
     """
     if not np.isnan(said).any():
         return said
-    latest, known = before.copy(), said.copy()
-    for turn in range(int(wave.max(initial=-1)) + 1):
-        now = wave == turn
-        said_now = said[:, now]
-        latest[:, at[now]] = np.where(np.isnan(said_now), latest[:, at[now]], said_now)
-        known[:, now] = latest[:, at[now]]
-    return known
+    known = np.take_along_axis(said, last_told(said, at), axis=1)
+    return np.where(np.isnan(known), before[:, at], known)
+
+
+def last_told(said: FloatArray, at: IntArray) -> IntArray:
+    """(k, m): for each entry, where the last value that is not NaN up to it is, in the same row.
+
+    Where there is none: the place of the row's first entry. Entries are sorted by row.
+
+    >>> last_told(np.array([[1.0, np.nan, np.nan, 4.0, np.nan]]), np.array([0, 0, 1, 1, 1]))
+    array([[0, 0, 2, 3, 3]])
+    """
+    places = np.arange(len(at))
+    first = np.where(np.diff(at, prepend=-1) != 0, places, 0)
+    return np.maximum.accumulate(np.where(np.isnan(said), first, places), axis=1)

@@ -57,6 +57,7 @@ class StepConfig:
     transition: Transition = Transition.FAST
     max_step: float | None = None
     safe_share: float = 1.0
+    max_clock_skew_ms: float = 30_000.0
     learns: bool = True
     earlier_until_ms: float = 0.0
     """When the last limits that an earlier control plane told are over."""
@@ -107,6 +108,7 @@ def step(
             epoch=round_.epoch,
             saturated_from=config.saturated_from,
             stale_after_ms=config.stale_after_ms,
+            latest_start_ms=round_.now_ms + config.max_clock_skew_ms,
             may_adopt=may_adopt,
         )
         brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted

@@ -54,6 +54,10 @@ class HistoryError(QuotaplaneError):
     exit_code = 4
 
 
+class TableChangedError(HistoryError):
+    """A history table was changed since it was read; read it again, and decide anew."""
+
+
 class TooManyBadReportsError(QuotaplaneError):
     """More reports than the configured share could not be used: stop, do not steer by noise."""
 
@@ -64,3 +68,9 @@ class ClusterError(QuotaplaneError):
     """A cluster's REST API can't be reached, refuses, or answers what makes no sense."""
 
     exit_code = 6
+
+
+class FailedBatchError(QuotaplaneError):
+    """A micro-batch failed too often to be run again; it can be skipped."""
+
+    exit_code = 7

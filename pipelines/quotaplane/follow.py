@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from quotaplane.carried import last_told
 from quotaplane.demand import Track, learn
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.state import Rows, to_single
@@ -16,28 +17,31 @@ _SILENT_WINDOWS: Final = 4
 """Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
 Less, and limits that arrive two intervals late never settle."""
 
+NEWEST: Final = 8
+"""So many reports of a pair are learned from in a round, the newest. The demand follows each by a
+quarter or more, so a tenth is left of what it was before them; and a backlog costs no more turns
+than that. The older ones are in the history all the same."""
+
 
 def adopt(
     rows: Rows,
     at: IntArray,
-    wave: IntArray,
     earlier: BoolArray,
     limits: FloatArray | None,
     quota: FloatArray,
 ) -> tuple[Rows, BoolArray]:
     """Take over limits of an earlier epoch that brokers report to have, where we gave none.
 
-    ``wave`` (entries,) orders reports of one broker; ``earlier`` (entries,): it obeys an earlier
-    epoch; ``limits`` (d, entries), NaN = not said; ``quota`` (d, groups), which no limit exceeds.
+    ``at`` (entries,) is as in ``follow``; ``earlier`` (entries,): it obeys an earlier epoch;
+    ``limits`` (d, entries), NaN = not said; ``quota`` (d, groups), which no limit exceeds.
     The second answer, (rows,): which were taken over.
     """
     adopted = np.zeros(len(rows), bool)
     if limits is None or not earlier.any():
         return rows, adopted
     known = np.flatnonzero(earlier & ~rows.issued[at] & ~np.isnan(limits).all(axis=0))
-    known = known[np.argsort(wave[known], kind="stable")]  # of several the last one stays
     said = np.where(np.isnan(limits), np.inf, limits)[:, known]
-    limit = rows.limit.copy()
+    limit = rows.limit.copy()  # of several the last one stays
     limit[:, at[known]] = to_single(np.minimum(said, quota[:, rows.group[at[known]]]))
     adopted[at[known]] = True
     rows = replace(
@@ -72,22 +76,43 @@ class Said:
         return Said(**{name: values[..., chosen] for name, values in vars(self).items()})
 
 
-def follow(
-    rows: Rows, at: IntArray, wave: IntArray, said: Said, *, epoch: int, saturated_from: float
-) -> Rows:
-    """Write the reports' usage into the rows and follow each pair's demand, report by report."""
+def follow(rows: Rows, at: IntArray, said: Said, *, epoch: int, saturated_from: float) -> Rows:
+    """Write the reports' usage into the rows and follow each pair's demand, report by report.
+
+    ``at`` (entries,): the rows they are about, ascending; those of one row as they were made.
+    """
     known = {
         name: vars(rows)[name].copy()
         for name in ("usage", "demand", "noise", "swing", "doubt", "tells", "held", "seen_at_ms")
     }
+    turn, said = _turns(at, said)
     # Sorted, so one report of each are the rows one by one; nearly always it is so.
-    all_once = not wave.any() and len(at) == len(rows)
-    turns = int(wave.max(initial=-1)) + 1
-    for turn in range(turns):
-        now: BoolArray | slice = wave == turn if turns > 1 else slice(None)
+    all_once = not turn.any() and len(at) == len(rows)
+    for one in range(int(turn.max(initial=-1)) + 1):
+        now: BoolArray | slice = turn == one if turn.any() else slice(None)
         spot: IntArray | slice = slice(None) if all_once else at[now]
         _learn_once(rows, known, spot, said.at(now), epoch, saturated_from)
     return replace(rows, **known)
+
+
+def _turns(at: IntArray, said: Said) -> tuple[IntArray, Said]:
+    """When each entry is learned from: 0, 1, ... for the newest of each row; below 0: never.
+
+    Where the first of these says "unchanged", it says what was told last before it.
+    """
+    begin = np.flatnonzero(np.diff(at, prepend=-1))
+    if len(begin) == len(at):
+        return np.zeros(len(at), np.int64), said
+    count = np.diff(begin, append=len(at))
+    turn = np.arange(len(at)) - np.repeat(begin + np.maximum(count - NEWEST, 0), count)
+    if not (turn < 0).any():
+        return turn, said
+    first = np.flatnonzero((turn == 0) & np.repeat(count > NEWEST, count))
+    told = last_told(said.usage, at)[:, first]
+    usage, throttled = said.usage.copy(), said.throttled.copy()
+    usage[:, first] = np.take_along_axis(said.usage, told, axis=1)
+    throttled[:, first] = np.take_along_axis(said.throttled, told, axis=1)
+    return turn, replace(said, usage=usage, throttled=throttled)
 
 
 def _learn_once(

@@ -7,11 +7,9 @@ the newest one used, and several of one broker in a round are used in the order 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from quotaplane.carried import with_totals
@@ -24,6 +22,7 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
+from quotaplane.report_order import note_newest, order_reports
 from quotaplane.state import Brokers, Groups, Rows, fresh_rows
 
 
@@ -69,20 +68,18 @@ def take_in(
     epoch: int,
     saturated_from: float,
     stale_after_ms: float,
+    latest_start_ms: float,
     may_adopt: bool,
 ) -> Intake:
     """Use the reports that count; ``may_adopt``: also limits of an earlier epoch that they tell.
 
     ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
     is the index of its header. Usage is a rate per second; NaN is "unchanged". ``groups`` and
-    ``rows`` have the same dimensions.
+    ``rows`` have the same dimensions. ``latest_start_ms``: no broker started later than this.
     """
-    brokers, code = _with_names(brokers, headers["broker"])
-    started, sequence, published = (
-        headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
-    )
-    counts, duplicate = _newer(brokers, code, started, sequence)
-    wave = _rank(code, started, sequence, counts)
+    brokers, ordered = order_reports(brokers, headers, latest_start_ms=latest_start_ms)
+    code, counts = ordered.code, ordered.counts
+    published = np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
 
     report = entries["report"].to_numpy()
     ids = entries["group_id"].to_numpy()
@@ -90,10 +87,13 @@ def take_in(
     known = np.zeros(len(ids), bool)
     inside = place < len(groups)
     known[inside] = groups.ids[place[inside]] == ids[inside]
-    heard = counts[report]
-    entry = np.flatnonzero(heard & known)
-    # Sorted like the rows: all that follows then walks through memory in order.
-    entry = entry[np.argsort(place[entry] * len(brokers) + code[report[entry]], kind="stable")]
+    entry = np.flatnonzero(counts[report] & known)
+    # Sorted like the rows, those of a row as they were made: all that follows then walks through
+    # memory in order.
+    by_row = place[entry] * len(headers) + ordered.rank[report[entry]]
+    entry = entry[np.argsort(by_row, kind="stable")]
+    unknown = np.flatnonzero(counts[report] & ~known)
+    unknown = unknown[np.lexsort((ordered.rank[report[unknown]], ids[unknown]))]
     report, place = report[entry], place[entry]
 
     rows, at = _with_pairs(rows, place, code[report], len(brokers))
@@ -104,7 +104,6 @@ def take_in(
     applied_seq = np.where(np.isnan(acked), applied_seq, acked)
     applied_epoch = headers["applied_epoch"].to_numpy()[report]
     earlier = (applied_epoch >= 0) & (applied_epoch < epoch)
-    unknown = np.flatnonzero(heard & ~known)
     told = [name for name in LIMIT_COLUMNS if name in entries.column_names]
     limited = np.isfinite(_columns(entries, told, unknown)).any(axis=0)
     rates, throttled, limits = (
@@ -112,23 +111,21 @@ def take_in(
         for columns in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS)
     )
     in_force = _columns(entries, limits, entry) if told and may_adopt else None
-    rows, adopted = adopt(rows, at, wave[report], earlier, in_force, groups.quota)
+    rows, adopted = adopt(rows, at, earlier, in_force, groups.quota)
     usage, refused = with_totals(
         _columns(entries, rates, entry),
         _columns(entries, throttled, entry),
         rows,
         at,
-        wave[report],
     )
     seen_before_ms = rows.seen_at_ms
     rows = follow(
         rows,
         at,
-        wave[report],
         Said(
             usage=usage,
             throttled=refused,
-            published_at_ms=np.minimum(published, now_ms)[report],
+            published_at_ms=published[report],
             window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
             applied_epoch=applied_epoch,
             applied_seq=applied_seq,
@@ -147,7 +144,7 @@ def take_in(
     left_out = seen_before_ms < np.minimum(now_ms - stale_after_ms, brokers.seen_at_ms[rows.broker])
     out_of_sight = brokers.stale[rows.broker] | left_out
     reporting = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
-    after = _after(brokers, code, started, sequence, published, headers, counts, reporting, now_ms)
+    after = note_newest(brokers, ordered, headers, reporting, now_ms)
     return Intake(
         brokers=after,
         rows=rows,
@@ -156,67 +153,14 @@ def take_in(
         foreign=bool(earlier.any()),
         back=back,
         returned=out_of_sight & (rows.seen_at_ms > seen_before_ms),
-        restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms > brokers.started_at_ms),
+        restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms != brokers.started_at_ms),
         used=_used(entries, headers, entry, groups, place, dict(zip(rates, usage, strict=True))),
         unknown=_unknown(entries, headers, unknown),
         astray=_astray(entries, unknown[limited], code),
         reports=int(counts.sum()),
-        duplicates=int(duplicate.sum()),
-        outdated=int((~counts & ~duplicate).sum()),
+        duplicates=int(ordered.duplicate.sum()),
+        outdated=int((~counts & ~ordered.duplicate).sum()),
     )
-
-
-def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, IntArray]:
-    """Every broker gets an index; a new one counts as stale until its report is used."""
-    names = column.to_pylist()
-    index = {name: i for i, name in enumerate(brokers.names)}
-    new = [name for name in dict.fromkeys(names) if name not in index]
-    index.update((name, i) for i, name in enumerate(new, start=len(index)))
-    if new:
-        nothing, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
-        brokers = Brokers(
-            names=(*brokers.names, *new),
-            started_at_ms=np.concatenate([brokers.started_at_ms, nothing]),
-            sequence=np.concatenate([brokers.sequence, nothing]),
-            seen_at_ms=np.concatenate([brokers.seen_at_ms, nothing]),
-            stale=np.concatenate([brokers.stale, yes]),
-            uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
-        )
-    return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
-
-
-def _order(code: IntArray, started: IntArray, sequence: IntArray) -> IntArray:
-    order: IntArray = np.lexsort((sequence, started, code))
-    return order
-
-
-def _newer(
-    brokers: Brokers, code: IntArray, started: IntArray, sequence: IntArray
-) -> tuple[BoolArray, BoolArray]:
-    """Which reports are newer than all used before, and which only repeat one.
-
-    A pair (start of the broker, sequence) is compared, so that a broker that was restarted and
-    counts from 0 again is heard at once.
-    """
-    last_start, last_seq = brokers.started_at_ms[code], brokers.sequence[code]
-    newer = (started > last_start) | ((started == last_start) & (sequence > last_seq))
-    duplicate = (started == last_start) & (sequence == last_seq)
-    order = _order(code, started, sequence)
-    c, a, q = code[order], started[order], sequence[order]
-    repeats = np.zeros(len(code), bool)
-    repeats[order[1:]] = (c[1:] == c[:-1]) & (a[1:] == a[:-1]) & (q[1:] == q[:-1])
-    return newer & ~repeats, duplicate | (newer & repeats)
-
-
-def _rank(code: IntArray, started: IntArray, sequence: IntArray, counts: BoolArray) -> IntArray:
-    """How many reports of the same broker are used before this one in this round."""
-    order = _order(code, started, sequence)
-    order = order[counts[order]]
-    c = code[order]
-    begins = np.flatnonzero(np.r_[True, c[1:] != c[:-1]]) if len(c) else c
-    rank = np.zeros(len(code), np.int64)
-    rank[order] = np.arange(len(c)) - np.repeat(begins, np.diff(np.r_[begins, len(c)]))
-    return rank
 
 
 def _columns(entries: pa.Table, names: Sequence[str], chosen: IntArray) -> FloatArray:
@@ -245,41 +189,6 @@ def _with_pairs(
     joined = rows.each(lambda name, old: np.concatenate([old, vars(fresh)[name]], axis=-1))
     joined = joined.take(order)
     return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
-
-
-def _after(
-    brokers: Brokers,
-    code: IntArray,
-    started: IntArray,
-    sequence: IntArray,
-    published: IntArray,
-    headers: pa.Table,
-    counts: BoolArray,
-    reporting: BoolArray,
-    now_ms: int,
-) -> Brokers:
-    """The brokers with their newest report noted; ``reporting`` are reports that name a group."""
-    order = _order(code, started, sequence)
-    order = order[counts[order]]  # the last of a broker in this order stays
-    c = code[order]
-
-    def put(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        array = old.copy()
-        array[c] = new[order]
-        return array
-
-    return replace(
-        brokers,
-        started_at_ms=put(brokers.started_at_ms, started),
-        sequence=put(brokers.sequence, sequence),
-        seen_at_ms=put(brokers.seen_at_ms, np.minimum(published, now_ms)),
-        stale=put(brokers.stale, np.zeros(len(code), bool)),
-        # A heartbeat without groups doesn't say how its broker would name them.
-        uses_ids=put(
-            brokers.uses_ids,
-            np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[code]),
-        ),
-    )
 
 
 def _astray(entries: pa.Table, chosen: IntArray, code: IntArray) -> pa.Table:

@@ -2,7 +2,7 @@
 
 Dividing at once would reset every broker by what happens to be in use. So limits that brokers
 report to have are handed back until each of them was either renewed by this control plane or is
-over, which takes one lease.
+over, which takes one lease. Then the promise of ``transition: strict`` begins.
 """
 
 from __future__ import annotations

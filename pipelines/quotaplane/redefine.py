@@ -48,6 +48,8 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
     """
     old, rows = state.groups, state.rows
     # A commit that deletes a row and puts one for the same group (an overwrite) has put it.
+    if _ambiguous(events):
+        events = events.sort_by([(name, "ascending") for name in events.column_names])
     put_last = ~events["deleted"].to_numpy()
     order = np.lexsort((np.arange(len(events)), put_last, events["version"].to_numpy()))
     ids = events["group_id"].to_numpy()[order]
@@ -88,6 +90,12 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, Bo
     kept = rows if keep.all() else rows.take(keep)  # groups seldom go, and rows are many
     kept = replace(kept, group=place[kept.group])
     return groups, kept, changed | moved, rows.take(np.flatnonzero(~keep))
+
+
+def _ambiguous(events: pa.Table) -> bool:
+    """Whether a commit puts a group more than once: a table's rows are in no order."""
+    put = events.filter(pc.invert(events["deleted"])).select(["group_id", "version"])
+    return len(put.group_by(["group_id", "version"]).aggregate([])) < len(put)
 
 
 def _read(put: pa.Table) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from quotaplane.packing import pack, unpack
 FORMAT = 3
 _READ = ("2", "3")
 """In format 2 there were the first four dimensions only, and they were in no list."""
+_MOST_INT32 = np.iinfo(np.int32).max
 _D = len(DIMENSIONS)
 _BASIC = tuple(range(BASIC))
 _FLAGS = ("issued", "tells", "enforced", "told")
@@ -63,11 +64,13 @@ class Rows:
     ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
     known of the demand (``demand.Track``; +inf where nobody knows how much more is wanted), and
     ``tells`` whether the broker counts what it refuses. ``limit`` is what it was told last (+inf:
-    never limited) and ``issued`` whether it has one yet. ``enforced`` is False where its broker is
-    not limited and that is only what it would be, ``told`` whether its broker was told at all.
-    While a limit is young, ``before`` is the one it replaced, ``held`` the highest one that may
-    still be in force instead, and ``issued_at_ms`` and ``issued_seq`` say when; later both equal
-    ``limit`` and the times are -1. ``seen_at_ms``: a report named the group last.
+    never limited) and ``issued`` whether it has one yet; until then ``limit`` may be one of an
+    earlier control plane. ``enforced`` is False where its broker is not limited and that is only
+    what it would be, ``told`` whether its broker was told at all. While a limit is young,
+    ``before`` is the one it replaced, ``held`` the highest one that may still be in force instead,
+    and ``issued_at_ms`` and ``issued_seq`` say when; later both equal ``limit`` and the times are
+    -1. Where it is not enforced, ``held`` is ``limit``. ``seen_at_ms``: a report named the group
+    last.
 
     ``dimensions`` are indexes in ``model.DIMENSIONS``, ascending: d of them, of which the arrays of
     shape (d, n) are. In the others nobody is limited.
@@ -201,8 +204,12 @@ class ShardState:
         """
         groups, brokers, rows = self.groups, self.brokers, self.rows
         base = int(rows.seen_at_ms.max(initial=0))
-        young = np.flatnonzero(rows.issued_seq >= 0)
+        # Also where nothing is young any more nothing may be lost: a round that runs again must
+        # decide the same.
+        differs = ((rows.before != rows.limit) | (rows.held != rows.limit)).any(axis=0)
+        young = np.flatnonzero((rows.issued_seq >= 0) | differs)
         saturated = np.isinf(rows.demand)
+        age_ms = base - rows.seen_at_ms
         d = len(rows.dimensions)
         kind = np.uint8 if d + len(_FLAGS) <= 8 else np.uint16
         bits = (*saturated, *(vars(rows)[name] for name in _FLAGS))
@@ -212,7 +219,7 @@ class ShardState:
         narrow = {
             "broker": rows.broker.astype(np.int32),
             "flags": flags,
-            "age_ms": np.minimum(base - rows.seen_at_ms, np.iinfo(np.int32).max).astype(np.int32),
+            "age_ms": age_ms.astype(np.int32 if age_ms.max(initial=0) <= _MOST_INT32 else np.int64),
         }
         wide = {"usage": rows.usage, "limit": rows.limit}
         if not (saturated | (rows.demand == rows.usage)).all():

@@ -80,7 +80,7 @@ def test_old_messages_can_be_deleted_under_readers(
 def test_an_append_that_cannot_be_compacted_yet_was_no_failure(
     delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_space(_: Any) -> None:
+    def no_space(_: Any, **options: Any) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
@@ -135,12 +135,12 @@ def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
     def publish(number: int) -> None:
         transport.publish([limits[number]])
 
-    def compact_meanwhile(self: TableOptimizer) -> None:
+    def compact_meanwhile(self: TableOptimizer, **options: Any) -> None:
         if self.table.table_uri.endswith("reports/"):
             publish(2)
         else:
             link.send_reports([("a", b"during", now_ms())])
-        compact(self)
+        compact(self, **options)
 
     def vacuum_meanwhile(self: DeltaTable, **options: Any) -> None:
         publish(3 if not deleted else 4)

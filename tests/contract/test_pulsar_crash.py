@@ -17,13 +17,14 @@ from quotaplane.streams.session import SHORT_LIVED
 from tests.contract.rigs import PulsarRig
 
 ROOT = Path(__file__).parents[2]
-KILLS = 3
+KILLS = 1
+SOAK_KILLS = 5
 MESSAGES = 1400
 PER_BATCH = 70
 """What is sent together has 50: batches end amid them."""
 
 
-def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
+def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path, soak: bool) -> None:
     topic = pulsar_rig.report_topics[0]
     options = {
         "service_url": pulsar_rig.server.service_url,
@@ -54,7 +55,7 @@ def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     client.close()
 
     moments = random.Random(6)
-    for _ in range(KILLS):
+    for _ in range(SOAK_KILLS if soak else KILLS):
         job = start(tmp_path)
         try:
             begun = offsets(tmp_path)

@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings, Throttle
+from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.dry_run import add_options, dry_run
-from quotaplane.streams.throttle_job import ThrottleJob, prepare, topics_of
+from quotaplane.streams.throttle_job import DecisionSink, ThrottleJob, prepare, topics_of
 from quotaplane.transport import BrokerLink, open_broker_link
 from tests.contract.rigs import KafkaRig, PulsarRig, Rig
 
@@ -144,6 +146,40 @@ def test_requests_in_decisions_out_and_each_once_over_restarts(
     metrics = [row for row in table(settings, "throttle_metrics") if row["entity"] == "a"]
     assert sum(row["events"] for row in metrics) == 3
     assert sum(row["units_admitted"] for row in metrics) == 16.0
+
+
+def test_a_batch_that_fails_is_skipped_and_what_was_used_is_kept(
+    spark: SparkSession,
+    settings: Settings,
+    service: BrokerLink,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(settings, hard=True, a=10.0)
+    ask(service, event("a", 12.0, id="before"))
+    with running(spark, settings) as job:
+        decisions(job, service, 1)
+
+    def failing(self: DecisionSink, outputs: DataFrame, seq: int) -> None:
+        if outputs.count():
+            raise RuntimeError("too large")
+
+    ask(service, event("a", 100.0, id="left out"))
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionSink, "__call__", failing)
+        with running(spark, settings) as job, pytest.raises(StreamingQueryException):
+            job.wait(300)
+    batch = CheckpointFolder(spark, f"{settings.checkpoint}-throttle").unfinished_batch()
+    assert batch is not None
+    skipping = ThrottleJob(spark, settings, prepare(settings), batch)
+    assert skipping.wait(300)
+    skipping.stop()
+    (letter,) = table(settings, "rejected_events")
+    assert (letter["seq"], letter["reason"]) == (batch, "skipped_batch")
+    assert letter["position"]
+    ask(service, event("a", 1.0, 100, id="after"))
+    with running(spark, settings) as job:
+        (told,) = decisions(job, service, 1)
+    assert (told["id"], told["balance"]) == ("after", -1.0)
 
 
 def test_what_cannot_be_used_is_kept_and_stops_nothing(

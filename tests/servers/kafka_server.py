@@ -131,6 +131,10 @@ class KafkaServer:
             admin.close()
         return name
 
+    def data(self, topic: str) -> list[Path]:
+        """The files with a topic's records, as it keeps them."""
+        return sorted((self._folder / "data").glob(f"{topic}-*/*.log"))
+
     def _properties(self) -> str:
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
         advertised = ",".join(part for part in listeners.split(",") if "CONTROLLER" not in part)

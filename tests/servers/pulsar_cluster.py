@@ -8,18 +8,19 @@ broker that died is noticed when its ZooKeeper session ends. Three brokers take 
 
 from __future__ import annotations
 
-import argparse
 import signal
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from quotaplane.options import OptionParser
+from quotaplane.streams.entry import run_job
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import (
     Role,
@@ -210,12 +211,12 @@ Ready; Ctrl-C stops it. Then, for example:
 """
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Run a cluster in the foreground."""
-    parser = argparse.ArgumentParser(prog="make pulsar-cluster", description=__doc__)
+    parser = OptionParser(prog="make pulsar-cluster", description=__doc__)
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--report-interval-s", type=int, default=5)
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     with tempfile.TemporaryDirectory(prefix="pulsar-cluster-") as folder:
         cluster = PulsarCluster(
@@ -230,4 +231,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

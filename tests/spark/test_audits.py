@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.errors import HistoryError
 from quotaplane.history import answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
@@ -234,8 +232,3 @@ def test_the_job_prints_an_answer(
     }
     assert answers.main(["exceeded", *where, "--tolerance", "0.5"]) == 0
     assert capsys.readouterr().out.endswith("(0 rows)\n")
-
-
-def test_a_missing_history_is_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"^history table brokers at .*: there is none"):
-        answers.main(["silent", "--history", str(tmp_path)])

@@ -13,8 +13,10 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
+from quotaplane.admin.cli import main
+from quotaplane.deltalog.log import list_log
 from quotaplane.history.audit import register_views
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.history.groups import delete_groups, group_changes, put_groups
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
@@ -182,3 +184,28 @@ def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) 
     commits = {e["version"]: e for e in open_table(history, "resource_groups").history()}
     for row in changes.collect():
         assert row.at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])
+
+
+@pytest.mark.parametrize("broken", [2, 3])
+def test_a_stream_goes_on_behind_a_table_that_was_mended(
+    spark: SparkSession, history: History, follow: Follow, broken: int
+) -> None:
+    """Versions are not used again: it would pass over a change with the number of a lost one."""
+    table = Path(history.path) / "resource_groups"
+    for rate in (10.0, 20.0, 30.0):
+        put(history, "a", rate=rate)
+    assert len(follow()) == 1
+    list_log(table).commit(broken).write_bytes(b"")
+    assert main(["doctor", "--mend", "--history", history.path]) == 11
+    left = 10.0 * (broken - 1)
+    rows = spark.read.format("delta").load(str(table)).select("publish_messages_per_s").collect()
+    assert list(map(tuple, rows)) == [(left,)]
+    assert follow() == []
+    put(history, "a", rate=40.0)
+    assert follow() == [
+        (4, "update_postimage", "a", 40.0, None),
+        (4, "update_preimage", "a", left, None),
+    ]
+    assert [change["to"]["publish_messages_per_s"] for change in group_changes(history)][-1] == 40.0
+    register_views(spark, history)
+    assert spark.table("resource_group_changes").where("version = 4").count() == 2

@@ -124,6 +124,7 @@ def test_a_message_is_one_event_and_nothing_else(spark: SparkSession) -> None:
     good = [one, f" {one}\n", '{"entity": "a", "at_ms": 5, "units": 1e17}']
     bad = [one + one, f"{one}\n{one}", f"{one},{one}", one + "]", one + "}", one + "x", one[:-1]]
     bad += [f"[{one}]", f"{one}]{one}", "", "1", "null", '"a"']
+    bad += [one.replace('"x"', '"' + "x" * (64 << 10) + '"')]
     odd = [one.replace("1,", f"{units},") for units in ("NaN", "Infinity", "-Infinity", "1e999")]
     values = [(text.encode(), str(n)) for n, text in enumerate(good + bad + odd)]
     read = request_events(spark.createDataFrame(values, "value binary, position string"))
@@ -131,7 +132,7 @@ def test_a_message_is_one_event_and_nothing_else(spark: SparkSession) -> None:
     told = [(row["entity"], row["raw"]) for row in rows]
     expected = [(None, text) for text in bad] + [("a", text) for text in odd]
     assert told[:3] == [("a", None)] * 3
-    assert told[3:] == [(name, text.encode()) for name, text in expected]
+    assert told[3:] == [(name, text.encode()[:4096]) for name, text in expected]
     said = {name: [row[name] for row in rows] for name in ("entity", "units")}
     _, decided = decide(begin(), pa.table({**said, "at_ms": [5] * len(rows)}), T0, BOUNDS)
     assert decided.rejected["reason"].to_pylist() == ["no_entity"] * len(bad) + ["bad_units"] * 4

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quotaplane.settings import History
+from tests.unit.cluster_cases import FakeCluster
+from tests.unit.follower_cases import Rig
 from tests.unit.groups_cases import Command
 
 
@@ -20,3 +23,10 @@ def history(tmp_path: Path) -> History:
 def groups(history: History, capsys: pytest.CaptureFixture[str]) -> Command:
     """`quotaplane groups` on that history."""
     return Command(history, capsys)
+
+
+@pytest.fixture
+def rig(history: History) -> Iterator[Rig]:
+    """A follower of a fake cluster into that history."""
+    with FakeCluster() as cluster:
+        yield Rig(cluster, history)

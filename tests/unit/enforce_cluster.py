@@ -153,6 +153,22 @@ class Link:
         )
         self.waiting.append(Message(broker, value))
 
+    def remove(self, broker: str, *, group: str = "g") -> None:
+        """The group was deleted in the table."""
+        self._seq += 1
+        value = encode_limits(
+            broker=broker,
+            shard=0,
+            epoch=1,
+            seq=self._seq,
+            issued_at_ms=int(time.time() * 1000),
+            lease_ms=600_000,
+            groups=[],
+            limits=np.empty((0, 4)),
+            removed_groups=[group],
+        )
+        self.waiting.append(Message(broker, value))
+
     def poll_limits(self) -> list[Message]:
         if self.broken is not None:
             raise self.broken

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quotaplane.admin.cli import main
+from quotaplane.history.store import ensure_history
 from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.settings import History
 
@@ -23,7 +24,9 @@ class Command:
         self._capsys = capsys
 
     def __call__(self, action: str, *words: str) -> Any:
-        """The answer of a command that must succeed."""
+        """The answer of a command that must succeed; a put finds a history."""
+        if action == "put":
+            ensure_history(self._history)
         code = main(["groups", action, *words, "--history", self._history.path])
         out, err = self._capsys.readouterr()
         assert (code, err) == (0, "")
@@ -41,6 +44,7 @@ def warned(
     history: History, capsys: pytest.CaptureFixture[str], group: str, *words: str
 ) -> list[str]:
     """What a put that must succeed warns of."""
+    ensure_history(history)
     assert main(["groups", "put", group, *words, "--history", history.path]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["group"] == group

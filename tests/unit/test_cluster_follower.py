@@ -5,103 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.cluster.follower import Follower
 from quotaplane.cluster.following import following
 from quotaplane.cluster.reading import READS_PER_S
-from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
-from quotaplane.history.groups import (
-    delete_groups,
-    get_group,
-    group_changes,
-    list_groups,
-    put_groups,
-)
-from quotaplane.history.store import ensure_tables, open_table
-from quotaplane.settings import Cluster, Enforce, History, Reports, Settings
-from tests.unit.cluster_cases import Answer, FakeCluster
+from quotaplane.history.groups import delete_groups, get_group, group_changes, put_groups
+from quotaplane.settings import History, Reports
+from tests.unit.cluster_cases import Answer
+from tests.unit.follower_cases import BY, Rig
 from tests.unit.groups_cases import quota, rates
-
-BY = "pulsar:blue"
-
-
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-class Rig:
-    """A follower of the fake cluster; ``told`` is what it said."""
-
-    def __init__(self, cluster: FakeCluster, history: History) -> None:
-        self.cluster = cluster
-        self.history = history
-        self.take_over = True
-        self.tenants: dict[str, str] = {}
-        self.poll_interval_s = 2.0
-        self.told: list[str] = []
-        ensure_tables(history)
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            transport=self.cluster.transport(),
-            history=self.history,
-            checkpoint="unused",
-            cluster=Cluster(
-                tenants=self.tenants,
-                poll_interval_s=self.poll_interval_s,
-                request_timeout_s=30.0,
-            ),
-            enforce=Enforce(take_over=self.take_over),
-        )
-
-    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
-        """Each of ``before`` is done, and then the follower syncs; what each sync returned."""
-        settings = self.settings
-        assert settings.cluster is not None
-        follower = Follower(settings.cluster, settings, BY, self.told.append)
-
-        async def syncs() -> list[list[QuotaplaneError]]:
-            failures: list[list[QuotaplaneError]] = []
-            async with Rest(self.cluster.transport(), timeout_s=30.0) as rest:
-                for each in before:
-                    each()
-                    try:
-                        failures.append(await follower.sync(rest))
-                    except ClusterError as error:
-                        failures.append([error])
-            return failures
-
-        return asyncio.run(syncs())
-
-    def sync(self, *before: Callable[[], object]) -> None:
-        """The same, where nothing may fail."""
-        assert self.run(*(before or (lambda: None,))) == [[]] * max(1, len(before))
-
-    def table(self) -> dict[str, list[float | None]]:
-        return {row["group"]: rates(row)[:4] for row in list_groups(self.history).to_pylist()}
-
-    def version(self) -> int:
-        return int(open_table(self.history, "resource_groups").version())
-
-
-@pytest.fixture
-def rig(cluster: FakeCluster, history: History) -> Rig:
-    return Rig(cluster, history)
 
 
 def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
     rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInBytes=7)
-    rig.cluster.put("free")
+    rig.cluster.put("free", publishRateInBytes=9)
     rig.sync(
         lambda: None,
         lambda: rig.cluster.put("rg", publishRateInMsgs=50),
@@ -157,9 +80,6 @@ def test_a_quota_that_the_enforcer_hid_is_kept(rig: Rig) -> None:
     put_groups(rig.history, ["rg"], quota(np.inf), "ann")
     rig.sync()
     assert rig.table() == {"rg": [None, 1000, None, None]}
-    rig.take_over = False
-    rig.sync()
-    assert rig.table() == {"rg": [None, None, None, None]}
 
 
 def test_groups_of_others_stay(rig: Rig) -> None:
@@ -338,7 +258,7 @@ class TestTenants:
     def tenant(self, rig: Rig) -> None:
         rig.tenants = {"acme": "rg"}
         rig.cluster.put("rg", publishRateInMsgs=1)
-        rig.cluster.put("other")
+        rig.cluster.put("other", publishRateInMsgs=1)
 
     def test_namespaces_are_attached_now_and_later(self, rig: Rig) -> None:
         namespaces = rig.cluster.namespaces
@@ -361,7 +281,7 @@ class TestTenants:
         rig.sync(
             lambda: None,
             lambda: None,
-            lambda: rig.cluster.put("rg"),
+            lambda: rig.cluster.put("rg", publishRateInMsgs=1),
             lambda: None,
             lambda: rig.cluster.namespaces.update({"acme/a": None}),
             lambda: rig.cluster.groups.pop("rg"),
@@ -444,8 +364,8 @@ class TestFollowing:
     def test_failures_are_told_when_they_begin_and_when_they_are_over(
         self, rig: Rig, pace: Paced, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rig.cluster.put("a")
-        rig.cluster.put("b")
+        rig.cluster.put("a", publishRateInMsgs=1)
+        rig.cluster.put("b", publishRateInMsgs=1)
         with self.follow(rig, pace):
             rig.cluster.answers = {f"GET resourcegroups/{name}": Answer(500) for name in "ab"}
             for _ in range(3):
@@ -480,12 +400,27 @@ class TestFollowing:
         assert rig.table() == {}
 
     def test_a_single_group_that_is_refused_is_not(self, rig: Rig, pace: Paced) -> None:
-        rig.cluster.put("bad")
-        rig.cluster.put("good")
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        rig.cluster.put("good", publishRateInMsgs=1)
         rig.cluster.answers["GET resourcegroups/bad"] = Answer(500)
         with self.follow(rig, pace):
             assert list(rig.table()) == ["good"]
         assert len(rig.told) == 1
+
+    def test_an_empty_list_at_the_start_deletes_nothing_and_does_not_stop_the_job(
+        self, rig: Rig, pace: Paced
+    ) -> None:
+        names = list("abcdef")
+        for name in names:
+            rig.cluster.put(name, publishRateInMsgs=1)
+        rig.sync()
+        rig.cluster.answers["GET resourcegroups"] = Answer(200, [])
+        with self.follow(rig, pace):
+            assert list(rig.table()) == names
+            rig.cluster.answers.clear()
+            pace.next_poll()
+        assert list(rig.table()) == names
+        assert ["lists 0 of 6 resource groups" in line for line in rig.told] == [True]
 
     def test_a_table_that_cannot_be_written_is(
         self, rig: Rig, pace: Paced, history: History

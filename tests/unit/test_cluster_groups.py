@@ -15,7 +15,7 @@ INF = math.inf
 @pytest.mark.parametrize(
     ("rate", "is_"),
     [
-        (0, 0.0),
+        (0, INF),
         (1, 1.0),
         (2**31 - 1, 2147483647.0),
         (-1, INF),
@@ -25,12 +25,22 @@ INF = math.inf
         (0.5, 0.5),
     ],
 )
-def test_a_rate_below_zero_or_beyond_all_is_unlimited(rate: float | None, is_: float) -> None:
+def test_a_rate_of_zero_or_less_or_beyond_all_is_unlimited(rate: float | None, is_: float) -> None:
     assert rates_of({"dispatchRateInBytes": rate, "publishRateInMsgs": 3}) == [3.0, INF, INF, is_]
 
 
 @pytest.mark.parametrize(
-    "answer", [None, "html", [], 7, {"publishRateInMsgs": "7"}, {"dispatchRateInMsgs": True}]
+    "answer",
+    [
+        None,
+        "html",
+        [],
+        {},
+        {"html": 1},
+        7,
+        {"publishRateInMsgs": "7"},
+        {"dispatchRateInMsgs": True},
+    ],
 )
 def test_what_is_no_group_is_an_error(answer: object) -> None:
     with pytest.raises(ClusterError, match="no rate"):

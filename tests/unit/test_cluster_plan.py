@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.cluster.plan import absent, created_by, puts, unfit
+from quotaplane.cluster.groups import to_cluster
+from quotaplane.cluster.plan import (
+    Puts,
+    absent,
+    created_by,
+    last_quotas,
+    puts,
+    rivals,
+    unfit,
+)
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 
 INF = np.inf
 NAN = np.nan
@@ -27,10 +36,23 @@ def table(**groups: list[float | None]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def put(cluster: list[float], row: list[float | None] | None, *, take_over: bool) -> object:
-    """What is put of one group, as a list; None if it is left as it is."""
+def planned(
+    groups: list[str],
+    rates: FloatArray,
+    rows: pa.Table,
+    *,
+    silent: bool,
+    last: dict[str, list[float]] | None = None,
+) -> Puts:
+    """``puts`` of groups that are all silent, or none."""
+    known = {group: np.array(publish) for group, publish in (last or {}).items()}
+    return puts(groups, rates, rows, silent=np.full(len(groups), silent), last=known)
+
+
+def put(cluster: list[float], row: list[float | None] | None, *, silent: bool) -> object:
+    """What is put of one group, as a list; None if it is left as it is, or not put."""
     rows = table() if row is None else table(g=row)
-    found = puts(["g"], np.array([cluster]), rows, take_over=take_over)
+    found = planned(["g"], np.array([cluster]), rows, silent=silent)
     assert found.quotas.shape == (len(found.groups), len(RATE_COLUMNS))
     assert found.groups in ([], ["g"])
     return found.quotas[0].tolist() if found.groups else None
@@ -43,25 +65,28 @@ def the_same(found: object, wanted: list[float] | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "row", "plain", "taken_over"),
+    ("cluster", "row", "plain", "silent"),
     [
         # a new group
-        ([100, INF, 5, INF], None, [100, INF, 5, INF], [100, NAN, 5, INF]),
-        ([INF, INF, INF, INF], None, [INF, INF, INF, INF], [NAN, NAN, INF, INF]),
+        ([100, INF, 5, INF], None, [100, INF, 5, INF], [100, INF, 5, INF]),
+        ([INF, INF, 5, INF], None, [INF, INF, 5, INF], None),
         # unchanged
         ([100, INF, INF, 7], [100, None, None, 7], None, None),
         ([INF, INF, INF, INF], [None] * 4, None, None),
-        ([0, 0, 0, 0], [0, 0, 0, 0], None, None),
         # a number is news
-        ([50, 60, INF, INF], [100, 60], [50, 60, INF, INF], [50, 60, INF, INF]),
-        ([0, INF, INF, INF], [100], [0, INF, INF, INF], [0, NAN, INF, INF]),
-        ([100, INF, INF, INF], [None], [100, INF, INF, INF], [100, NAN, INF, INF]),
+        ([50, 60, INF, INF], [100, 60], [50, NAN, INF, INF], [50, NAN, INF, INF]),
+        ([100, INF, INF, INF], [None], [100, NAN, INF, INF], [100, NAN, INF, INF]),
         # what the enforcer hid; in dispatch it hides nothing
         ([INF, INF, INF, INF], [100, 200], [INF, INF, INF, INF], None),
         ([INF, INF, INF, INF], [100, 200, 5, 6], [INF, INF, INF, INF], [NAN, NAN, INF, INF]),
         # pulsar-admin merged a number with what was hidden
         ([200, INF, INF, INF], [100, 1000], [200, INF, INF, INF], [200, NAN, INF, INF]),
         ([INF, 500, INF, INF], [100, 1000], [INF, 500, INF, INF], [NAN, 500, INF, INF]),
+        # what was handed back was rounded up; another number is news
+        ([100, 1, INF, INF], [99.5, 0.4], None, None),
+        ([1, INF, 5, INF], [0.0], [NAN, NAN, 5, INF], [NAN, NAN, 5, INF]),
+        ([2.0**31 - 1, INF, INF, INF], [5e9], None, None),
+        ([99, INF, INF, INF], [99.5], [99, NAN, INF, INF], [99, NAN, INF, INF]),
         # only ours: totals and mutations
         ([100, INF, INF, INF], [100, None, None, None, 1, 2, 3], None, None),
     ],
@@ -70,24 +95,50 @@ def test_the_clusters_quota_holds(
     cluster: list[float],
     row: list[float | None] | None,
     plain: list[float] | None,
-    taken_over: list[float] | None,
+    silent: list[float] | None,
 ) -> None:
-    assert the_same(put(cluster, row, take_over=False), plain)
-    assert the_same(put(cluster, row, take_over=True), taken_over)
+    assert the_same(put(cluster, row, silent=False), plain)
+    assert the_same(put(cluster, row, silent=True), silent)
 
 
-RATE = st.sampled_from([0.0, 1.0, 2.0, INF])
+@pytest.mark.parametrize(
+    ("cluster", "last", "wanted"),
+    [
+        ([INF, INF, 5, INF], None, None),
+        ([INF, INF, 5, INF], [100, 200], [100, 200, 5, INF]),
+        ([INF, INF, INF, INF], [INF, 200], [INF, 200, INF, INF]),
+        # What the cluster tells holds, and only that.
+        ([50, INF, INF, INF], [100, 200], [50, 200, INF, INF]),
+        ([50, 60, INF, INF], [100, 200], [50, 60, INF, INF]),
+        ([50, INF, INF, INF], [100, INF], [50, INF, INF, INF]),
+    ],
+)
+def test_a_new_group_has_the_last_quota_known_or_none_at_all(
+    cluster: list[float], last: list[float] | None, wanted: list[float] | None
+) -> None:
+    known = {} if last is None else {"g": last}
+    found = planned(["g"], np.array([cluster]), table(), silent=True, last=known)
+    assert the_same(found.quotas[0].tolist() if found.groups else None, wanted)
+    assert found.unknown == ([] if wanted else ["g"])
+    revived = wanted is not None and wanted[:2] != cluster[:2]
+    assert found.revived == (["g"] if revived else [])
+
+
+RATE = st.sampled_from([0.4, 1.0, 2.0, INF])
+QUOTA = st.sampled_from([0.0, 0.4, 1.0, 1.5, 2.0, INF])
 
 
 @given(
     cluster=st.lists(st.tuples(*[RATE] * BASIC), min_size=1, max_size=5),
-    held=st.lists(st.none() | st.tuples(*[RATE] * BASIC), min_size=5, max_size=5),
-    take_over=st.booleans(),
+    held=st.lists(st.none() | st.tuples(*[QUOTA] * BASIC), min_size=5, max_size=5),
+    last=st.lists(st.none() | st.tuples(QUOTA, QUOTA), min_size=5, max_size=5),
+    silent=st.booleans(),
 )
-def test_after_a_put_nothing_is_left_to_do(
+def test_after_a_put_nothing_is_left_to_do_and_silence_opens_nothing(
     cluster: list[tuple[float, ...]],
     held: list[tuple[float, ...] | None],
-    take_over: bool,
+    last: list[tuple[float, ...] | None],
+    silent: bool,
 ) -> None:
     names = [f"g{i}" for i in range(len(cluster))]
     rates = np.array(cluster)
@@ -96,32 +147,85 @@ def test_after_a_put_nothing_is_left_to_do(
         for name, row in zip(names, held, strict=False)
         if row is not None
     }
-    found = puts(names, rates, table(**before), take_over=take_over)
+    quotas = {name: list(row) for name, row in zip(names, last, strict=False) if row is not None}
+    known = {name: row for name, row in quotas.items() if np.isfinite(row).any()}
+    found = planned(names, rates, table(**before), silent=silent, last=known)
     after = dict(before)
-    for name, quotas in zip(found.groups, found.quotas[:, :BASIC].tolist(), strict=True):
+    for name, row in zip(found.groups, found.quotas[:, :BASIC].tolist(), strict=True):
         old = before.get(name, [None] * BASIC)
         after[name] = [
-            o if np.isnan(q) else None if q == INF else q for q, o in zip(quotas, old, strict=True)
+            o if np.isnan(q) else None if q == INF else q for q, o in zip(row, old, strict=True)
         ]
-    assert set(after) >= set(names)
-    assert puts(names, rates, table(**after), take_over=take_over).groups == []
+    again = planned(names, rates, table(**after), silent=silent, last=known)
+    assert (again.groups, again.revived) == ([], [])
+    assert set(names) - set(after) == set(found.unknown) == set(again.unknown)
     for name, row in zip(names, cluster, strict=True):
+        if name in found.unknown:
+            assert silent
+            assert name not in known
+            continue
         for place, rate in enumerate(row):
-            hidden = take_over and place < 2 and rate == INF
-            expected = before.get(name, [None] * BASIC)[place] if hidden else rate
-            assert (INF if after[name][place] is None else after[name][place]) == (
-                INF if expected is None else expected
-            )
+            has = INF if after[name][place] is None else after[name][place]
+            had = before.get(name, [INF] * BASIC)[place]
+            had = INF if had is None else had
+            if silent and place < 2 and rate == INF:
+                assert has == (had if name in before else known.get(name, [INF] * 2)[place])
+            elif place < 2 and rate == to_cluster(np.array([had, had]))[place]:
+                assert has == had
+            else:
+                assert has == rate
+        if silent:
+            # However a group came to its row: it never loses its publish quota to silence.
+            limited = name in before and before[name][:2] != [None, None]
+            assert not limited or after[name][:2] != [None, None]
+            assert name in before or after[name][:2] != [None, None]
+
+
+@given(publish=st.lists(st.floats(0, 1e18), min_size=2, max_size=2))
+def test_what_is_handed_back_is_whole_and_never_unlimited(publish: list[float]) -> None:
+    given = to_cluster(np.array(publish))
+    assert (given >= 1).all()
+    assert (given == np.floor(given)).all()
+    assert given[0] <= 2**31 - 1
+    assert given[1] <= 2**63 - 1
+    assert given[1] >= publish[1]
+    # Read again it is no change.
+    rows = table(g=list(publish))
+    rates = np.array([[*given, INF, INF]])
+    assert planned(["g"], rates, rows, silent=False).groups == []
+
+
+def change(group: str, by: str, old: object, new: object) -> dict[str, object]:
+    return {"group": group, "by": by, "from": old, "to": new}
+
+
+def test_the_last_quota_is_the_newest_that_had_a_number() -> None:
+    def quotas(*publish: float | None) -> dict[str, float | None]:
+        return dict(zip(RATE_COLUMNS, [*publish, *[None] * 5], strict=False))
+
+    changes = [
+        change("a", "us", None, quotas(1, 2)),
+        change("a", "us", quotas(1, 2), quotas(3, None)),
+        change("a", "us", quotas(3, None), None),
+        # The log does not reach back to how it was made.
+        change("b", "us", quotas(None, 7), None),
+        change("opened", "us", None, quotas(5, None)),
+        change("opened", "ann", quotas(5, None), quotas(None, None)),
+        change("opened", "us", quotas(None, None), None),
+        change("free", "us", None, quotas(None, None)),
+    ]
+    found = {group: publish.tolist() for group, publish in last_quotas(changes).items()}
+    assert found == {"a": [3, INF], "b": [INF, 7], "opened": [5, INF]}
 
 
 def test_many_groups_at_once() -> None:
     rows = table(a=[1], b=[2], other=[3])
     rates = np.full((4, BASIC), INF)
     rates[:, 0] = [9, 2, 7, 1]
-    found = puts(["b", "b2", "c", "a"], rates, rows, take_over=False)
+    found = planned(["b", "b2", "c", "a"], rates, rows, silent=False)
     assert found.groups == ["b", "b2", "c"]
     assert found.quotas[:, 0].tolist() == [9, 2, 7]
-    assert puts([], np.empty((0, BASIC)), rows, take_over=False).groups == []
+    assert planned([], np.empty((0, BASIC)), rows, silent=False).groups == []
 
 
 def test_who_is_absent_is_neither_in_the_cluster_nor_known_to_be_others() -> None:
@@ -132,9 +236,6 @@ def test_who_is_absent_is_neither_in_the_cluster_nor_known_to_be_others() -> Non
 
 
 def test_a_group_is_whose_who_created_it_last() -> None:
-    def change(group: str, by: str, old: object, new: object) -> dict[str, object]:
-        return {"group": group, "by": by, "from": old, "to": new}
-
     changes = [
         change("ours", "us", None, {}),
         change("ours", "ann", {}, {}),
@@ -157,3 +258,11 @@ def test_names_that_no_table_takes() -> None:
     found = unfit(["rg", "a::b", "\x01x", "a::", "x" * 1025, "user=alice", "user=%", "name with ü"])
     assert list(found) == ["\x01x", "a::", "x" * 1025, "user=%"]
     assert all(line.endswith("; it is left out") for line in found.values())
+
+
+def test_another_cluster_that_writes_the_same_rows_is_a_rival() -> None:
+    rows = table(a=[1], b=[2], c=[3])
+    by = pa.array(["pulsar:green", "pulsar:blue", "ann"])
+    rows = rows.set_column(rows.column_names.index("updated_by"), "updated_by", by)
+    assert rivals("pulsar:blue", ["a", "b", "c"], rows) == {"pulsar:green"}
+    assert rivals("pulsar:blue", ["b", "c"], rows) == set()

@@ -98,7 +98,6 @@ def test_a_total_that_is_reported_goes_before_its_parts() -> None:
 def totals_of(
     usage: list[list[float]],
     throttled: list[list[float]],
-    wave: list[int] | None = None,
     demand: float = 5.0,
 ) -> tuple[list[float], list[float]]:
     """Totals of entries (publish, dispatch, total) of one row that used 5 and 6 before; ``demand``
@@ -114,8 +113,8 @@ def totals_of(
         made[[0, 2, 4]] = np.array(rates).T
         return made
 
-    at, turns = np.zeros(entries, np.int64), np.array(wave or range(entries))
-    used, refused = with_totals(array(usage), array(throttled), rows, at, turns)
+    at = np.zeros(entries, np.int64)
+    used, refused = with_totals(array(usage), array(throttled), rows, at)
     return used[4].tolist(), refused[4].tolist()
 
 
@@ -141,9 +140,9 @@ def test_what_a_total_is(
 
 def test_of_several_reports_in_a_round_each_goes_on_from_the_one_before() -> None:
     nothing = [NAN] * 3
-    usage = [[NAN, 20, NAN], [10, NAN, NAN], [NAN, 21, NAN]]
-    found, _ = totals_of(usage, [nothing] * 3, wave=[1, 0, 2])
-    assert found == [30, 16, 31]
+    usage = [[10, NAN, NAN], [NAN, 20, NAN], [NAN, 21, NAN]]
+    found, _ = totals_of(usage, [nothing] * 3)
+    assert found == [16, 30, 31]
 
 
 part = st.sampled_from([NAN, 0.0, 1.0, 5.0, 1e6])

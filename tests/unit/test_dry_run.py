@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import ConfigError, InputError
+from quotaplane.options import OptionParser
 from quotaplane.settings import parse_settings
-from quotaplane.streams.dry_run import definitions_of
+from quotaplane.streams.dry_run import add_options, definitions_of, run_dry
 from quotaplane.streams.throttle_job import messages
 from quotaplane.throttle.bank import LAWS
 from quotaplane.throttle.ledger import begin, held
@@ -112,3 +113,13 @@ def test_what_is_wrong_is_told_before_spark_starts(options: str, problem: str) -
     done = subprocess.run([*command, *options.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert problem in done.stderr.splitlines()[-1]
+
+
+def test_without_a_history_the_quotas_must_be_given(tmp_path: Path) -> None:
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    where = {"history": {"path": str(tmp_path / "nowhere")}, "checkpoint": "c"}
+    parser = OptionParser()
+    add_options(parser)
+    args = parser.parse_args(["--events", "recorded"])
+    with pytest.raises(ConfigError, match=r"there is no history at .*/nowhere .*--quotas"):
+        run_dry(parse_settings({"transport": transport, **where}), args, pytest.fail)

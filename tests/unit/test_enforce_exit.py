@@ -109,6 +109,72 @@ def test_only_the_dimension_that_is_hidden_is_handed_back(
     assert cluster.groups["g"]["publishRateInBytes"] == 4000
 
 
+@pytest.mark.parametrize(
+    ("recorded", "handed_back"), [(99.5, 100), (0.4, 1), (0.0, 1), (5e9, 2**31 - 1)]
+)
+def test_what_is_handed_back_is_rounded_up_and_never_unlimited(
+    cluster: FakePulsar, tmp_path: Path, recorded: float, handed_back: int
+) -> None:
+    put(settings_for(cluster, tmp_path).history, g=recorded)
+    cluster.put("g")
+    lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    assert cluster.groups["g"]["publishRateInMsgs"] == handed_back
+    assert not cluster.rates
+    assert lines == ""
+
+
+def test_a_quota_of_zero_in_the_cluster_is_none(cluster: FakePulsar, tmp_path: Path) -> None:
+    put(settings_for(cluster, tmp_path).history, g=300.0)
+    cluster.put("g", publishRateInMsgs=0)
+    stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    assert cluster.groups["g"]["publishRateInMsgs"] == 300
+    assert not cluster.rates
+
+
+def test_a_hand_back_that_has_no_effect_leaves_the_rates(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    put(settings_for(cluster, tmp_path).history, g=300.0)
+    cluster.put("g")
+    ignored = {"PUT resourcegroups/g": Answer(204)}
+    lines = stopped(cluster, tmp_path, ignored, take_over=True, on_exit="remove")
+    assert cluster.published() == HELD
+    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+
+
+@pytest.mark.parametrize("take_over", [True, False])
+def test_a_group_that_the_table_does_not_have_keeps_its_rates(
+    cluster: FakePulsar, tmp_path: Path, take_over: bool
+) -> None:
+    put(settings_for(cluster, tmp_path).history, other=1.0)
+    cluster.put("g")
+    lines = stopped(cluster, tmp_path, {}, take_over=take_over, on_exit="remove")
+    assert cluster.published() == HELD
+    assert lines.startswith("on_exit: remove: the publish quotas of g could not be handed back")
+
+
+def test_what_an_earlier_run_took_over_is_handed_back_without_take_over_too(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    put(settings_for(cluster, tmp_path).history, g=300.0, early=70.0)
+    cluster.put("g")
+    cluster.put("early")
+    lines = stopped(cluster, tmp_path, {}, take_over=False, on_exit="remove")
+    assert cluster.groups["g"]["publishRateInMsgs"] == 300
+    assert cluster.groups["early"]["publishRateInMsgs"] == 70
+    assert not cluster.rates
+    assert lines == ""
+
+
+def test_without_take_over_a_group_that_has_its_quota_needs_no_table(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    cluster.put("g", publishRateInMsgs=300)
+    assert stopped(cluster, tmp_path, {}, take_over=False, on_exit="remove") == ""
+    assert cluster.groups["g"]["publishRateInMsgs"] == 300
+    assert not cluster.rates
+
+
 @pytest.mark.parametrize("on_exit", ["remove", "safe"])
 def test_a_rate_that_cant_be_written_at_the_end_is_told(
     cluster: FakePulsar, tmp_path: Path, on_exit: str

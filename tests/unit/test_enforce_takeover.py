@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +13,18 @@ import pytest
 
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.in_force import InForce
+from quotaplane.enforce.plan import Moves, Rates
 from quotaplane.enforce.takeover import TakeOver
 from quotaplane.enforce.trouble import Trouble
-from quotaplane.history.groups import put_groups
+from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.model import FloatArray
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cases import layout_of
 from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, settings_for
 
+INF, NAN = np.inf, np.nan
 LATER_MS = 1e15
 """Of limits: told after anything was recorded."""
 
@@ -37,16 +42,23 @@ def record(history: History, *groups: str, messages: float, of_bytes: float = np
 
 
 def take(
-    cluster: FakePulsar, folder: Path, in_force: dict[str, FloatArray], *, times: int = 1
+    cluster: FakePulsar,
+    folder: Path,
+    in_force: dict[str, FloatArray],
+    *,
+    times: int = 1,
+    most: int = 3,
+    taken: int | None = None,
 ) -> list[str]:
-    """Take over what may be; what was asked for, "method path"."""
+    """Take over what may be, ``taken`` groups in all; what was asked for, "method path"."""
     settings = settings_for(cluster, folder)
 
     async def scene() -> None:
         async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-            take_over = TakeOver(rest, settings.history, Pace(1e6), Trouble(print), 3)
+            take_over = TakeOver(rest, settings.history, Pace(1e6), Trouble(print), most)
             for _ in range(times):
                 await take_over.take(in_force)
+            assert taken in (None, take_over.taken)
 
     asyncio.run(scene())
     return [f"{asked.method} {asked.path}" for asked in cluster.asked]
@@ -101,6 +113,146 @@ def test_limits_told_before_the_quota_was_recorded_do_not_count(
     cluster.put("g", publishRateInMsgs=300)
     take(cluster, tmp_path, {"g": np.array([1e12, -np.inf])})
     assert cluster.groups["g"]["publishRateInMsgs"] == 300
+
+
+@pytest.mark.parametrize("lost", ["the rows", "the table"])
+def test_what_the_table_loses_while_it_is_taken_over_is_not(
+    cluster: FakePulsar, tmp_path: Path, lost: str
+) -> None:
+    """Once the first group of many is taken over."""
+    history = settings_for(cluster, tmp_path).history
+    groups = [f"g{i:02}" for i in range(40)]
+    record(history, *groups, messages=300.0)
+    for group in groups:
+        cluster.put(group, publishRateInMsgs=300)
+    real = cluster.find
+    deleted: list[str] = []
+
+    def find(method: str, path: str) -> Answer:
+        if method == "PUT" and not deleted:
+            deleted.extend(groups)
+            if lost == "the rows":
+                delete_groups(history, groups, "ann")
+            else:
+                shutil.rmtree(history.path)
+        return real(method, path)
+
+    cluster.find = find  # type: ignore[method-assign]
+    told = dict.fromkeys(groups, np.array([LATER_MS, LATER_MS]))
+    asked = take(cluster, tmp_path, told, most=100, times=2, taken=0)
+    assert {rates["publishRateInMsgs"] for rates in cluster.groups.values()} == {300}
+    # Only the first 16 of them were tried.
+    assert len({one for one in asked if one.startswith("PUT")}) <= 16
+
+
+def test_a_quota_that_the_cluster_still_has_was_not_taken_over(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    record(settings_for(cluster, tmp_path).history, "g", messages=300.0)
+    cluster.put("g", publishRateInMsgs=300)
+    cluster.answers["PUT resourcegroups/g"] = Answer(204)
+    told = {"g": np.array([LATER_MS, LATER_MS])}
+    asked = take(cluster, tmp_path, told, times=2, taken=0)
+    # Looked at, looked at once more, taken over, read back: each time.
+    assert (
+        asked
+        == [
+            *["GET resourcegroups/g"] * 2,
+            "PUT resourcegroups/g",
+            "GET resourcegroups/g",
+        ]
+        * 2
+    )
+    cluster.answers.clear()
+    take(cluster, tmp_path, told, times=2, taken=1)
+    assert cluster.groups["g"]["publishRateInMsgs"] == -1
+
+
+def test_a_quota_that_was_rounded_up_for_the_cluster_is_recorded(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    history = settings_for(cluster, tmp_path).history
+    record(history, "g", "h", messages=99.5, of_bytes=0.4)
+    cluster.put("g", publishRateInMsgs=100, publishRateInBytes=1)
+    cluster.put("h", publishRateInMsgs=99, publishRateInBytes=1)
+    told = np.array([LATER_MS, LATER_MS])
+    take(cluster, tmp_path, {"g": told, "h": told}, taken=1)
+    assert cluster.groups["g"]["publishRateInMsgs"] == -1
+    assert cluster.groups["h"]["publishRateInMsgs"] == 99
+
+
+def test_a_quota_of_zero_is_not_touched(cluster: FakePulsar, tmp_path: Path) -> None:
+    record(settings_for(cluster, tmp_path).history, "g", messages=0.0)
+    cluster.put("g", publishRateInMsgs=0)
+    told = np.array([LATER_MS, LATER_MS])
+    assert take(cluster, tmp_path, {"g": told}) == ["GET resourcegroups/g"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "b1_is_owned", "in_force"),
+    [
+        ([100, 100], True, True),
+        # Rolled out on one broker only: the other would have no limit at all.
+        ([100, INF], True, False),
+        # Not told yet: likewise.
+        ([100, NAN], True, False),
+        ([100, NAN], False, True),
+    ],
+)
+def test_limits_are_in_force_only_if_every_broker_is_limited(
+    limits: list[float], b1_is_owned: bool, in_force: bool
+) -> None:
+    layout = layout_of({"s": "b0", "t": "b1" if b1_is_owned else ""}, "g")
+    wanted = np.full((2, 4), INF)
+    wanted[:, 0] = limits
+    wanted[np.isnan(limits)] = NAN
+    free = np.ones((2, 2), np.bool_)
+    rates = Rates(wanted, wanted, free, ~free, ~free, np.zeros((2, 2)))
+    none = np.zeros(0, np.int64)
+    noted = InForce()
+    noted.note(layout, wanted, rates, Moves(none, none, np.zeros((0, 2)), ~free), np.array([7.0]))
+    assert list(noted.groups()) == (["g"] if in_force else [])
+
+
+@pytest.mark.parametrize("take_over", [True, False])
+def test_rates_of_a_group_that_the_table_lost_stay(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_over: bool
+) -> None:
+    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
+        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    settings = settings_for(cluster, tmp_path, take_over=take_over)
+    cluster.add("a", used=500.0)
+    cluster.put("g")
+    record(settings.history, "other", messages=1.0)
+    link = Link()
+    link.tell("pulsar://b0", 200.0, dispatch=70.0)
+
+    async def scene() -> list[str]:
+        async with enforcing(settings, link) as running:
+            await running.until(lambda: len(cluster.rates) == 2)
+            link.remove("pulsar://b0")
+            if not take_over:
+                await running.until(lambda: not cluster.rates)
+                return running.lines
+            await running.until(lambda: bool(running.lines))
+            await running.ticks(10)
+            assert cluster.published() == {"a": 200}
+            assert len(cluster.rates) == 2
+            assert len(running.lines) == 1
+            # It is back, and lost again.
+            link.tell("pulsar://b0", 100.0)
+            await running.until(lambda: cluster.published() == {"a": 100})
+            await running.ticks(10)
+            link.remove("pulsar://b0")
+            await running.until(lambda: len(running.lines) == 2)
+            # Detached it has no limits any more.
+            cluster.namespaces["acme/orders"] = None
+            await running.until(lambda: not cluster.rates)
+        return running.lines
+
+    lines = asyncio.run(scene())
+    told = "resource groups 'g': deleted in the table, while namespaces are attached"
+    assert [line.startswith(told) for line in lines] == [True] * 2 * take_over
 
 
 def test_groups_are_looked_at_in_turn(cluster: FakePulsar, tmp_path: Path) -> None:

@@ -101,10 +101,45 @@ def test_what_is_not_there_is_told(groups: Command) -> None:
     assert [row["group"] for row in groups("list")] == ["g"]
 
 
-def test_without_a_history_only_put_works(history: History, groups: Command) -> None:
+@pytest.mark.parametrize(
+    "action", [["list"], ["get", "g"], ["delete", "g"], ["resolve"], ["history"], ["put", "g"]]
+)
+def test_without_a_history_every_action_refuses_and_makes_none(
+    history: History, groups: Command, tmp_path: Path, action: list[str]
+) -> None:
+    """A wrong path would otherwise take quotas that no job ever sees."""
     with pytest.raises(HistoryError, match="there is none"):
         list_groups(history)
-    assert main(["groups", "list", "--history", history.path]) == 4
+    problem = groups.refused(*action)
+    assert f"there is no history at {tmp_path / 'history'} (no table resource_groups)" in problem
+    assert ("use --init to create it" in problem) == (action[0] == "put")
+    assert not Path(history.path).exists()
+
+
+def test_a_relative_path_of_a_missing_history_is_told_as_an_absolute_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["groups", "put", "g", "--history", "data/hist"]) == 2
+    assert f"there is no history at {tmp_path}/data/hist " in capsys.readouterr().err
+
+
+def test_init_makes_the_history_and_says_so_once(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put = ["groups", "put", "g", "--init", "--history", history.path]
+    assert main(put) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["group"] == "g"
+    assert err.startswith("quotaplane: history: created the tables resource_groups, usage, ")
+    assert err.endswith(f" at {history.path}\n")
+    assert main(put) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_init_makes_nothing_of_wrong_input(groups: Command, history: History) -> None:
+    assert "must be a number" in groups.refused("put", "g", "--init", "--weight", "x")
+    assert "has an empty part" in groups.refused("put", "a::", "--init")
     assert not Path(history.path).exists()
 
 

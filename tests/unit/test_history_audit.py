@@ -153,6 +153,13 @@ def test_wrong_options_are_one_line(argv: list[str], error: type[Exception], pro
     assert "\n" not in str(refused.value)
 
 
+def test_without_a_history_no_jvm_is_started(tmp_path: Path) -> None:
+    problem = f"there is no history at {tmp_path}/nowhere (no table resource_groups)"
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        main(["silent", "--history", str(tmp_path / "nowhere")])
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_help_names_the_parameters_of_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["exceeded", "--help"])

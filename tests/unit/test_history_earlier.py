@@ -47,3 +47,14 @@ def test_an_epoch_that_told_nothing_is_over_with_its_last_round(history: History
     with HistoryWriter(history, app_id="x") as writer:
         writer.append_round(Round(4, 1, NOON_MS), {"rounds": rounds()})
     assert read_earlier(history) == Earlier(4, NOON_MS)
+
+
+def test_an_epoch_that_ran_briefly_does_not_hide_the_leases_of_the_one_before(
+    history: History,
+) -> None:
+    """A broker out of reach may still have limits of the one before."""
+    for epoch, at_ms, lease_ms in ((4, NOON_MS, 3_600_000), (5, NOON_MS + 60_000, 120_000)):
+        with HistoryWriter(history, app_id=f"epoch {epoch}") as writer:
+            tables = {"limits": lasting(lease_ms), "rounds": rounds()}
+            writer.append_round(Round(epoch, 1, at_ms), tables)
+    assert read_earlier(history) == Earlier(5, NOON_MS + 3_600_000)

@@ -167,6 +167,11 @@ def test_without_tables_it_says_so(tmp_path: Path) -> None:
         maintain(History(path=str(tmp_path / "nowhere")), NOON)
 
 
+def test_without_a_history_the_command_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no history at .*/nowhere \(no table"):
+        main(["--history", str(tmp_path / "nowhere")])
+
+
 def test_the_command_prints_an_object_per_table(
     history: History, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -166,6 +166,7 @@ def test_python_that_is_too_old(machine: Machine) -> None:
         (["nonsense"], "there is no job nonsense"),
         (["no/such/file.py"], "there is no job no/such/file.py"),
         (["--nonsense", "quota"], "unknown option --nonsense before the job"),
+        (["--mast", "local", "quota"], "unknown option --mast before the job"),
         (["--master"], "--master needs a value"),
         (["quota", "--driver-memory="], "--driver-memory needs a value"),
         (["--master", "local"], "no job given"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from quotaplane.control import next_due_ms
 from quotaplane.laws.reason import Reason
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import DIMENSIONS, SAFE_COLUMNS
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
 PUBLISH_REASON = f"{DIMENSIONS[0]}_reason"
@@ -113,3 +114,123 @@ def test_of_several_reports_the_newest_is_handed_back_and_never_more_than_the_qu
     huge = report("b2", T0, {"g": 1}, applied_epoch=6, applied_seq=5, limit=1e300)
     shard.run(reports(*made, huge), now_ms=T0 + 300)
     assert shard.in_force == {("g", "b1"): 40, ("g", "b2"): 100}
+
+
+def earlier(broker: str, at_ms: int, limits: dict[str, float], **more: float) -> dict[str, Any]:
+    """A report of a broker that obeys epoch 6 and uses all that it has."""
+    (one,) = set(limits.values())
+    header = {"applied_epoch": 6, "applied_seq": 5, "published_at_ms": at_ms, **more}
+    return report(broker, at_ms, limits, throttled=50.0, limit=one, **header)
+
+
+def learning_strict(*groups: tuple[str, float | None]) -> Shard:
+    shard = Shard(replace(STRICT, learns=True), epoch=7)
+    shard.run(quotas(*groups), now_ms=T0)
+    return shard
+
+
+def obeying(shard: Shard, *brokers: str, at_ms: int, group: str = "g") -> None:
+    """A round in which these report that they obey what they were told last."""
+    told = {"applied_epoch": 7, "applied_seq": shard.seq - 1, "applied_seqs": shard.seq - 1}
+    made = (
+        report(b, at_ms, {group: shard.in_force[group, b]}, throttled=50.0, **told) for b in brokers
+    )
+    shard.run(reports(*made), now_ms=at_ms)
+
+
+def test_strict_hands_back_no_more_than_the_quota_together() -> None:
+    """What a had is an old story: b was given half of it since, and reports that later."""
+    shard = learning_strict(("g", 100))
+    shard.run(reports(earlier("a", T0 + 1_000, {"g": 99.0})), now_ms=T0 + 1_000)
+    assert shard.in_force == {("g", "a"): 99.0}
+    shard.run(reports(earlier("b", T0 + 2_000, {"g": 50.0})), now_ms=T0 + 2_000)
+    held = shard.state.rows.held[0]
+    assert shard.in_force == pytest.approx({("g", "a"): 50.0, ("g", "b"): 1.0})
+    assert held.sum() <= 100.0
+    for second in (3, 4):  # a has come down, b goes up: nobody waits for learning to be over
+        obeying(shard, "a", "b", at_ms=T0 + second * 1_000)
+    assert shard.in_force == pytest.approx({("g", "a"): 50.0, ("g", "b"): 50.0})
+    assert shard.state.learning.on
+
+
+def test_a_quota_lowered_while_no_job_ran_is_kept_to_from_the_first_round_on() -> None:
+    shard = learning_strict(("g", 60))
+    both = (earlier(b, T0 + 1_000, {"g": limit}) for b, limit in (("a", 60.0), ("b", 40.0)))
+    shard.run(reports(*both), now_ms=T0 + 1_000)
+    assert shard.in_force == pytest.approx({("g", "a"): 30.0, ("g", "b"): 30.0})
+    # Its usage is held against the limit that it had, not the lower one under way.
+    assert shard.state.rows.before[0].tolist() == [60.0, 40.0]
+
+
+def test_a_quota_lowered_while_it_learns_is_kept_to_at_once() -> None:
+    shard = learning_strict(("g", 100))
+    both = (earlier(b, T0 + 1_000, {"g": limit}) for b, limit in (("a", 60.0), ("b", 40.0)))
+    shard.run(reports(*both), now_ms=T0 + 1_000)
+    assert shard.in_force == {("g", "a"): 60.0, ("g", "b"): 40.0}
+    shard.run(quotas(("g", 150), version=1), now_ms=T0 + 1_500)
+    assert shard.in_force == {("g", "a"): 60.0, ("g", "b"): 40.0}  # others may hold what is new
+    shard.run(quotas(("g", 60), version=2), now_ms=T0 + 2_000)
+    assert shard.in_force == pytest.approx({("g", "a"): 30.0, ("g", "b"): 30.0})
+
+
+def test_what_is_handed_back_in_a_tree_fits_the_quota_above() -> None:
+    shard = learning_strict(("t", 60), ("t::a", None), ("t::b", 50), ("g", 100))
+    made = (
+        earlier("a", T0 + 1_000, {"t::a": 40.0}),
+        earlier("b", T0 + 1_000, {"t::b": 40.0}),
+        earlier("c", T0 + 1_000, {"g": 70.0}),
+    )
+    shard.run(reports(*made), now_ms=T0 + 1_000)
+    assert shard.in_force["t::a", "a"] + shard.in_force["t::b", "b"] <= 60.0
+    assert shard.in_force["g", "c"] == 70.0
+
+
+def test_strict_hands_nothing_back_by_a_report_that_was_long_under_way() -> None:
+    """What is told now is in force for a lease from now; its broker is forgotten before."""
+    shard = learning_strict(("g", 100))
+    long_ago = T0 + 20_000 - int(STRICT.stale_after_ms) - 1
+    late, fresh = earlier("a", long_ago, {"g": 60.0}), earlier("b", T0 + 20_000, {"g": 40.0})
+    shard.run(reports(late, fresh), now_ms=T0 + 20_000)
+    assert shard.in_force == {("g", "b"): 40.0}
+
+
+def test_strict_hands_nothing_back_when_learning_is_over() -> None:
+    shard = learning_strict(("g", 100))
+    shard.run(reports(earlier("a", T0 + 65_000, {"g": 100.0})), now_ms=T0 + 65_000)
+    over = shard.state.learning.until_ms
+    shard.run(reports(earlier("b", over, {"g": 80.0})), now_ms=over)
+    assert shard.state.rows.held[0].sum() <= 100.0
+    assert shard.in_force == pytest.approx({("g", "a"): 50.0, ("g", "b"): 0.0}, abs=1e-4)
+
+
+def test_strict_tells_with_every_limit_that_nothing_is_to_be_used_after_its_lease() -> None:
+    """A broker may have a safe limit of a run under fast, and lose any of our messages."""
+    shard = Shard(replace(STRICT, safe_share=0.0), epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for second, wants in enumerate(({"a": 90.0, "b": 10.0}, {"a": 10.0, "b": 90.0})):
+        at = T0 + second * 5_000
+        made = (report(b, at, {"g": want}, throttled=0.0) for b, want in wants.items())
+        table = shard.run(reports(*made), now_ms=at).limits
+        assert table["changed"].to_pylist() == table["safe_told"].to_pylist() == [True, True]
+        assert set(table[SAFE_COLUMNS[0]].to_pylist()) == {0.0}
+
+
+def test_while_it_learns_an_order_for_a_group_is_carried_out_in_all_its_tree() -> None:
+    shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
+    shard.run(quotas(("t", 100), ("t::a", None), ("t::b", None)), now_ms=T0)
+    both = (earlier("a", T0, {"t::a": 60.0}), earlier("b", T0, {"t::b": 40.0}))
+    shard.run(reports(*both), now_ms=T0)
+    shard.run(quotas(("t::a", 90), version=5), now_ms=T0 + 1_000)
+    assert sum(shard.in_force.values()) <= 100.0
+    shard.run(quotas(("t", 20), version=6), now_ms=T0 + 2_000)
+    assert sum(shard.in_force.values()) <= 20.0
+
+
+def test_while_it_learns_a_group_that_is_new_to_it_resets_nobody_in_its_tree() -> None:
+    """The table may come in parts."""
+    shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
+    shard.run(quotas(("t", 100), ("t::a", None)), now_ms=T0)
+    shard.run(reports(earlier("a", T0, {"t::a": 60.0})), now_ms=T0)
+    shard.run(quotas(("t::b", 90), version=5), now_ms=T0 + 1_000)
+    shard.run(reports(earlier("b", T0 + 2_000, {"t::b": 40.0})), now_ms=T0 + 2_000)
+    assert shard.in_force == {("t::a", "a"): 60.0, ("t::b", "b"): 40.0}

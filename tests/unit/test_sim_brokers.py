@@ -201,6 +201,17 @@ def test_a_removed_group_is_free_until_a_newer_limit_comes() -> None:
     assert in_force(brokers) == 30.0
 
 
+def test_a_delayed_duplicate_of_a_limit_of_a_removed_group_is_not_obeyed() -> None:
+    """Its version is remembered for a lease; then the duplicate is over wherever it comes."""
+    gone = {"groups": [], "limits": np.empty((0, D)), "removed_groups": ["g"]}
+    brokers = cluster(strict=True)
+    brokers.receive([update(20.0), update(0.0, seq=2, **gone), update(20.0)])
+    assert in_force(brokers) == 0.0
+    forgot = cluster(strict=True)
+    forgot.receive([update(20.0)])
+    assert (in_force(forgot), in_force(forgot, NOW + 10_001)) == (20.0, 0.0)
+
+
 def test_after_its_lease_the_safe_limit_holds_until_it_is_renewed() -> None:
     brokers = cluster(safe_limit=5.0)
     brokers.receive([update(20.0)])

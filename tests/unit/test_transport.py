@@ -24,7 +24,12 @@ from quotaplane.settings import (
     parse_settings,
 )
 from quotaplane.transport import Message, open_broker_link, open_transport
-from quotaplane.transport.kafka_options import client_options, jaas_config, source_options
+from quotaplane.transport.kafka_options import (
+    client_options,
+    jaas_config,
+    size_warnings,
+    source_options,
+)
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -137,6 +142,28 @@ def test_source_options_are_what_spark_expects() -> None:
         "maxOffsetsPerTrigger": "7",
         "kafka.security.protocol": "PLAINTEXT",
     }
+
+
+ADVISED = {"compression.type": "uncompressed", "max.message.bytes": "8388608"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "says"),
+    [
+        ({"r1": ADVISED, "r2": ADVISED}, ""),
+        ({"r1": ADVISED, "r2": ADVISED | {"max.message.bytes": "8454144"}}, ""),
+        ({"r1": ADVISED, "r2": ADVISED | {"max.message.bytes": "8454145"}}, "topics 'r2' can hold"),
+        ({"r1": ADVISED | {"compression.type": "producer"}, "r2": ADVISED}, "topics 'r1' can hold"),
+        ({"r1": {}, "r2": {}}, "topics 'r1', 'r2' may hold .*DescribeConfigs"),
+        ({"r1": ADVISED}, "topics 'r2' may hold .*DescribeConfigs"),
+    ],
+)
+def test_topics_that_let_large_records_through_are_one_warning(
+    configs: dict[str, dict[str, str]], says: str
+) -> None:
+    found = size_warnings(kafka(), configs, 8 << 20)
+    assert len(found) == (1 if says else 0)
+    assert re.search(says, "".join(found))
 
 
 def test_certificates_travel_to_java_by_value(tmp_path: Path) -> None:

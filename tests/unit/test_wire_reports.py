@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from quotaplane.wire.events import ENTRIES, HEADERS, REJECTED
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
-from quotaplane.wire.reasons import REASONS
+from quotaplane.wire.reasons import BATCH_REASONS, REASONS
 from quotaplane.wire.reports import cut_down, decode, encode_stock_report
 from tests.unit.wire_cases import (
     NOW_MS,
@@ -142,6 +143,12 @@ def test_a_hole_in_throttled_is_not_finite() -> None:
 
 def test_every_reason_has_a_case_here() -> None:
     assert {case[2] for case in WHOLE} | {"too_large", "future", "stale"} == set(REASONS)
+
+
+def test_every_reason_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs/wire.md").read_text(encoding="utf-8")
+    for reason in REASONS | BATCH_REASONS:
+        assert f"| `{reason}` |" in page
 
 
 def test_too_large_is_not_even_parsed() -> None:

@@ -17,16 +17,18 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn, cast
+from typing import Final, cast
 
 from quotaplane import __version__
-from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.errors import QuotaplaneError
+from quotaplane.options import OptionParser
 
 COMMANDS: Final = {
     "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
     "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
-    "groups": ("quotaplane.admin.groups", "put, get, list and delete resource groups"),
+    "groups": ("quotaplane.admin.groups", "put, get, list, delete and restore resource groups"),
+    "doctor": ("quotaplane.admin.doctor", "check that what is on the disk is whole, and mend it"),
     "enforce": ("quotaplane.admin.enforce", "make a stock cluster obey the limits"),
 }
 """Subcommand: (module, help line)."""
@@ -35,16 +37,9 @@ _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
 
 
-class _Parser(argparse.ArgumentParser):
-    """One line for a wrong argument, like every other error; argparse would print the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
 def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """The parser of the whole command; only the chosen subcommand's own arguments are filled in."""
-    parser = _Parser(
+    parser = OptionParser(
         prog="quotaplane",
         description="One global quota, shared fairly among many brokers.",
         epilog="The Spark jobs are started by ./spark-submit.sh JOB.",
@@ -92,6 +87,11 @@ def one_line(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def tell(line: str) -> None:
+    """Tell what was done, beside the answer on stdout."""
+    print(f"quotaplane: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:

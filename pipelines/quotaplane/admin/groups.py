@@ -1,4 +1,4 @@
-"""``quotaplane groups``: who may use how much. Put, get, list, delete, and who changed what."""
+"""``quotaplane groups``: who may use how much. Put, get, list, delete, restore, and who did it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.cli import warn
+from quotaplane.admin.cli import tell, warn
 from quotaplane.admin.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -18,6 +18,7 @@ from quotaplane.admin.group_input import (
     read_groups,
     read_object,
 )
+from quotaplane.admin.group_restore import add_restore_options, restore
 from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.history.groups import (
@@ -27,7 +28,9 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
+from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.options import OptionParser
 from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.settings import History, load_settings
 
@@ -40,15 +43,17 @@ examples:
   quotaplane groups put --file groups.csv --conf conf/local.yaml
   quotaplane groups put acme --quota "write 10MB/min" --quota "read 1000 reqs/s" --conf ...
   quotaplane groups put --user alice --quota "5 mutations/s" --throttle terms.json --conf ...
+  quotaplane groups restore --from-history --at 2h --dry-run --conf conf/local.yaml
   quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --conf conf/local.yaml
 
-put changes only what is given; a dimension never given is unlimited, anything else never given has
-its default. FILE is CSV (header: group and any of the columns that get prints, such as weight; an
-empty cell keeps what is there) or JSON (a list of {"group": ..., "publish_messages_per_s": 100});
-"quotas" may be among the columns: a list of what --quota takes, in a CSV cell as JSON;
-"unlimited" takes a quota away. A file is put as a whole or not at all. A rate of null in the
-answers means unlimited.
+put --init creates the history's tables where there are none yet; without it, put refuses a history
+that does not exist. put changes only what is given; a dimension never given is unlimited, anything
+else never given has its default. FILE is CSV (header: group and any of the columns that get prints,
+such as weight; an empty cell keeps what is there) or JSON (a list of {"group": ...,
+"publish_messages_per_s": 100}); "quotas" may be among the columns: a list of what --quota takes, in
+a CSV cell as JSON; "unlimited" takes a quota away. A file is put as a whole or not at all. A rate
+of null in the answers means unlimited.
 
 acme::orders is a child of acme: it shares what acme has. --weight, --priority and the floors are
 the group's among its siblings; --brokers gives single brokers of the group terms of their own:
@@ -67,6 +72,10 @@ request above the limit is delayed (soft, default) or refused (hard). That is an
 requests of that user and client id; <default> stands for all who have none. Of the scopes that fit
 a request the most specific one with a quota holds, alone: user and client, user and default client,
 user; then the same with the default user; then client, default client. resolve tells which.
+
+restore --from-history puts groups back as the table's history has them: GROUP as it was before its
+last change, or before it was deleted; without GROUP all deleted ones. With --at or --version it
+puts back what was there then, and leaves groups alone that came later. It prints what it changes.
 docs/throttle.md has all of this.
 """
 
@@ -86,18 +95,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    place = argparse.ArgumentParser(add_help=False)
+    place = OptionParser(add_help=False)
     where = place.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--conf", metavar="FILE", help="the job's settings; its history.path is used"
     )
     where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
-    author = argparse.ArgumentParser(add_help=False)
+    author = OptionParser(add_help=False)
     author.add_argument("--by", metavar="NAME", help="who makes the change (the login name)")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     put = actions.add_parser("put", parents=[place, author], help="create or change groups")
     put.add_argument("group", nargs="?", metavar="GROUP")
+    put.add_argument(
+        "--init", action="store_true", help="create the history's tables that do not exist yet"
+    )
     add_scope_options(put)
     put.add_argument("--file", metavar="FILE", help="many groups: .csv or .json")
     put.add_argument(
@@ -130,6 +142,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--user", metavar="NAME", help="none: requests without a user (in Kafka: ANONYMOUS)"
     )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
+    put_back = actions.add_parser(
+        "restore", parents=[place, author], help="put back what was deleted or changed"
+    )
+    add_restore_options(put_back)
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
 
@@ -138,16 +154,18 @@ def run(args: argparse.Namespace) -> int:
     """Do one action and print its answer as JSON.
 
     Raises:
-        ConfigError: the settings or the options are wrong.
+        ConfigError: the settings or the options are wrong, or there is no history.
         InputError: a group or a quota is wrong, or there is no such group; nothing was written.
         HistoryError: the tables can't be read or written.
     """
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     groups = _groups_named(args) if args.action in ("put", "get", "delete") else []
+    if args.action in ("get", "delete") and not groups:
+        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
+    if args.action != "put":
+        require_history(history)
     if args.action == "put":
         _put(history, args, groups)
-    elif args.action in ("get", "delete") and not groups:
-        raise ConfigError(f"{args.action} takes GROUP, or --user and --client")
     elif args.action == "get":
         print(_json(_shown(get_group(history, groups[0]))))
     elif args.action == "list":
@@ -157,12 +175,11 @@ def run(args: argparse.Namespace) -> int:
         print(_json({"deleted": list(dict.fromkeys(groups))}))
     elif args.action == "resolve":
         _print_list(list(resolved(list_groups(history), args.user, args.client)))
+    elif args.action == "restore":
+        restored = restore(history, args, _author(args), warn)
+        _print_changes([{"group": g, "from": before, "to": to} for g, before, to in restored])
     else:
-        changes = group_changes(history, args.group)
-        sides = ("from", "to")
-        _print_list(
-            [{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes]
-        )
+        _print_changes(group_changes(history, args.group))
     return 0
 
 
@@ -180,6 +197,13 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
             if isinstance(record.get(column), str):
                 record[column] = read_object(record[column], _option(column))
         given = given_groups(groups, [read_group(record, _option)])
+
+    def ready(history: History) -> None:
+        if args.init:
+            ensure_tables(history, say=tell)
+        else:
+            require_history(history, "use --init to create it")
+
     rows = put_groups(
         history,
         given.names,
@@ -187,6 +211,7 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
         _author(args),
         policy=given.policy,
         timeframe_s=given.timeframe_s,
+        ready=ready,
         warn=warn,
     )
     single = args.file is None
@@ -225,6 +250,11 @@ def _author(args: argparse.Namespace) -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return "unknown"
+
+
+def _print_changes(changes: Sequence[Mapping[str, Any]]) -> None:
+    sides = ("from", "to")
+    _print_list([{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes])
 
 
 def _print_list(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError
-from quotaplane.model import MAX_RATE, UNLIMITED
+from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
 
 RATE_KEYS: Final = (
     "publishRateInMsgs",
@@ -16,6 +19,12 @@ RATE_KEYS: Final = (
     "dispatchRateInBytes",
 )
 """What Pulsar calls the first four of ``model.DIMENSIONS``."""
+
+PUBLISH: Final = slice(0, 2)
+"""The dimensions, among these four, whose quota the enforcer takes over."""
+
+_MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
+"""The highest publish quotas that Pulsar can hold: messages are a 32-bit number there."""
 
 GROUPS: Final = Rest.path("resourcegroups")
 
@@ -33,13 +42,16 @@ def namespace_path(namespace: str) -> str:
 def rates_of(group: object) -> list[float]:
     """A group's rates out of Pulsar's answer: 4, per second; +inf is unlimited.
 
-    >>> rates_of({"publishRateInMsgs": 100, "publishRateInBytes": -1})
+    A rate of 0 counts as unlimited, too: brokers take it for that until the group was used.
+
+    >>> rates_of({"publishRateInMsgs": 100, "publishRateInBytes": -1, "dispatchRateInMsgs": 0})
     [100.0, inf, inf, inf]
 
     Raises:
         ClusterError: it is something else.
     """
-    if not isinstance(group, dict):
+    # Pulsar fills in -1 when a group is created: an object without any rate is another answer.
+    if not isinstance(group, dict) or not any(key in group for key in RATE_KEYS):
         raise ClusterError("Pulsar's REST API: a resource group: answers no rates")
     rates = []
     for key in RATE_KEYS:
@@ -47,8 +59,23 @@ def rates_of(group: object) -> list[float]:
         if rate is not None and type(rate) not in (int, float):
             raise ClusterError(f"Pulsar's REST API: a resource group: {key} is no rate: {rate!r}")
         # Long.MAX_VALUE is a way to say unlimited, too.
-        rates.append(UNLIMITED if rate is None or not 0 <= rate <= MAX_RATE else float(rate))
+        rates.append(UNLIMITED if rate is None or not 0 < rate <= MAX_RATE else float(rate))
     return rates
+
+
+def has_zero(group: Mapping[str, object]) -> bool:
+    """Whether a quota of the group is 0, which somebody may take for "nothing is allowed"."""
+    return any(group.get(key) == 0 for key in RATE_KEYS)
+
+
+def to_cluster(publish: FloatArray) -> FloatArray:
+    """Publish quotas (..., 2) as the cluster can hold them: whole, and at least 1; inf stays.
+
+    >>> to_cluster(np.array([[99.5, 0.4], [0.0, np.inf]])).tolist()
+    [[100.0, 1.0], [1.0, inf]]
+    """
+    whole = np.minimum(np.maximum(np.ceil(publish), 1.0), _MOST)
+    return np.where(np.isinf(publish), np.inf, whole)
 
 
 def group_of(policies: object) -> str | None:

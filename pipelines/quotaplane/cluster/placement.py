@@ -16,6 +16,7 @@ from quotaplane.cluster.groups import group_of, namespace_path
 from quotaplane.cluster.pace import Pace, at_once
 from quotaplane.cluster.reading import read_names
 from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.cluster.vanished import TIMES, Vanished, some_of
 from quotaplane.enforce.layout import Layout
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
@@ -54,18 +55,24 @@ class Namespace:
     topics: list[str]
     """Without partitions: what has a part of its own."""
     partitioned: set[str]
+    vanished: Vanished = field(default_factory=Vanished, compare=False)
+    """Of topics."""
 
 
 class Placement:
     """The brokers, the attached namespaces and their topics, as far as they were read.
 
-    What can't be read stays as it was, and ``told`` hears of it.
+    What can't be read stays as it was, and ``told`` hears of it. What many namespaces or topics are
+    missing from is believed only after some looks: their rates would be taken off.
     """
 
     def __init__(self, rest: Rest, cluster: str, pace: Pace, told: Told) -> None:
         self._rest, self._cluster, self._pace, self._told = rest, cluster, pace, told
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
+        self._vanished = Vanished()
+        self._detached: set[str] = set()
+        """Namespaces that have no group now, and had one."""
         self._hashes: dict[str, int] = {}
         self._changed = True
         self._listed: dict[str, set[str]] = {}
@@ -121,6 +128,7 @@ class Placement:
         path = Rest.path("tenants")
         tenants = await self._read("namespaces", "", lambda: read_names(self._rest, path))
         if tenants is _FAILED:
+            self._vanished.begin_again()
             return False
         listed: list[str] = []
 
@@ -132,12 +140,29 @@ class Placement:
             listed.extend(name for name in names if name.count("/") == 1)
 
         await at_once(_AT_ONCE, list_tenant, tenants)
-        self._forget_unlisted("namespaces", [*tenants, *listed])
-        self._forget_unlisted("topics", listed)
-        for deleted in self._namespaces.keys() - set(listed):
-            self._forget(deleted)
-        await at_once(_AT_ONCE, self._read_namespace, listed)
+        # A namespace that is not listed any more is gone only if it says so itself.
+        names = list(dict.fromkeys([*listed, *self._namespaces]))
+        self._forget_unlisted("namespaces", [*tenants, *names])
+        self._forget_unlisted("topics", names)
+        self._detached.clear()
+        await at_once(_AT_ONCE, self._read_namespace, names)
+        self._forget_detached()
         return not (self._failures["namespaces"] or self._failures["topics"])
+
+    def _forget_detached(self) -> None:
+        detached, of = self._detached, len(self._namespaces)
+        gone = self._vanished.believed(detached, of)
+        for name in gone:
+            del self._namespaces[name]
+            self._changed = True
+        doubt = None
+        if len(gone) < len(detached):
+            doubt = ClusterError(
+                f"{len(detached)} of {of} namespaces that were attached to a group are not any "
+                f"more: {some_of(detached)}; so many at once are believed only {TIMES} times in a "
+                "row, until then rates stay"
+            )
+        self._told("attachments", "", doubt)
 
     def _forget_unlisted(self, what: str, names: list[str]) -> None:
         """What is not there any more fails no more."""
@@ -150,7 +175,8 @@ class Placement:
         if group is _FAILED:
             return
         if group is None:
-            self._forget(name)
+            if name in self._namespaces:
+                self._detached.add(name)
             self._told("topics", name, None)
             return
         path = Rest.path("persistent", name)
@@ -162,7 +188,13 @@ class Placement:
             return
         ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not _SYSTEM.search(t))
         read = Namespace(group, ours, set(partitioned))
-        if self._namespaces.get(name) != read:
+        before = self._namespaces.get(name)
+        if before == read:
+            before.vanished.begin_again()
+            return
+        if before is not None:
+            _keep_doubted(before, read)
+        if before != read:
             self._namespaces[name] = read
             self._changed = True
 
@@ -173,10 +205,6 @@ class Placement:
             if error.status == 404:
                 return None
             raise
-
-    def _forget(self, namespace: str) -> None:
-        if self._namespaces.pop(namespace, None) is not None:
-            self._changed = True
 
     def forget_topic(self, topic: str) -> None:
         """A topic was found to be gone: do without it until it is listed again."""
@@ -255,6 +283,16 @@ class Placement:
             if hashed < 0:
                 self._hashes[part] = zlib.crc32(part.encode())
         return np.fromiter(self._hashes.values(), np.int64, len(parts))
+
+
+def _keep_doubted(before: Namespace, read: Namespace) -> None:
+    """Keep topics that are missing from what was read and may be there yet."""
+    had = {*before.topics, *before.partitioned}
+    missing = had.difference(read.topics, read.partitioned)
+    doubted = missing - before.vanished.believed(missing, of=len(had))
+    read.vanished = before.vanished
+    read.topics = sorted({*read.topics, *doubted.intersection(before.topics)})
+    read.partitioned |= doubted & before.partitioned
 
 
 def _base(part: str) -> str:

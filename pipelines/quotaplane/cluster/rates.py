@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -36,8 +37,11 @@ def rate_body(kind: int, rates: FloatArray) -> dict[str, object]:
 
     >>> rate_body(0, np.array([30.0, np.inf]))
     {'publishThrottlingRateInMsg': 30, 'publishThrottlingRateInByte': -1}
+    >>> rate_body(0, np.array([0.4, 0.0]))
+    {'publishThrottlingRateInMsg': 1, 'publishThrottlingRateInByte': 1}
     """
-    whole = [int(rate) if np.isfinite(rate) else -1 for rate in rates]
+    # Never rounded down: Pulsar takes 0 for unlimited.
+    whole = [max(math.ceil(rate), 1) if np.isfinite(rate) else -1 for rate in rates]
     return {**dict(zip(_KEYS[kind], whole, strict=True)), **_ALSO[kind]}
 
 

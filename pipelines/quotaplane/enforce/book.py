@@ -104,11 +104,14 @@ class Book:
         broker: IntArray,
         group: IntArray,
         now_ms: float,
+        *,
+        keep_removed: bool = False,
     ) -> FloatArray:
         """Limits of k pairs at a time, (k, 4) per second: inf = unlimited, NaN = leave it alone.
 
         The limit told holds within its lease, afterwards the safe limit; ``now_ms=inf`` asks for
         safe limits. NaN is what was never told: the limit, or the safe limit of an ended lease.
+        With ``keep_removed`` it is also what was removed.
 
         ``broker`` (k,) and ``group`` (k,) are indices into ``brokers`` and ``groups``, as reports
         and the cluster name them.
@@ -125,4 +128,16 @@ class Book:
         until_ms = self._until_ms[b, g]
         over = (until_ms < now_ms) & (until_ms < _NO_END)
         limits[told] = np.where(over[:, None], self._safe[b, g], self._limit[b, g])
+        if keep_removed:
+            # Every limit has a lease.
+            limits[told[until_ms == _NO_END]] = np.nan
         return limits
+
+    def removed(self, brokers: Sequence[str], groups: Sequence[str]) -> list[str]:
+        """Those of the groups that were removed from one of the brokers, and not told anew."""
+        known = [self._brokers[name] for name in brokers if name in self._brokers]
+        broker = np.array(known, np.int64)[:, None]
+        at = np.array([self._groups.get(one, -1) for one in ids_of(groups).tolist()], np.int64)
+        ended = (self._version[broker, at, 0] >= 0) & (self._until_ms[broker, at] == _NO_END)
+        found = (ended & (at >= 0)).any(axis=0)
+        return [groups[one] for one in np.flatnonzero(found).tolist()]

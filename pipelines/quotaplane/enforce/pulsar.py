@@ -13,12 +13,13 @@ import numpy as np
 
 from quotaplane.cluster.pace import Pace
 from quotaplane.cluster.rest import Rest
+from quotaplane.enforce.in_force import InForce
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves, Rates, plan
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
-from quotaplane.enforce.takeover import InForce, TakeOver
+from quotaplane.enforce.takeover import Lost, TakeOver
 from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.enforce.writer import Writer
 from quotaplane.model import BASIC
@@ -65,6 +66,7 @@ class Enforcer:
         self._scene = Scene(rest, reads, self._trouble)
         most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
         self._take_over = TakeOver(rest, settings.history, reads, self._trouble, most)
+        self._lost = Lost(say)
         self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
         self._ticks_still = 0
         self._waiting = 0
@@ -172,7 +174,12 @@ class Enforcer:
         layout, usage = self._ledger.layout, self._scene.usage
         pairs = layout.pairs
         limits = self._listener.book.in_force(
-            layout.brokers, layout.groups, pairs.broker, pairs.group, now_ms
+            layout.brokers,
+            layout.groups,
+            pairs.broker,
+            pairs.group,
+            now_ms,
+            keep_removed=self._enforce.take_over,
         )
         division = divide(
             layout,
@@ -189,6 +196,8 @@ class Enforcer:
         ), division
 
     async def _take(self) -> None:
+        layout = self._ledger.layout
+        self._lost.tell(self._listener.book.removed(layout.brokers, layout.groups))
         await self._take_over.take(self._in_force.groups())
 
     async def _leave(self) -> None:
@@ -199,13 +208,14 @@ class Enforcer:
         if on_exit == "safe":
             moves_of = self._safe
         else:
-            kept: set[str] = set()
-            if self._enforce.take_over:
-                # First back to the brokers' own calculator: nobody is without a limit in between.
-                begun_s = asyncio.get_running_loop().time()
-                groups = self._ledger.layout.groups
-                kept = await self._take_over.hand_back(groups, _HAND_BACK_WITHIN_S)
-                within_s -= asyncio.get_running_loop().time() - begun_s
+            # First back to the brokers' own calculator: nobody is without a limit in between.
+            begun_s = asyncio.get_running_loop().time()
+            kept = await self._take_over.hand_back(
+                self._ledger.layout.groups,
+                _HAND_BACK_WITHIN_S,
+                taking_over=self._enforce.take_over,
+            )
+            within_s -= asyncio.get_running_loop().time() - begun_s
             if kept:
                 self._say(
                     f"on_exit: remove: the publish quotas of {_some(kept)} could not be handed "

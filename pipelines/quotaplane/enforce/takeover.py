@@ -1,7 +1,8 @@
 """Takes publish quotas off the cluster's own calculator while ours are in force, and hands back.
 
 The stock calculator throttles whatever has a quota in the cluster, beside our rates, and starves
-idle brokers. So the quota in the cluster is set to unlimited, once our table has it.
+idle brokers. So the quota in the cluster is set to unlimited, once our table has it. In any doubt
+it stays, and so does a rate of ours that would be the last limit of a group.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.cluster.groups import RATE_KEYS, group_path, rates_of
+from quotaplane.cluster.groups import PUBLISH, RATE_KEYS, group_path, rates_of, to_cluster
 from quotaplane.cluster.pace import Pace, at_once
 from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.enforce.layout import KINDS, SIDES, Layout
-from quotaplane.enforce.plan import Moves, Rates
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.cluster.vanished import some_of
+from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.history.groups import list_groups
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
@@ -28,60 +28,34 @@ from quotaplane.settings import History
 _PART: Final = "take over"
 _AT_ONCE: Final = 4
 _LAST_AT_ONCE: Final = 16
+_READ_BACK_FOR: Final = 16
+"""The table is read anew for so many groups that are to be taken over: reading costs some 10 ms."""
 _AGAIN_S: Final = 0.25
 _LONGEST_AGAIN_S: Final = 2.0
-_PUBLISH: Final = SIDES[KINDS.index("publish")]
 _DIMENSIONS: Final = 2
 
 
-class InForce:
-    """Which limits are in force on all publishers of a group: those told until when."""
+class Lost:
+    """Tells of groups that our table lost while namespaces are attached to them in the cluster.
 
-    def __init__(self) -> None:
-        self._groups: tuple[str, ...] = ()
-        self._since_ms: FloatArray = np.zeros((0, _DIMENSIONS))
+    The cluster may have no quota of such a group any more, so its rates stay as they are.
+    """
 
-    def note(
-        self, layout: Layout, wanted: FloatArray, rates: Rates, moves: Moves, told_ms: FloatArray
-    ) -> None:
-        """How it stands: rates (u, 4) are wanted, and ``moves`` were left to make; groups were told
-        limits last at ``told_ms`` (g,).
-        """
-        if layout.groups != self._groups:
-            before = dict(zip(self._groups, self._since_ms, strict=True))
-            never = np.full(_DIMENSIONS, -np.inf)
-            self._since_ms = np.array([before.get(group, never) for group in layout.groups])
-            self._since_ms = self._since_ms.reshape(-1, _DIMENSIONS)
-            self._groups = layout.groups
-        in_force, going = rates.in_force[:, _PUBLISH], rates.going[:, _PUBLISH]
-        # What is under way or failed may have to come down still.
-        kind = KINDS.index("publish")
-        unsure = ~rates.free[:, kind] | moves.unread[:, kind]
-        comes_down = (going < in_force) | (unsure[:, None] & (wanted[:, _PUBLISH] < in_force))
-        lower = (moves.kind == KINDS.index("publish")) & (moves.rates < in_force[moves.topic]).any(
-            axis=1
-        )
-        comes_down[moves.topic[lower]] = True
-        finite = np.isfinite(wanted[:, _PUBLISH])
-        for d in range(_DIMENSIONS):
-            some, lacking, late = (
-                np.bincount(layout.group[which], minlength=len(layout.groups)) > 0
-                for which in (
-                    finite[:, d],
-                    finite[:, d] & ~np.isfinite(in_force[:, d]),
-                    finite[:, d] & comes_down[:, d],
-                )
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._told: set[str] = set()
+
+    def tell(self, groups: Collection[str]) -> None:
+        """These are all of them."""
+        if set(groups) - self._told:
+            self._say(
+                f"resource groups {some_of(groups)}: deleted in the table, while namespaces are "
+                "attached to them in the cluster: their topics' rates stay as they are; bring the "
+                "groups back (`quotaplane groups restore --from-history`), detach the namespaces, "
+                "or say that they are unlimited (`quotaplane groups put GROUP "
+                "--publish-messages-per-s unlimited --publish-bytes-per-s unlimited`)"
             )
-            # While some still come down, what was in force before is.
-            since_ms = np.where(late, self._since_ms[:, d], told_ms)
-            self._since_ms[:, d] = np.where(some & ~lacking, since_ms, -np.inf)
-
-    def groups(self) -> dict[str, FloatArray]:
-        """Those of which some limit is in force: messages and bytes (2,), told so long ago at
-        most, in ms; -inf = none.
-        """
-        some = np.flatnonzero((self._since_ms > -np.inf).any(axis=1))
-        return {self._groups[at]: self._since_ms[at].copy() for at in some.tolist()}
+        self._told = set(groups)
 
 
 class Quota(NamedTuple):
@@ -129,58 +103,85 @@ class TakeOver:
             self._trouble.forget(_PART, "")
             return
         recorded = await self._recorded() or {}
+        due = [g for g in held if _may_take(held[g], recorded.get(g), in_force[g])]
+        for begin in range(0, len(due), _READ_BACK_FOR):
+            if begin:
+                recorded = await self._recorded() or {}
+            await self._take_all(due[begin : begin + _READ_BACK_FOR], recorded, in_force)
+
+    async def _take_all(
+        self, groups: list[str], recorded: Mapping[str, Quota], in_force: Mapping[str, FloatArray]
+    ) -> None:
+        """Take over what may be, given the table as it is now; undo what it loses then."""
+        hidden: dict[str, FloatArray] = {}
 
         async def take(group: str) -> None:
-            await self._take(group, recorded[group])
-
-        await at_once(
-            _AT_ONCE,
-            take,
-            [
-                group
-                for group, rates in held.items()
-                if group in recorded
-                and (in_force[group] > recorded[group].updated_at_ms)[np.isfinite(rates)].all()
-                and _is_recorded(rates, recorded[group])
-            ],
-        )
-
-    async def _take(self, group: str, recorded: Quota) -> None:
-        # Once more: somebody may have changed it while the table was read.
-        rates = await self._held(group)
-        if rates is None or not _is_recorded(rates, recorded):
-            return
-        limited = np.isfinite(rates)
-        if limited.any() and await self._put(group, np.full(_DIMENSIONS, np.inf), limited):
+            # Once more: somebody may have changed it while the table was read.
+            rates = await self._held(group)
+            if rates is None or not _may_take(rates, recorded.get(group), in_force[group]):
+                return
             self._taken.add(group)
-            self.taken += 1
+            done = await self._put(group, np.full(_DIMENSIONS, np.inf), np.isfinite(rates))
+            # Read back: an answer may be lost, and what was answered may have had no effect.
+            left = await self._look(group)
+            if done if left is None else not np.isfinite(left).any():
+                hidden[group] = rates
+                self.taken += 1
 
-    async def hand_back(self, first: Collection[str], within_s: float) -> set[str]:
+        async def undo(group: str) -> None:
+            if await self._put(group, hidden[group], np.isfinite(hidden[group])):
+                self.taken -= 1
+
+        await at_once(_AT_ONCE, take, groups)
+        if hidden:
+            recorded = await self._recorded() or {}
+            await at_once(_AT_ONCE, undo, [group for group in hidden if group not in recorded])
+
+    async def hand_back(
+        self, first: Collection[str], within_s: float, *, taking_over: bool = True
+    ) -> set[str]:
         """Give the cluster the table's publish quotas again, wherever it has none.
 
-        That is tried again while there is time. Returns the groups where it could not be done:
-        without the table all of ``first``, which otherwise only come first.
+        That is tried again while there is time. Returns the groups that would be without any quota:
+        where it could not be done, and those of ``first`` that the table does not have. Without the
+        table these are all of ``first``, which otherwise only come first.
+
+        Without ``taking_over`` nothing is done unless one of ``first`` has no quota in the cluster:
+        an earlier run may have taken it over.
         """
         recorded: Mapping[str, Quota] | None = None
         left = self._taken.union(first)
+        lost: set[str] = set()
+
+        async def look(group: str) -> None:
+            with contextlib.suppress(ClusterError):
+                if not np.isinf(await self._asked(group)).all():
+                    left.discard(group)
 
         async def give(group: str) -> None:
-            if recorded is not None and await self._give_back(group, recorded[group]):
+            handed_back = await self._give_back(group, (recorded or {}).get(group))
+            if handed_back is None:
+                lost.add(group)
+            if handed_back is not False:
                 left.discard(group)
 
         async def give_all() -> None:
             nonlocal recorded
+            if not taking_over:
+                await at_once(_LAST_AT_ONCE, look, list(left))
+                if not left:
+                    return
+            urgent = set(left)
             wait_s = _AGAIN_S
             while True:
                 if recorded is None:
                     recorded = await self._recorded()
                     if recorded is not None:
-                        left.clear()
+                        left.difference_update(recorded)
                         left.update(
                             g for g, ours in recorded.items() if np.isfinite(ours.publish).any()
                         )
                 if recorded is not None:
-                    urgent = set(first)
                     await at_once(_LAST_AT_ONCE, give, sorted(left, key=lambda g: g not in urgent))
                     if not left:
                         return
@@ -189,20 +190,27 @@ class TakeOver:
 
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(give_all(), within_s)
-        return left
+        return left | lost
 
-    async def _give_back(self, group: str, recorded: Quota) -> bool:
-        """Whether the cluster has all publish quotas of the group that it should have."""
+    async def _give_back(self, group: str, recorded: Quota | None) -> bool | None:
+        """Whether the cluster has all publish quotas of the group that it should have; None: it has
+        none, and nobody knows which it should have.
+        """
         try:
             rates = await self._asked(group)
+            if recorded is None:
+                return None if np.isinf(rates).all() else True
+            hidden = np.isinf(rates) & np.isfinite(recorded.publish)
+            if not hidden.any():
+                return True
+            if not await self._put(group, recorded.publish, hidden):
+                return False
+            if (np.isinf(await self._asked(group)) & hidden).any():
+                return False
         except ClusterError as error:
             self._trouble(_PART, group, error)
             return False
-        hidden = np.isinf(rates) & np.isfinite(recorded.publish)
-        if hidden.any():
-            if not await self._put(group, recorded.publish, hidden):
-                return False
-            self.handed_back += 1
+        self.handed_back += 1
         return True
 
     async def _asked(self, group: str) -> FloatArray:
@@ -212,15 +220,18 @@ class TakeOver:
             ClusterError: it can't be read.
         """
         try:
-            return np.array(rates_of(await self._rest.get(group_path(group))))[_PUBLISH]
+            return np.array(rates_of(await self._rest.get(group_path(group))))[PUBLISH]
         except RefusedError as error:
             if error.status != 404:
                 raise
             return np.full(_DIMENSIONS, np.nan)
 
     async def _held(self, group: str) -> FloatArray | None:
-        """As ``_asked``; None if it can't be read."""
+        """As ``_asked``, in its turn; None if it can't be read."""
         await self._pace.take()
+        return await self._look(group)
+
+    async def _look(self, group: str) -> FloatArray | None:
         try:
             rates = await self._asked(group)
         except ClusterError as error:
@@ -237,7 +248,7 @@ class TakeOver:
             self._trouble(_PART, "", error)
             return None
         self._trouble(_PART, "", None)
-        columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[_PUBLISH]]
+        columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[PUBLISH]]
         updated = rows["updated_at"].cast("int64").fill_null(0)
         quotas = map(Quota, np.column_stack(columns), (updated.to_numpy() / 1000.0).tolist())
         return dict(zip(rows["group"].to_pylist(), quotas, strict=True))
@@ -246,7 +257,7 @@ class TakeOver:
         # Pulsar merges: what isn't named stays.
         body = {
             key: int(rate) if np.isfinite(rate) else -1
-            for key, rate, named in zip(RATE_KEYS[_PUBLISH], rates, which, strict=True)
+            for key, rate, named in zip(RATE_KEYS[PUBLISH], to_cluster(rates), which, strict=True)
             if named
         }
         try:
@@ -258,7 +269,12 @@ class TakeOver:
         return True
 
 
-def _is_recorded(rates: FloatArray, recorded: Quota) -> bool:
-    """Whether nothing would be lost of the cluster's publish quotas (2,)."""
+def _may_take(rates: FloatArray, recorded: Quota | None, told_ms: FloatArray) -> bool:
+    """Whether nothing would be lost of the cluster's publish quotas (2,): the table has the same,
+    and limits told since it has them, at ``told_ms`` (2,), are in force.
+    """
     limited = np.isfinite(rates)
-    return bool((recorded.publish == rates)[limited].all())
+    if recorded is None or not limited.any():
+        return False
+    same = to_cluster(recorded.publish) == rates
+    return bool((same & (told_ms > recorded.updated_at_ms))[limited].all())

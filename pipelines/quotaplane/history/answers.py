@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from quotaplane.errors import ConfigError
 from quotaplane.history.audit import (
@@ -19,6 +19,8 @@ from quotaplane.history.audit import (
     parse_since,
     register_views,
 )
+from quotaplane.history.store import require_history
+from quotaplane.options import OptionParser
 from quotaplane.settings import History, load_settings
 
 FORMATS: Final = ("table", "json", "csv")
@@ -28,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     """``audit NAME`` or ``audit list``; what is wrong is told before Spark starts.
 
     Raises:
-        ConfigError: the options or the settings are wrong.
+        ConfigError: the options or the settings are wrong, or there is no history.
         InputError: there is no such audit.
         HistoryError: the history's tables are missing or can't be read.
     """
@@ -54,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
+    require_history(history)
 
     from quotaplane.streams.session import build_session
 
@@ -65,13 +68,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="./spark-submit.sh audit", description="Ask a question of the history.")
+def _parser() -> OptionParser:
+    parser = OptionParser(
+        prog="./spark-submit.sh audit", description="Ask a question of the history."
+    )
     parser.add_argument("name", metavar="NAME", help="an audit, a .sql file, or: list")
     parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
     parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")

@@ -78,8 +78,10 @@ def _parsed(file: Path) -> Audit:
     return Audit(file.stem, question, sql, found)
 
 
-def parse_since(text: str, now: datetime) -> datetime:
+def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
     """A point in time: ISO 8601 (UTC unless it says otherwise), or how long ago.
+
+    ``option`` is named in errors.
 
     >>> noon = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     >>> parse_since("90m", noon).isoformat()
@@ -99,7 +101,7 @@ def parse_since(text: str, now: datetime) -> datetime:
         at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:
         raise InputError(
-            f"--since: {text!r} is neither a time (2026-03-01T12:00:00Z) "
+            f"{option}: {text!r} is neither a time (2026-03-01T12:00:00Z) "
             "nor an age (30s, 15m, 2h, 7d)"
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)

@@ -4,35 +4,47 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
 
-from quotaplane.history.store import open_table
+from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import one_line, open_table
 from quotaplane.settings import History
 
 
 class Earlier(NamedTuple):
-    """``epoch``: the highest there was, 0 = none; ``until_ms``: when its last limits are over."""
+    """``epoch``: the highest there was, 0 = none; ``until_ms``: when the limits of all are over."""
 
     epoch: int
     until_ms: int
 
 
 def read_earlier(history: History) -> Earlier:
-    """Read the newest epoch, and when its leases end: each limit may have been renewed to the last.
+    """Read the newest epoch, and when leases end: each limit may have been renewed to the last.
+
+    Those of every epoch count: the newest may have run too briefly to see the others out.
 
     Raises:
         HistoryError: the tables are missing or can't be read.
     """
-    rounds = open_table(history, "rounds").to_pyarrow_dataset().to_table(columns=["epoch", "at"])
-    epoch = pc.max(rounds["epoch"]).as_py()
-    if epoch is None:
+    try:
+        rounds = read_rows(open_table(history, "rounds"), ["epoch", "at"])
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table rounds: {one_line(error)}") from None
+    last = rounds.group_by("epoch").aggregate([("at", "max")])
+    if not len(last):
         return Earlier(0, 0)
-    last = pc.max(rounds["at"].filter(pc.equal(rounds["epoch"], epoch)))
+    epochs = last["epoch"].to_numpy()
+    over_ms = last["at_max"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
     # Of the many limits only the files' statistics are read.
     files = pa.table(open_table(history, "limits").get_add_actions(flatten=True))
-    lease_ms = 0
     if "max.lease_ms" in files.column_names:
-        newest = files.filter(pc.equal(files["max.epoch"], epoch))
-        lease_ms = pc.max(newest["max.lease_ms"]).as_py() or 0
-    return Earlier(epoch, last.cast(pa.timestamp("ms", "UTC"), safe=False).value + lease_ms)
+        first, newest, lease_ms = (
+            files[name].fill_null(0).to_numpy()
+            for name in ("min.epoch", "max.epoch", "max.lease_ms")
+        )
+        in_file = (first <= epochs[:, None]) & (epochs[:, None] <= newest)
+        over_ms = over_ms + np.where(in_file, lease_ms, 0).max(axis=1, initial=0)
+    return Earlier(int(epochs.max()), int(over_ms.max()))

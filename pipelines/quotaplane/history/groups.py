@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,21 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.deltalog.read import read_changes, read_rows
+from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.errors import HistoryError, InputError, TableChangedError
 from quotaplane.hierarchy import ancestors, parents_of
 from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
-from quotaplane.history.store import ensure_tables, one_line, open_table, open_to_write, table_uri
-from quotaplane.history.store import storage_options as options_of
-from quotaplane.history.tables import RESOURCE_GROUPS
+from quotaplane.history.store import (
+    ensure_history,
+    keep,
+    one_line,
+    open_table,
+    open_to_write,
+    table_uri,
+    writing,
+)
+from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, RESOURCE_GROUPS
 from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
 from quotaplane.settings import History
 from quotaplane.throttle.scope import is_scope, parse_scope
@@ -45,13 +55,15 @@ def put_groups(
     *,
     policy: pa.Table | None = None,
     timeframe_s: FloatArray | None = None,
+    at_version: int | None = None,
+    ready: Callable[[History], None] = ensure_history,
     warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
     """Create groups or change their quotas and policies, all of them or (on an error) none.
 
     Args:
-        history: where the tables are; they are created if absent.
+        history: where the tables are.
         groups: n different names.
         quotas: (n, 7) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
             it unlimited.
@@ -60,6 +72,9 @@ def put_groups(
             its default is written as null.
         timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
             sets the windows in ``throttle``; NaN keeps them, and so does a second.
+        at_version: nothing is done unless this is still the table's version (``read_groups``).
+        ready: is called once the arguments are found right: creates the tables if there are none,
+            or refuses.
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
 
@@ -69,6 +84,7 @@ def put_groups(
 
     Raises:
         InputError: a name, a quota or something of the policy is wrong; names it.
+        TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
     names = [check_name(group) for group in groups]
@@ -79,10 +95,10 @@ def put_groups(
     _check_quotas(names, quotas)
     if policy is not None:
         policy = check_policy(names, policy)
-    if not DeltaTable.is_deltatable(table_uri(history, RESOURCE_GROUPS.name), options_of(history)):
-        ensure_tables(history)
+    ready(history)
 
     def once(table: DeltaTable) -> pa.Table:
+        _check_version(table, at_version)
         current = _read(table)
         rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
         if changed.any():
@@ -93,6 +109,7 @@ def put_groups(
                 target_alias="t",
                 writer_properties=_PROPERTIES,
                 commit_properties=CommitProperties(custom_metadata={"userName": by}),
+                post_commithook_properties=COMMIT_ONLY,
             )
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
         others = pc.invert(pc.is_in(current["group"], value_set=rows["group"].combine_chunks()))
@@ -110,17 +127,20 @@ def delete_groups(
     groups: Sequence[str],
     by: str,
     *,
+    at_version: int | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Delete groups, all of them or none.
+    """Delete groups, all of them or none; ``at_version`` as in ``put_groups``.
 
     Raises:
         InputError: there is no such group; names the first one.
+        TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
     doomed = pa.table({"group": pa.array(list(dict.fromkeys(groups)), pa.string())})
 
     def once(table: DeltaTable) -> None:
+        _check_version(table, at_version)
         there = pc.is_in(doomed["group"], value_set=_read(table)["group"].combine_chunks())
         if not pc.all(there, min_count=0).as_py():
             missing = doomed.filter(pc.invert(there))["group"][0].as_py()
@@ -132,10 +152,29 @@ def delete_groups(
             target_alias="t",
             writer_properties=_PROPERTIES,
             commit_properties=CommitProperties(custom_metadata={"userName": by}),
+            post_commithook_properties=COMMIT_ONLY,
         )
         merge.when_matched_delete().execute()
 
     _optimistically(history, once, sleep)
+
+
+class GroupsRead(NamedTuple):
+    """The table as it was at a version."""
+
+    rows: pa.Table
+    """As ``list_groups`` has them."""
+    version: int
+
+
+def read_groups(history: History) -> GroupsRead:
+    """All groups, and the version that they were read at: for a change that depends on them.
+
+    Raises:
+        HistoryError: the table is missing or can't be read.
+    """
+    table = open_table(history, RESOURCE_GROUPS.name)
+    return GroupsRead(with_parents(_read(table).sort_by("group")), table.version())
 
 
 def list_groups(history: History) -> pa.Table:
@@ -146,7 +185,7 @@ def list_groups(history: History) -> pa.Table:
     Raises:
         HistoryError: the table is missing or can't be read.
     """
-    return with_parents(_read(open_table(history, RESOURCE_GROUPS.name)).sort_by("group"))
+    return read_groups(history).rows
 
 
 def get_group(history: History, group: str) -> dict[str, Any]:
@@ -166,9 +205,9 @@ def get_group(history: History, group: str) -> dict[str, Any]:
 def group_changes(history: History, group: str | None = None) -> list[dict[str, Any]]:
     """Who changed what and when, oldest first, as far back as the table's log goes.
 
-    Each is ``{"at", "by", "group", "from", "to"}``; ``from`` and ``to`` map the rate and policy
-    columns to what they hold, None as in ``list_groups``; ``from`` is None for a new group, ``to``
-    for a deleted one.
+    Each is ``{"version", "at", "by", "group", "from", "to"}``; ``version`` is the table's after the
+    change; ``from`` and ``to`` map the rate and policy columns to what they hold, None as in
+    ``list_groups``; ``from`` is None for a new group, ``to`` for a deleted one.
 
     Raises:
         HistoryError: the table is missing, or its log or its changes can't be read.
@@ -176,13 +215,9 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
         log = {entry["version"]: entry for entry in table.history()}
-        changes_since = table.load_cdf(starting_version=min(log))
-        feed = pa.RecordBatchReader.from_stream(changes_since).read_all()
+        feed = read_changes(table, since=min(log))
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
-    plain = [pa.string() if kind == pa.string_view() else kind for kind in feed.schema.types]
-    fields = zip(feed.schema, plain, strict=True)
-    feed = feed.cast(pa.schema([field.with_type(kind) for field, kind in fields]))
     held = [name for name in RESOURCE_GROUPS.schema.names if not name.startswith(("group", "upd"))]
     if group is not None:
         feed = feed.filter(pc.equal(feed["group"], group))
@@ -194,7 +229,14 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
         by = committed.get("userName", row["updated_by"])
         change = changes.setdefault(
             (version, row["group"]),
-            {"at": at, "by": by, "group": row["group"], "from": None, "to": None},
+            {
+                "version": version,
+                "at": at,
+                "by": by,
+                "group": row["group"],
+                "from": None,
+                "to": None,
+            },
         )
         side = "from" if kind in ("update_preimage", "delete") else "to"
         change[side] = {name: row.get(name) for name in held}
@@ -286,27 +328,47 @@ def _refuse_collisions(current: pa.Table, new: Sequence[str]) -> None:
 
 
 def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
-    # Not to_pyarrow_table(): that imports pandas, which takes longer than all the rest.
     only = None
     if groups is not None:
         listed = ", ".join("'" + group.replace("'", "''") + "'" for group in groups)
         only = f'"group" IN ({listed})'
     try:
-        rows = pa.RecordBatchReader.from_stream(table.scan(predicate=only)).read_all()
+        rows = read_rows(table, predicate=only)
         for name in RESOURCE_GROUPS.since_later.difference(rows.column_names):
             rows = rows.append_column(name, pa.nulls(len(rows)))
-        # The rows come with string views, which hardly any pyarrow kernel knows.
         return rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
 
 
+def _check_version(table: DeltaTable, wanted: int | None) -> None:
+    if wanted is not None and table.version() != wanted:
+        raise TableChangedError(
+            f"history table {RESOURCE_GROUPS.name}: changed by somebody else meanwhile"
+        )
+
+
 def _optimistically(
     history: History, once: Callable[[DeltaTable], Any], sleep: Callable[[float], None]
 ) -> Any:
+    with writing(history):
+        return _attempted(history, once, sleep)
+
+
+def _attempted(
+    history: History, once: Callable[[DeltaTable], Any], sleep: Callable[[float], None]
+) -> Any:
+    uri = table_uri(history, RESOURCE_GROUPS.name)
+    synced = Synced(uri)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return once(open_to_write(history, RESOURCE_GROUPS.name))
+            table = open_to_write(history, RESOURCE_GROUPS.name)
+            before = table.version()
+            done = once(table)
+            # Also where nothing had to be changed: what is there may be another's latest commit.
+            keep(synced, table, RESOURCE_GROUPS.name, before=before)
+            _checkpoint_if_due(table, uri, before)
+            return done
         except (CommitFailedError, DeltaProtocolError) as error:
             if attempt == _ATTEMPTS:
                 raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
@@ -315,3 +377,10 @@ def _optimistically(
         except (DeltaError, OSError) as error:
             raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
     raise AssertionError("unreachable")
+
+
+def _checkpoint_if_due(table: DeltaTable, uri: str, before: int) -> None:
+    if table.version() // CHANGES_PER_CHECKPOINT > before // CHANGES_PER_CHECKPOINT:
+        # The change is made, whatever happens here; the next one due makes up for it.
+        with suppress(DeltaError, OSError):
+            checkpoint(table, uri)

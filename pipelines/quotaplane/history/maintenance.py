@@ -9,23 +9,32 @@ table, by a transaction in its log.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from quotaplane.deltalog.read import read_rows
+from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import ConfigError, HistoryError
-from quotaplane.history.store import one_line, open_table, storage_options, table_uri
+from quotaplane.history.store import (
+    keep,
+    one_line,
+    open_table,
+    require_history,
+    storage_options,
+    table_uri,
+    writing,
+)
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
+from quotaplane.options import OptionParser
 from quotaplane.settings import DeltaTransport, History, load_settings
 from quotaplane.transport import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
@@ -64,21 +73,30 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
             maintained by another run.
     """
     before = now - timedelta(days=keep_days)
-    kept = [_maintain(history, table, before) for table in APPENDED]
-    options = storage_options(history)
-    for table in THROTTLED:
-        # A history of an earlier version has none until a job adds them.
-        if DeltaTable.is_deltatable(table_uri(history, table.name), options):
-            kept.append(_maintain(history, table, before))
-    # Quotas last: theirs is the table that others may be changing.
-    return [*kept, _maintain(history, RESOURCE_GROUPS, before)]
+    with writing(history):
+        kept = [_maintain(history, table, before) for table in APPENDED]
+        options = storage_options(history)
+        for table in THROTTLED:
+            # A history of an earlier version has none until a job adds them.
+            if DeltaTable.is_deltatable(table_uri(history, table.name), options):
+                kept.append(_maintain(history, table, before))
+        # Quotas last: theirs is the table that others may be changing.
+        return [*kept, _maintain(history, RESOURCE_GROUPS, before)]
 
 
 def _maintain(history: History, table: Table, before: datetime) -> Kept:
+    uri = table_uri(history, table.name)
+    synced = Synced(uri)
+
     def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return work(open_table(history, table.name))
+                opened = open_table(history, table.name)
+                before = opened.version()
+                result = work(opened)
+                # Before the next step deletes what this one has replaced.
+                keep(synced, opened, table.name, before=before)
+                return result
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
                     raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
@@ -87,19 +105,24 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
         raise AssertionError("unreachable")
 
     def finish(opened: DeltaTable) -> int:
-        opened.create_checkpoint()
-        opened.cleanup_metadata()
+        checkpoint(opened, uri)
         return len(opened.file_uris())
 
     with _claimed(table, retried):
         expired = 0
         if "at" in table.schema.names:
             expired = retried(lambda t: _expire(t, table, before))
-        compacted = retried(lambda t: t.optimize.compact(writer_properties=_PROPERTIES))
+        compacted = retried(
+            lambda t: t.optimize.compact(
+                writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
+            )
+        )
         # A full vacuum also finds what a killed writer left behind, but takes change data for
         # leftovers: the quotas get the other kind, which deletes only what the log says is gone.
         full = table is not RESOURCE_GROUPS
-        deleted = retried(lambda t: t.vacuum(dry_run=False, full=full))
+        deleted = retried(
+            lambda t: t.vacuum(dry_run=False, full=full, post_commithook_properties=COMMIT_ONLY)
+        )
     files = retried(finish)
     return Kept(table.name, expired, int(compacted["numFilesRemoved"]), len(deleted), files)
 
@@ -117,6 +140,7 @@ def _claimed(
             schema=opened.schema(),
             partition_by=list(table.partition_by),
             commit_properties=CommitProperties(app_transactions=[Transaction(CLAIM, until_ms)]),
+            post_commithook_properties=COMMIT_ONLY,
         )
 
     def claim(opened: DeltaTable) -> None:
@@ -145,10 +169,11 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
         predicate = f"at < '{_text(before)}'"
     if table is ROUNDS:
         # The newest round stays, however old: the next epoch is counted from it.
-        ats = pa.RecordBatchReader.from_stream(opened.scan(columns=["at"])).read_all()["at"]
+        ats = read_rows(opened, ["at"])["at"]
         if len(ats):
             predicate += f" AND at < '{_text(pc.max(ats).as_py())}'"
-    return int(opened.delete(predicate)["num_deleted_rows"] or 0)
+    deleted = opened.delete(predicate, post_commithook_properties=COMMIT_ONLY)
+    return int(deleted["num_deleted_rows"] or 0)
 
 
 def _text(at: datetime) -> str:
@@ -159,10 +184,10 @@ def main(argv: Sequence[str]) -> int:
     """``./spark-submit.sh maintain``: prints what was done, a JSON object per table.
 
     Raises:
-        ConfigError: the options or the settings are wrong.
+        ConfigError: the options or the settings are wrong, or there is no history.
         HistoryError: a table is missing or can't be written.
     """
-    parser = _Parser(
+    parser = OptionParser(
         prog="./spark-submit.sh maintain",
         description="Expire, compact and vacuum the history, and the embedded transport's topics; "
         "the job may go on meanwhile.",
@@ -184,6 +209,7 @@ def main(argv: Sequence[str]) -> int:
         )
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else History(path=args.history)
+    require_history(history)
     for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
         print(json.dumps(asdict(kept)), flush=True)
     if settings is not None and isinstance(settings.transport, DeltaTransport):
@@ -191,8 +217,3 @@ def main(argv: Sequence[str]) -> int:
         topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
         maintain_topics(settings.transport, topics=topics)
     return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")

@@ -64,6 +64,7 @@ _BROKER: Final = _column("broker", pa.string(), "name of the broker")
 _GROUP: Final = _column("group", pa.string(), "name of the resource group")
 
 CHECKPOINT_INTERVAL: Final = 25
+CHANGES_PER_CHECKPOINT: Final = 100
 # Measured (docs/adr/0004): an append costs 0.25 ms more for each commit since the last checkpoint,
 # 0.03 ms for each old entry left in the log and 0.004 ms for each live file. So there are frequent
 # checkpoints, the log is kept for minutes only (nobody travels in time through these tables), and
@@ -297,7 +298,7 @@ RESOURCE_GROUPS: Final = Table(
     # files that a change replaced are not part of that and go after a week.
     properties={
         "delta.enableChangeDataFeed": "true",
-        "delta.checkpointInterval": "100",
+        "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
         "delta.logRetentionDuration": "interval 365 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Final
@@ -19,8 +20,9 @@ from deltalake import (
 )
 from deltalake.exceptions import DeltaError
 
+from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import one_line, open_table
+from quotaplane.history.store import keep, one_line, open_table, table_uri, writing
 from quotaplane.history.tables import (
     APPENDED,
     CHECKPOINT_INTERVAL,
@@ -108,7 +110,8 @@ class HistoryWriter:
 
     Each append carries (``app_id``, seq) as the Delta transaction, so a replayed round adds
     nothing. ``app_id`` must change with the checkpoint: batch ids start again at 0 there.
-    Tables stay open, and other processes may write to them or compact them meanwhile.
+    Tables stay open, and other processes may write to them or compact them meanwhile. What is
+    appended is on the disk before ``append`` returns.
 
     Raises:
         HistoryError: a table is missing or is not what this version writes (``ensure_tables``).
@@ -120,9 +123,13 @@ class HistoryWriter:
         self._tables: dict[str, DeltaTable] = {}
         self._opened_at: dict[str, int] = {}
         self._newest: dict[str, int | None] = {}
+        self._synced: dict[str, Synced] = {}
+        self._resources = ExitStack()
+        self._resources.enter_context(writing(history))
         for table in tables:
             self._open(table.name)
         self._pool = ThreadPoolExecutor(len(tables), thread_name_prefix="history")
+        self._resources.callback(self._pool.shutdown)
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -137,7 +144,7 @@ class HistoryWriter:
 
     def close(self) -> None:
         """Let the threads go; nothing is left unwritten."""
-        self._pool.shutdown()
+        self._resources.close()
 
     def last_seq(self, name: str = ROUNDS.name) -> int | None:
         """The newest seq that was appended to a table under this ``app_id``; None before any."""
@@ -179,24 +186,31 @@ class HistoryWriter:
                     mode="append",
                     writer_properties=_PROPERTIES,
                     commit_properties=commit,
+                    post_commithook_properties=COMMIT_ONLY,
                 )
-                self._newest[name] = stamp.seq
-                self._renew_after_checkpoint(name)
-                return True
             except (DeltaError, OSError) as error:
                 # Plain conflicts are retried inside; what comes here is a stale handle, another
                 # writer with our app_id, or a broken table, which opening it again tells apart.
                 if attempt == _ATTEMPTS:
                     raise HistoryError(f"history table {name}: {one_line(error)}") from None
                 self._open(name)
+                continue
+            keep(self._synced[name], self._tables[name], name, before=self._opened_at[name])
+            self._newest[name] = stamp.seq
+            self._checkpoint_if_due(name)
+            return True
         raise AssertionError("unreachable")
 
-    def _renew_after_checkpoint(self, name: str) -> None:
+    def _checkpoint_if_due(self, name: str) -> None:
+        table = self._tables[name]
+        if table.version() // CHECKPOINT_INTERVAL <= self._opened_at[name] // CHECKPOINT_INTERVAL:
+            return
+        # The rows are there, whatever happens here; the next checkpoint due makes up for it.
+        with suppress(DeltaError, OSError):
+            checkpoint(table, table_uri(self._history, name))
         # A handle replays all commits since the checkpoint it was opened at, each time: one that
         # is never opened again gets slower by 0.25 ms with every append.
-        version = self._tables[name].version()
-        if version // CHECKPOINT_INTERVAL > self._opened_at[name] // CHECKPOINT_INTERVAL:
-            self._open(name)
+        self._open(name)
 
     def _open(self, name: str) -> None:
         table = open_table(self._history, name)
@@ -204,5 +218,8 @@ class HistoryWriter:
             self._newest[name] = table.transaction_version(self._app_id)
         except (DeltaError, OSError) as error:
             raise HistoryError(f"history table {name}: {one_line(error)}") from None
+        # What is told to be there already may be another's commit, or one of a run that was killed.
+        synced = self._synced.setdefault(name, Synced(table_uri(self._history, name)))
+        keep(synced, table, name, before=table.version())
         self._tables[name] = table
         self._opened_at[name] = table.version()

@@ -150,7 +150,7 @@ class _Writing:
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """Send the rows of one task; durable when it returns."""
+        """Send the rows of one task; Pulsar has acknowledged them when it returns."""
         write_rows(self._options, self._options.topics, iterator)
         return WriterCommitMessage()
 

@@ -47,6 +47,11 @@ class Reports(Section):
     bad_share_window: int = Field(default=100, ge=1)
     """How many of the latest reports that share is taken over; fewer never stop the job."""
 
+    @property
+    def oldest_s(self) -> float:
+        """The age from which on a report is not used."""
+        return self.stale_after_intervals * self.interval_s
+
 
 class Brokers(Section):
     """When a silent broker stops counting."""
@@ -97,7 +102,9 @@ class Limits(Section):
     null = no bound."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while new ones are on
-    their way; a raise waits until those who come down have said so, or their leases ran out."""
+    their way; a raise waits until those who come down have said so, or their leases ran out. With a
+    new checkpoint this holds from a lease and ``brokers.stale_after_intervals`` intervals after the
+    first round on, or from the end of earlier leases; docs/laws.md has the exceptions."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:

@@ -21,6 +21,7 @@ from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.history.audit import ask, load_audit, register_views
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.laws import LAWS
+from quotaplane.options import OptionParser
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.cluster import Cluster
 from quotaplane.sim.director import Director
@@ -90,7 +91,7 @@ def demo_settings(folder: Path, law: str = "max_min") -> Settings:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = OptionParser(
         prog="./spark-submit.sh demo",
         description="The quota job on a simulated cluster; ends by itself in about a minute.",
     )

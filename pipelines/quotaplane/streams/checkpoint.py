@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
@@ -17,7 +17,9 @@ from quotaplane.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOTE = "quotaplane.json"
+_NOTE: Final = "quotaplane.json"
+_PASSED_OVER: Final = "quotaplane.passedOver"
+"""Among the Spark settings that an entry of the log has; Spark takes no notice of others."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,13 @@ class Checkpoint:
     strict_lease_s: float | None = None
 
 
+class Range(NamedTuple):
+    """A part of a source that a batch reads; ``size``: of how many messages, if that is known."""
+
+    text: str
+    size: int | None
+
+
 def _told(checkpoint: Checkpoint) -> str:
     lease_s = checkpoint.strict_lease_s
     return "transition fast" if lease_s is None else f"transition strict and lease_s {lease_s:g}"
@@ -44,7 +53,7 @@ class CheckpointFolder:
     """A folder on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._path = path.rstrip("/")
+        self.path = path.rstrip("/")
         self._jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
         self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
@@ -60,23 +69,23 @@ class CheckpointFolder:
                 limits told before; or it can't be used.
         """
         try:
-            note = self._read(_NOTE)
+            note = self.read(_NOTE)
             if note is not None:
                 found = Checkpoint(**json.loads(note))
             else:
                 found = Checkpoint(uuid.uuid4().hex, next_epoch, shards, strict_lease_s)
-                self._write(_NOTE, json.dumps(asdict(found)))
+                self.write(_NOTE, json.dumps(asdict(found)))
         except (Py4JJavaError, ValueError, TypeError) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            raise ConfigError(f"checkpoint {self._path}: can't be used: {reason}") from None
+            raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
         if found.shards != shards:
             raise ConfigError(
-                f"shards: the checkpoint {self._path} was started with {found.shards}, not "
+                f"shards: the checkpoint {self.path} was started with {found.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
             )
         if found.strict_lease_s != strict_lease_s:
             raise ConfigError(
-                f"limits: the checkpoint {self._path} was started with {_told(found)}, not "
+                f"limits: the checkpoint {self.path} was started with {_told(found)}, not "
                 f"{_told(replace(found, strict_lease_s=strict_lease_s))}; strict can only vouch "
                 "for limits told under one lease: keep that, or start a new checkpoint folder, "
                 "which first hands back what brokers have"
@@ -88,20 +97,79 @@ class CheckpointFolder:
         begin = self._offsets(seq - 1) if seq else None
         return {"from": begin or [], "to": self._offsets(seq) or []}
 
+    def unfinished_batch(self) -> int | None:
+        """The micro-batch that was begun and did not end: the next start runs it, on that input.
+
+        None: the next start plans a new one.
+        """
+        begun, ended = self._newest("offsets"), self._newest("commits")
+        return None if begun == ended else begun
+
+    def ranges(self, seq: int) -> list[Range]:
+        """What a round reads of the reports."""
+        return ranges_between(self._reports_offset(seq - 1), self._reports_offset(seq))
+
+    def reports_end(self) -> Any:
+        """Up to where the reports are read, or will be by the batch that was begun."""
+        newest = self._newest("offsets")
+        return None if newest is None else self._reports_offset(newest)
+
+    def note_passed_over(self, end: Any, now_ms: int) -> int | None:
+        """Note a batch that passes over the reports up to ``end``, for Spark to run next.
+
+        Its entry in Spark's log is the last one's, but for the reports' offset, the time, and a
+        mark that the batch takes no input. None: the log is in a form not known here.
+        """
+        last = self._newest("offsets")
+        version, told, _, *others = (self.read(f"offsets/{last}") or "").splitlines()
+        if last is None or version != "v1":
+            return None
+        metadata = json.loads(told)
+        metadata["batchTimestampMs"] = max(now_ms, metadata["batchTimestampMs"])
+        metadata["conf"][_PASSED_OVER] = "true"
+        lines = version, json.dumps(metadata), json.dumps(end), *others
+        self.write(f"offsets/{last + 1}", "\n".join(lines))
+        return last + 1
+
+    def is_passed_over(self, seq: int) -> bool:
+        """Was the batch noted by ``note_passed_over``?"""
+        return _PASSED_OVER in self._metadata(seq).get("conf", {})
+
     def now_ms(self, seq: int) -> int:
         """The time that a micro-batch has, also when it is run again."""
-        text = self._read(f"offsets/{seq}") or ""
-        return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+        return int(self._metadata(seq)["batchTimestampMs"])
+
+    def _metadata(self, seq: int) -> dict[str, Any]:
+        text = self.read(f"offsets/{seq}") or ""
+        found: dict[str, Any] = json.loads(text.splitlines()[1])
+        return found
+
+    def _reports_offset(self, seq: int) -> Any:
+        """A batch's end in the reports, which are the first source of the query."""
+        if seq >= 0:
+            return (self._offsets(seq) or [None])[0]
+        # Where the first batch began to read, if its source wrote it down, as Kafka's does.
+        _, _, offset = (self.read("sources/0/0") or "").partition("v1\n")
+        return json.loads(offset) if offset else None
+
+    def _newest(self, log: str) -> int | None:
+        """The last batch in one of Spark's logs; None if it is empty."""
+        path = self._hadoop(f"{self.path}/{log}")
+        if not self._fs.exists(path):
+            return None
+        names = [status.getPath().getName() for status in self._fs.listStatus(path)]
+        return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _offsets(self, seq: int) -> list[Any] | None:
-        text = self._read(f"offsets/{seq}")
+        text = self.read(f"offsets/{seq}")
         if text is None:
             return None
         # Line 1 is the log's version, line 2 the batch's metadata; then one line per source.
         return [None if line == "-" else json.loads(line) for line in text.splitlines()[2:]]
 
-    def _read(self, name: str) -> str | None:
-        path = self._hadoop(f"{self._path}/{name}")
+    def read(self, name: str) -> str | None:
+        """A file of the folder; None if there is no such file."""
+        path = self._hadoop(f"{self.path}/{name}")
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)
@@ -111,12 +179,44 @@ class CheckpointFolder:
         finally:
             stream.close()
 
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the folder, or replace it."""
         # Under another name first: killed in between, an empty note would bar every later start.
-        written = self._hadoop(f"{self._path}/{name}.new")
+        written = self._hadoop(f"{self.path}/{name}.new")
         stream = self._fs.create(written, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self._fs.rename(written, self._hadoop(f"{self._path}/{name}"))
+        final = self._hadoop(f"{self.path}/{name}")
+        self._fs.delete(final, False)  # HDFS and S3 rename nothing onto a file that is there
+        self._fs.rename(written, final)
+
+
+def ranges_between(begin: Any, end: Any) -> list[Range]:
+    """What lies between two offsets of a source, range by range.
+
+    ``begin`` is None, or lacks a partition, where nothing was read before.
+
+    >>> ranges_between({"r": {"0": 5, "1": 7}}, {"r": {"0": 9, "1": 7}})
+    [Range(text='r/0@5 to 8', size=4)]
+    >>> ranges_between({"persistent://t/n/r": "1:2:-1"}, {"persistent://t/n/r": "1:9:-1"})
+    [Range(text='persistent://t/n/r from 1:2:-1 to 1:9:-1', size=None)]
+    >>> ranges_between(None, {"r": {"0": 3}})
+    [Range(text='r/0 up to 2', size=None)]
+    """
+    ranges = []
+    for name, after in (end or {}).items():
+        before = (begin or {}).get(name)
+        if isinstance(after, dict):  # Kafka's: a topic's partitions, each with its next offset
+            ranges += [
+                Range(f"{name}/{partition} up to {offset - 1}", None)
+                if (first := (before or {}).get(partition)) is None
+                else Range(f"{name}/{partition}@{first} to {offset - 1}", offset - first)
+                for partition, offset in after.items()
+                if (before or {}).get(partition) != offset
+            ]
+        elif before != after:
+            since = "up" if before is None else f"from {before}"
+            ranges.append(Range(f"{name} {since} to {after}", None))
+    return ranges

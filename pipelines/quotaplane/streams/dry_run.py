@@ -19,6 +19,7 @@ from quotaplane.errors import InputError
 from quotaplane.history.answers import render
 from quotaplane.history.groups import check_name, list_groups
 from quotaplane.history.policies import check_policy, policy_after
+from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import Settings
@@ -110,7 +111,11 @@ def run_dry(
     Raises:
         QuotaplaneError: as ``dry_run``, or of the quotas.
     """
-    definitions = definitions_of(args.quotas) if args.quotas else list_groups(settings.history)
+    if args.quotas:
+        definitions = definitions_of(args.quotas)
+    else:
+        require_history(settings.history, "or give the quotas to try with --quotas")
+        definitions = list_groups(settings.history)
     print(dry_run(session(), settings, definitions, args))
 
 

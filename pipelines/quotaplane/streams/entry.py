@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.errors import QuotaplaneError
+from quotaplane.options import OptionParser
 
 INTERRUPTED = 130
 
@@ -23,9 +23,30 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     sys.exit(code)
 
 
-def conf_parser(job: str, default: str | None = None) -> argparse.ArgumentParser:
+def tell(line: str) -> None:
+    """Tell what a job did, on stderr."""
+    print(f"quotaplane: {line}", file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """Tell something that somebody should read, and go on."""
+    print(f"quotaplane: warning: {' '.join(line.split())}", file=sys.stderr, flush=True)
+
+
+def add_skip_batch(parser: OptionParser, what: str) -> None:
+    """Add ``--skip-batch N``; ``what`` is the input that is skipped."""
+    parser.add_argument(
+        "--skip-batch",
+        type=int,
+        metavar="N",
+        help=f"commit batch N, which runs next, without its {what} (one dead letter says which), "
+        "then go on as usual; for a batch that failed again and again",
+    )
+
+
+def conf_parser(job: str, default: str | None = None) -> OptionParser:
     """A parser with the ``--conf FILE`` that every job takes."""
-    parser = argparse.ArgumentParser(prog=f"./spark-submit.sh {job}")
+    parser = OptionParser(prog=f"./spark-submit.sh {job}")
     parser.add_argument(
         "--conf",
         metavar="FILE",

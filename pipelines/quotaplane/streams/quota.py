@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from quotaplane.history.earlier import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
+from quotaplane.packing import pack
 from quotaplane.settings import Settings
+from quotaplane.state import ShardState
+from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.entry import tell, warn
 from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
-from quotaplane.streams.rounds import round_config
+from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
 from quotaplane.streams.running import StreamingJob, run_until_stopped
 from quotaplane.streams.sink import BadShare, RoundSink
+from quotaplane.streams.skipping import Alone, nothing, pass_over_backlog, skipped
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.transport import Transport, open_transport
+from quotaplane.wire.events import REJECTED
+from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,17 +39,22 @@ def build(
     spark: SparkSession,
     settings: Settings,
     transport: Transport,
-    epoch: int,
-    earlier_until_ms: float = 0.0,
+    config: RoundConfig,
+    *,
+    without_reports: bool = False,
 ) -> DataFrame:
-    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet."""
-    reports = report_events(transport.read_reports(spark), settings)
+    """The streaming plan: what the operator emits (see ``rounds.Output``), nothing written yet.
+
+    ``without_reports``: for a batch that is skipped (see ``nothing``).
+    """
+    arriving = nothing(spark) if without_reports else transport.read_reports(spark)
+    reports = report_events(arriving, settings)
     changes = group_events(spark, settings.history, settings.shards)
     return (
         reports.unionByName(changes)
         .groupBy("key")
         .transformWithStateInPandas(
-            QuotaOperator(round_config(settings, epoch, earlier_until_ms), settings.shards),
+            QuotaOperator(config, settings.shards),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -56,15 +70,28 @@ def prepare(settings: Settings) -> Transport:
     """
     round_config(settings, epoch=0)
     transport = open_transport(settings.transport)
-    transport.check()
-    ensure_tables(settings.history)
+    for warning in transport.check(settings.reports.max_report_bytes):
+        warn(warning)
+    ensure_tables(settings.history, say=tell)
     return transport
 
 
 class QuotaJob(StreamingJob):
-    """A running quota job; ``transport`` comes from ``prepare`` and is closed with it."""
+    """A running quota job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
+    ``skip_batch``: the batch that is to be committed without its reports. ``pass_over``: may the
+    query run one batch alone, to pass over reports that are too old, and end?
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        transport: Transport,
+        skip_batch: int | None = None,
+        *,
+        pass_over: bool = False,
+    ) -> None:
         folder = CheckpointFolder(spark, settings.checkpoint)
         strict = settings.limits.transition is Transition.STRICT
         earlier = read_earlier(settings.history)
@@ -75,7 +102,9 @@ class QuotaJob(StreamingJob):
         )
         self.epoch = checkpoint.epoch
         history = HistoryWriter(settings.history, app_id=checkpoint.id)
-        super().__init__(history, transport)
+        # A round is in the history before its limits are published.
+        attempts = open_attempts(folder, "quota", skip_batch, history.last_seq())
+        super().__init__(attempts, history, transport)
         sink = RoundSink(
             history,
             transport,
@@ -85,21 +114,87 @@ class QuotaJob(StreamingJob):
         )
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        self.query = (
-            build(spark, settings, transport, checkpoint.epoch, earlier.until_ms)
-            .writeStream.queryName(QUERY_NAME)
-            .option("checkpointLocation", settings.checkpoint)
-            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
-            .foreachBatch(self.guarded(sink))
-            .start()
+        config = round_config(settings, checkpoint.epoch, earlier.until_ms)
+        alone = None
+        if attempts.to_skip is not None:
+            alone = _skipped(folder, attempts.to_skip, config)
+        elif pass_over:
+            alone = _passed_over(folder, transport, settings, config)
+        without_reports = alone is not None and alone.without_input
+        self.start(
+            build(spark, settings, transport, config, without_reports=without_reports),
+            sink,
+            name=QUERY_NAME,
+            interval_s=settings.trigger.interval_s,
+            alone=alone,
         )
 
 
-def run_quota(settings: Settings, session: Callable[[], SparkSession]) -> None:
+def run_quota(
+    settings: Settings, session: Callable[[], SparkSession], skip_batch: int | None = None
+) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
     with _groups_followed(settings):
-        run_until_stopped(QuotaJob(session(), settings, transport))
+        # At most a batch that was begun, and one that passes over: then the stream goes on.
+        may_pass_over = iter((True, True))
+
+        def start(skip: int | None) -> QuotaJob:
+            passing = skip is None and next(may_pass_over, False)
+            return QuotaJob(session(), settings, transport, skip, pass_over=passing)
+
+        run_until_stopped(start, skip_batch)
+
+
+def _skipped(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    ranges = folder.ranges(batch)
+    done = skipped(batch, ranges, "reports")
+    positions = ", ".join(part.text for part in ranges)
+    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done)])
+    return Alone(batch, letters, done=done)
+
+
+def _passed_over(
+    folder: CheckpointFolder, transport: Transport, settings: Settings, config: RoundConfig
+) -> Alone | None:
+    """The batch that passes over a backlog, with a dead letter for each partition."""
+    oldest_s = settings.reports.oldest_s
+    most = getattr(settings.transport, "max_reports_per_trigger", None)
+    alone = pass_over_backlog(folder, transport, oldest_s, most)
+    if alone is None or not alone.without_input:
+        return alone
+    ranges = folder.ranges(alone.batch)
+    why = f"published more than {oldest_s:g} s before the job was started; not read"
+    told = [(part.text, f"{part.size} reports {why}") for part in ranges]
+    done = f"{sum(part.size or 0 for part in ranges)} reports were {why}"
+    letters = _letters(folder, alone.batch, config, STALE, told)
+    return alone._replace(letters=letters, done=done)
+
+
+def _letters(
+    folder: CheckpointFolder,
+    batch: int,
+    config: RoundConfig,
+    reason: str,
+    told: Sequence[tuple[str, str]],
+) -> Sequence[Output]:
+    """What a shard gives out to which nothing came but dead letters: (position, detail) each."""
+    letters = [
+        {
+            "reason": reason,
+            "detail": detail,
+            "position": position,
+            "published_at_ms": -1,
+            "counts_as_bad": False,
+            "raw": b"",
+        }
+        for position, detail in told
+    ]
+    arrived = {"rejected": [pack(pa.Table.from_pylist(letters, schema=REJECTED))]}
+    now_ms = folder.now_ms(batch)
+    _, outputs = run_round(ShardState(), arrived, shard=0, seq=batch, now_ms=now_ms, config=config)
+    return outputs
 
 
 def _groups_followed(settings: Settings) -> AbstractContextManager[None]:

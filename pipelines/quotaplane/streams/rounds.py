@@ -78,6 +78,7 @@ def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) 
             transition=settings.limits.transition,
             max_step=settings.limits.max_step,
             safe_share=settings.limits.safe_share_or_default,
+            max_clock_skew_ms=settings.reports.max_clock_skew_s * 1000.0,
             earlier_until_ms=earlier_until_ms,
         ),
         epoch=epoch,

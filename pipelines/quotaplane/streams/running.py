@@ -7,12 +7,16 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
 from quotaplane.errors import QuotaplaneError, TransportError
+from quotaplane.streams.attempts import KILLED, BatchAttempts
+from quotaplane.streams.entry import warn
+from quotaplane.streams.operator import OUTPUT_SCHEMA
+from quotaplane.streams.skipping import Alone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +35,8 @@ def known_failure(text: str) -> QuotaplaneError | None:
         found: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
         return found(message)
     kafka = re.findall(r"(org\.apache\.kafka\.[\w.]+(?:Exception|Error): .+)", text)
+    if any(_BAD_RECORD in line for line in kafka):
+        return None  # the batch's own failure, not the cluster's
     if kafka:
         return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
     if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
@@ -41,6 +47,29 @@ def known_failure(text: str) -> QuotaplaneError | None:
     return None
 
 
+Sink = Callable[["DataFrame", int], None]
+"""For ``foreachBatch``: is given a batch's outputs, whose reading runs the batch, and its id."""
+
+_CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
+_MAX_LINE: Final = 1000
+
+_BAD_RECORD: Final = "Received exception when fetching the next record"
+"""What Kafka's client says of a record that it can't read, as of one with a broken checksum."""
+
+
+def root_cause(text: str) -> str:
+    r"""The line that says most, out of what Spark says about a failure.
+
+    >>> root_cause("[STREAM_FAILED] Query terminated:\nTraceback:\nKeyError: 'a'\n\tat org.apache")
+    "KeyError: 'a'"
+    >>> root_cause("Job aborted: lost task 0.0: java.lang.OutOfMemoryError: heap\n\tat a")
+    'java.lang.OutOfMemoryError: heap'
+    """
+    lines = (line[:_MAX_LINE] for line in text.splitlines())
+    found = [match[1] for line in lines if (match := _CAUSE.search(line))]
+    return found[-1] if found else text[:_MAX_LINE]
+
+
 class Closable(Protocol):
     """What is open beside the query."""
 
@@ -49,18 +78,43 @@ class Closable(Protocol):
 
 
 class StreamingJob:
-    """A running query; its class starts ``query``, with ``guarded`` at its end."""
+    """A running query, which its class starts."""
 
     query: StreamingQuery
+    alone: Alone | None = None
+    """The one batch that the query runs before it ends by itself; None: it goes on."""
 
-    def __init__(self, *beside: Closable) -> None:
+    def __init__(self, attempts: BatchAttempts, *beside: Closable) -> None:
+        self.attempts = attempts
         self._beside = beside
         self._failure: QuotaplaneError | None = None
 
-    def guarded(self, sink: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """For ``foreachBatch``: keeps what the sink raises, for ``wait``."""
+    def start(
+        self,
+        outputs: DataFrame,
+        sink: Sink,
+        *,
+        name: str,
+        interval_s: float,
+        alone: Alone | None,
+    ) -> None:
+        """Start the query; where ``alone`` is without input, so are the ``outputs``."""
+        self.alone = alone
+        writer = outputs.writeStream.queryName(name)
+        writer = writer.option("checkpointLocation", self.attempts.checkpoint)
+        if alone is None:
+            writer = writer.trigger(processingTime=f"{interval_s * 1000:.0f} milliseconds")
+        else:
+            # Runs the batch that was begun, with the input that Spark noted for it, and ends.
+            writer = writer.trigger(once=True)
+            sink = _of_batch(sink, alone)
+        self.query = writer.foreachBatch(self._guarded(sink)).start()
+
+    def _guarded(self, sink: Sink) -> Sink:
+        """Notes the attempt before the sink runs the batch, and keeps what it raises."""
 
         def end_batch(outputs: DataFrame, seq: int) -> None:
+            self.attempts.begin(seq)
             try:
                 sink(outputs, seq)
             except QuotaplaneError as error:
@@ -104,19 +158,45 @@ class StreamingJob:
             each.close()
 
 
-def run_until_stopped(job: StreamingJob) -> None:
+def _of_batch(sink: Sink, alone: Alone) -> Sink:
+    def end_batch(outputs: DataFrame, seq: int) -> None:
+        if seq != alone.batch:
+            raise RuntimeError(f"batch {seq} runs in place of batch {alone.batch}")
+        letters = outputs.sparkSession.createDataFrame(list(alone.letters), OUTPUT_SCHEMA)
+        sink(outputs.unionByName(letters), seq)
+
+    return end_batch
+
+
+def run_until_stopped(
+    start: Callable[[int | None], StreamingJob], skip_batch: int | None = None
+) -> None:
     """Let a job run until SIGTERM or Ctrl-C, which let the batch at hand end.
 
+    ``start`` starts it, and is given the batch that an operator wants to skip. It is called again
+    where what it started ran a batch alone.
+
     Raises:
-        QuotaplaneError: what made it fail, or that its JVM is gone.
+        FailedBatchError: a batch failed, as it did before, and is not run again.
+        QuotaplaneError: what else made the job fail, or that its JVM is gone.
     """
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
+    job = start(skip_batch)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    _run(job, stopping)
+    while job.alone is not None and not stopping.is_set():
+        if job.alone.done:
+            warn(job.alone.done)
+        job = start(None)
+        _run(job, stopping)
+
+
+def _run(job: StreamingJob, stopping: threading.Event) -> None:
     try:
         try:
             while not stopping.is_set() and not job.wait(timeout_s=0.5):
@@ -124,15 +204,24 @@ def run_until_stopped(job: StreamingJob) -> None:
         finally:
             job.stop()
     except QuotaplaneError:
+        job.attempts.excuse()
         raise
     except Exception as error:
         # Who stops all processes at once (systemd, a shell's timeout) stops Spark under our feet.
         # Its batch is done again by the next start; what it says of that is no news.
-        if stopping.is_set():
-            return
-        if isinstance(error, (Py4JNetworkError, ConnectionError)):
-            raise QuotaplaneError(
-                "Spark's JVM is gone (killed, or out of memory); started again, the job goes on "
-                "where it was"
-            ) from None
-        raise
+        if not stopping.is_set():
+            raise _failure(job.attempts, error) from None
+    job.attempts.excuse()
+
+
+def _failure(attempts: BatchAttempts, error: Exception) -> Exception:
+    """What is raised for an error that is not known to have its cause outside the batch."""
+    jvm_is_gone = isinstance(error, (Py4JError, ConnectionError)) and not isinstance(
+        error, Py4JJavaError
+    )
+    refusal = attempts.failed(KILLED if jvm_is_gone else root_cause(str(error)))
+    if refusal is not None:
+        return refusal
+    if jvm_is_gone:
+        return QuotaplaneError(f"{KILLED}; {attempts.outlook()}")
+    return error

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from quotaplane.history.store import table_uri
-from quotaplane.model import RATE_COLUMNS, IntArray, group_id
+from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.packing import pack
 from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.wire.events import pack_groups, pack_reports
-from quotaplane.wire.reports import decode
+from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
+from quotaplane.wire.reports import REJECTED, decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+TASK_BYTES: Final = 64 << 20
+"""Of reports that one task (a topic partition) decodes in a micro-batch; the others are refused.
+
+Kafka's source bounds the number of reports in a micro-batch, not their bytes: 5000 of 8 MB are
+40 GB, and all that is decoded of a micro-batch is in memory together, in the operator.
+"""
+
+_KEPT_BYTES: Final = 4096
+"""Of a report that is too large: so much goes to Python, and into the dead letter."""
 
 _GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
@@ -46,23 +57,72 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
     keys = keys_of_shards(shards)
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
+        left = TASK_BYTES
         for batch in batches:
             if not batch.num_rows:
                 continue
+            now_ms = batch["now_ms"][0].as_py()
+            size = batch["size"].to_numpy()
+            large = size > reports.max_report_bytes
+            published_at_ms = batch["published_at_ms"].to_numpy(zero_copy_only=False)
+            late = now_ms - published_at_ms > reports.oldest_s * 1000.0
+            wanted = ~large & ~late
+            over = wanted & (left <= 0)
+            left -= int(size[wanted].sum())
+            letters = []
+            refused = large | over
+            if refused.any():
+                letters = [_too_large(batch, large, reports), _too_much(batch, over)]
+                batch = batch.filter(pa.array(~refused))
             decoded = decode(
                 batch["value"].to_pylist(),
-                batch["published_at_ms"].to_numpy(zero_copy_only=False),
+                published_at_ms[~refused],
                 batch["position"].to_pylist(),
-                now_ms=batch["now_ms"][0].as_py(),
+                now_ms=now_ms,
                 reports=reports,
             )
             yield packed_events("reports", pack_reports(decoded, shards), keys)
-            if decoded.rejected.num_rows:
+            rejected = pa.concat_tables([decoded.rejected, *letters])
+            if rejected.num_rows:
                 # Any shard will do; each task of this stage takes another.
                 shard = _partition_id() % shards
-                yield packed_events("rejected", [(shard, pack(decoded.rejected))], keys)
+                yield packed_events("rejected", [(shard, pack(rejected))], keys)
 
     return to_events
+
+
+def _too_large(batch: pa.RecordBatch, large: BoolArray, reports: Reports) -> pa.Table:
+    """Dead letters of reports of which only the beginning was read."""
+    found = batch.filter(pa.array(large))
+    most = reports.max_report_bytes
+    details = [
+        f"{size} bytes; reports.max_report_bytes is {most}; raw is its beginning"
+        for size in found["size"].to_pylist()
+    ]
+    raw = found["value"].to_pylist()
+    return _letters(found, TOO_LARGE, details, counts_as_bad=True, raw=raw)
+
+
+def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
+    """Dead letters of reports for which the micro-batch has no room; they may be good ones."""
+    found = batch.filter(pa.array(over))
+    detail = f"its task had decoded {TASK_BYTES >> 20} MB of reports in this micro-batch"
+    details, nothing = [detail] * len(found), [b""] * len(found)
+    return _letters(found, TOO_MUCH, details, counts_as_bad=False, raw=nothing)
+
+
+def _letters(
+    found: pa.RecordBatch, reason: str, details: list[str], *, counts_as_bad: bool, raw: list[bytes]
+) -> pa.Table:
+    columns = {
+        "reason": [reason] * len(found),
+        "detail": details,
+        "position": found["position"].to_pylist(),
+        "published_at_ms": found["published_at_ms"].to_pylist(),
+        "counts_as_bad": [counts_as_bad] * len(found),
+        "raw": raw,
+    }
+    return pa.table(columns, schema=REJECTED)
 
 
 def _partition_id() -> int:
@@ -91,10 +151,17 @@ def _to_group_events(shards: int) -> Mapper:
 def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
     """Decode reports (``value``, ``published_at_ms``, ``position``) into events.
 
-    ``now`` is the micro-batch's own time, so that a batch run again decides the same.
+    ``now`` is the micro-batch's own time, so that a batch run again decides the same. Of a report
+    that is too large only the beginning leaves the JVM.
     """
+    most = settings.reports.max_report_bytes
+    beginning = f"substring(value, 1, {_KEPT_BYTES})"
     return reports.selectExpr(
-        "value", "published_at_ms", "position", "unix_millis(current_timestamp()) AS now_ms"
+        f"CASE WHEN octet_length(value) > {most} THEN {beginning} ELSE value END AS value",
+        "octet_length(value) AS size",
+        "published_at_ms",
+        "position",
+        "unix_millis(current_timestamp()) AS now_ms",
     ).mapInArrow(_to_report_events(settings.reports, settings.shards), EVENT_SCHEMA)
 
 

@@ -14,15 +14,19 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
-from quotaplane.packing import unpack
+from quotaplane.packing import pack, unpack
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
+from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.entry import tell, warn
 from quotaplane.streams.running import StreamingJob, run_until_stopped
+from quotaplane.streams.skipping import Alone, nothing, skipped
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.throttle.events import Bounds
 from quotaplane.transport import Message, Topics, Transport, open_transport
 from quotaplane.wire.json_rows import json_rows
+from quotaplane.wire.reasons import SKIPPED_BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +41,10 @@ _END: Final = "what ends the message"
 _LAST_MS: Final = 253_402_300_799_000
 """The end of the year 9999; later times would overflow."""
 _RAW_BYTES: Final = 4096
+_MOST_EVENT_BYTES: Final = 64 << 10
+"""Of an event; a larger message is not read. Events of a micro-batch are in memory together."""
+_MOST_RECORD_BYTES: Final = 1 << 20
+"""That the topic should take: many events come in one batch of records. Kafka's default."""
 
 
 def bounds_of(throttle: Throttle) -> Bounds:
@@ -62,9 +70,11 @@ def request_events(rows: DataFrame) -> DataFrame:
     """Events out of messages (``value``, ``position``) of JSON: see docs/dry-run.md.
 
     What is missing or of another type is null, and so is all of a message that is not one object
-    and nothing else; then, or where units are no finite number, ``raw`` has the message, cut off.
+    and nothing else, or too large; then, or where units are no finite number, ``raw`` has the
+    message, cut off.
     """
-    text = F.col("value").cast("string")
+    fits = F.octet_length("value") <= _MOST_EVENT_BYTES
+    text = F.when(fits, F.col("value")).cast("string")
     # Spark reads the first object and leaves what follows; in a list it can't.
     listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
     ends = F.from_json(listed, f"array<struct<`{_END}`:boolean>>")[_END]
@@ -156,40 +166,72 @@ def prepare(settings: Settings) -> Transport:
         QuotaplaneError: what is wrong, within seconds; nothing was started.
     """
     transport = open_topics(settings)
-    transport.check()
-    ensure_tables(settings.history)
+    for warning in transport.check(_MOST_RECORD_BYTES):
+        warn(warning)
+    ensure_tables(settings.history, say=tell)
     return transport
 
 
 class ThrottleJob(StreamingJob):
-    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it."""
+    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it.
 
-    def __init__(self, spark: SparkSession, settings: Settings, transport: Transport) -> None:
+    ``skip_batch``: the batch that is to be committed without its events; see ``StreamingJob``.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        transport: Transport,
+        skip_batch: int | None = None,
+    ) -> None:
         # The quota job's own is beside it.
         path = f"{settings.checkpoint.rstrip('/')}-throttle"
         folder = CheckpointFolder(spark, path)
         checkpoint = folder.open(settings.shards, next_epoch=int(time.time()), strict_lease_s=None)
+        attempts = open_attempts(folder, "throttle", skip_batch)
         history = HistoryWriter(settings.history, app_id=checkpoint.id, tables=THROTTLED)
-        super().__init__(history, transport)
+        super().__init__(attempts, history, transport)
         sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch)
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        alone = None if attempts.to_skip is None else _skipped(folder, attempts.to_skip)
+        arriving = transport.read_reports(spark) if alone is None else nothing(spark)
         told = throttle_stream(
-            request_events(transport.read_reports(spark)),
+            request_events(arriving),
             group_events(spark, settings.history, settings.shards),
             bounds_of(settings.throttle),
             shards=settings.shards,
         )
-        self.query = (
-            told.outputs.writeStream.queryName(QUERY_NAME)
-            .option("checkpointLocation", path)
-            .trigger(processingTime=f"{settings.trigger.interval_s * 1000:.0f} milliseconds")
-            .foreachBatch(self.guarded(sink))
-            .start()
+        self.start(
+            told.outputs,
+            sink,
+            name=QUERY_NAME,
+            interval_s=settings.trigger.interval_s,
+            alone=alone,
         )
 
 
-def run_throttle(settings: Settings, session: Callable[[], SparkSession]) -> None:
+def run_throttle(
+    settings: Settings, session: Callable[[], SparkSession], skip_batch: int | None = None
+) -> None:
     """Run the job until it is stopped (see ``running.run_until_stopped``)."""
     transport = prepare(settings)
-    run_until_stopped(ThrottleJob(session(), settings, transport))
+    run_until_stopped(lambda skip: ThrottleJob(session(), settings, transport, skip), skip_batch)
+
+
+def _skipped(folder: CheckpointFolder, batch: int) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    ranges = folder.ranges(batch)
+    done = skipped(batch, ranges, "events")
+    columns = {
+        "id": pa.array([done]),
+        "position": pa.array([", ".join(part.text for part in ranges)]),
+        "reason": pa.array([SKIPPED_BATCH]),
+        "entity": pa.nulls(1, pa.string()),
+        "dimension": pa.nulls(1, pa.string()),
+        "at_ms": pa.nulls(1, pa.int64()),
+        "units": pa.nulls(1, pa.float64()),
+        "raw": pa.nulls(1, pa.binary()),
+    }
+    return Alone(batch, [("rejected", pack(pa.table(columns)))], done=done)

@@ -9,6 +9,12 @@ DataFrame, limits out from the driver. A broker (or its agent, or the simulator)
 * ``position`` names one report for good (the same after a restart), so that a dead letter can be
   found again, and a report sent later never comes in an earlier micro-batch of its broker;
 * within one micro-batch the order of rows is left open: reports carry their own sequence.
+
+What ``publish`` and ``send_reports`` have returned from is acknowledged. What that is worth after a
+power loss depends on the kind. The embedded transport has it on the disk. Kafka has it in all
+in-sync replicas (``acks=all``), which by default do not wait for their disks. Pulsar has it on the
+disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic keeps
+nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +59,10 @@ class OutgoingReport(NamedTuple):
 class Transport(Protocol):
     """The control plane's end of the reports and limits topics."""
 
-    def check(self) -> None:
-        """Return if the topics can be reached and exist.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Return if the topics can be reached and exist, with warnings, a line each.
+
+        ``max_report_bytes``: a larger report is refused by the job, and should be by the topic.
 
         Raises:
             TransportError: they can't or don't, within seconds.
@@ -70,8 +78,17 @@ class Transport(Protocol):
     def read_recorded(self, spark: SparkSession) -> DataFrame:
         """What the topic of reports holds now, with the same columns, not streaming."""
 
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
+        """The place in the reports before which all were published earlier than that.
+
+        As the source of ``read_reports`` writes offsets down. None: the transport can't tell.
+
+        Raises:
+            TransportError: the topics can't be reached.
+        """
+
     def publish(self, messages: Sequence[Message]) -> None:
-        """Send limits from the driver; durable when it returns.
+        """Send limits from the driver; acknowledged when it returns (see above).
 
         Raises:
             TransportError: some were not accepted; the same call may be made again, because
@@ -86,7 +103,7 @@ class BrokerLink(Protocol):
     """A broker's end: reports out, limits in. Needs neither Spark nor a JVM."""
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
-        """Send ``(broker, bytes, published_at_ms)`` each; durable when it returns.
+        """Send ``(broker, bytes, published_at_ms)`` each; acknowledged when it returns.
 
         Raises:
             TransportError: some were not accepted.

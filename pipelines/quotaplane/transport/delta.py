@@ -1,8 +1,9 @@
 """The embedded transport: Delta tables stand in for the topics, and no server is needed.
 
 ``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both ends append with the
-deltalake package (no JVM: 5 to 20 ms); Spark streams ``reports``, brokers read ``limits_topic`` by
-its change feed. Every send is one append: one small file and one version of the table.
+deltalake package (no JVM: 5 to 20 ms) and wait for the disk to keep it; Spark streams ``reports``,
+brokers read ``limits_topic`` by its change feed. Every send is one append: one small file and one
+version of the table.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.read import read_changes
+from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport import REPORTS_AND_LIMITS, Message, Starting, Topics
@@ -41,12 +45,12 @@ for good: a streaming read of Delta has no row numbers, and compaction moves row
 
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
+_BATCH_BYTES: Final = "128m"
+_BATCH_FILES: Final = 1000
+"""What one micro-batch reads at most, a file at least: the rest waits for the next one."""
+
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
-
-_COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""By itself the package makes checkpoints right after a commit; when that fails, so does what was
-committed."""
 
 _PROPERTIES: Final[dict[str, str | None]] = {
     # Brokers read their limits from the change feed, which compaction leaves alone.
@@ -66,14 +70,15 @@ class DeltaTopics:
         self._limits = _Topic(settings, topics.outgoing)
         self._reports = _Topic(settings, topics.incoming)
 
-    def check(self) -> None:
-        """Create what is missing.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Create what is missing; there is nothing to warn of.
 
         Raises:
             TransportError: the folder can't be written, or holds tables that are no topics.
         """
         self._limits.open()
         self._reports.open()
+        return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
@@ -82,8 +87,10 @@ class DeltaTopics:
         # Old messages may be deleted behind the reader's back (see ``maintain``); such a commit
         # brings no new message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        if self._settings.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
+        reader = reader.option("maxBytesPerTrigger", _BATCH_BYTES)
+        # Given a bound of bytes, Delta has no other bound by default.
+        most = self._settings.max_files_per_trigger or _BATCH_FILES
+        reader = reader.option("maxFilesPerTrigger", most)
         if self._settings.starting == "latest":
             reader = reader.option("startingVersion", "latest")
         elif table.version() == 0:
@@ -95,6 +102,9 @@ class DeltaTopics:
         """All reports that are still there: ``value``, ``published_at_ms`` and ``position``."""
         self._reports.open()
         return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
+
+    def offset_since(self, since_ms: int) -> None:
+        """Not known."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
@@ -146,12 +156,8 @@ class DeltaLink:
             newest = table.version()
             if newest == self._version:
                 return []
-            changes = table.load_cdf(
-                starting_version=self._version + 1,
-                ending_version=newest,
-                columns=["key", "value", "row", "_change_type", "_commit_version"],
-            )
-            rows = pa.table(changes).to_pylist()
+            columns = ["key", "value", "row", "_change_type", "_commit_version"]
+            rows = read_changes(table, self._version + 1, newest, columns).to_pylist()
         self._version = newest
         inserted = [row for row in rows if row["_change_type"] == "insert"]
         inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
@@ -185,12 +191,21 @@ def maintain(
         with _as_transport_error(topic.uri):
             with topic.lock():
                 table.update_incremental()
-                table.delete(f"published_at_ms < {oldest_ms}")
+                table.delete(
+                    f"published_at_ms < {oldest_ms}", post_commithook_properties=COMMIT_ONLY
+                )
             topic.compact()
             # Without the lock, as this may take long. What is deleted the log has as removed for
             # longer than these hours: no version of since then has it, and what an append has yet
             # to commit is not in the log at all.
-            table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+            before = table.version()
+            table.vacuum(
+                retention_hours=hours,
+                enforce_retention_duration=False,
+                dry_run=False,
+                post_commithook_properties=COMMIT_ONLY,
+            )
+            topic.keep(before)
 
 
 class _Topic:
@@ -205,6 +220,7 @@ class _Topic:
         self._lock_file = self._root / f".{name}.lock"
         self.uri = str(self._root / name)
         self._table: DeltaTable | None = None
+        self._synced = Synced(self.uri)
         self._appends = 0
 
     @contextmanager
@@ -248,7 +264,10 @@ class _Topic:
         rows = pa.table(columns, schema=TOPIC_SCHEMA)
         with _as_transport_error(self.uri), self.lock():
             table.update_incremental()
-            write_deltalake(table, rows, mode="append", post_commithook_properties=_COMMIT_ONLY)
+            before = table.version()
+            write_deltalake(table, rows, mode="append", post_commithook_properties=COMMIT_ONLY)
+        # Without the lock: several writers wait for the disk together.
+        self.keep(before)
         self._appends += 1
         if self._appends % COMPACT_EVERY == 0:
             # The rows are in the table whatever happens here: who sent them must not be told to
@@ -261,11 +280,36 @@ class _Topic:
         table = self.open()
         with self.lock():
             table.update_incremental()
-            table.optimize.compact()
-            table.create_checkpoint()
-            table.cleanup_metadata()
+            before = table.version()
+            table.optimize.compact(post_commithook_properties=COMMIT_ONLY)
+            self.keep(before)
+            checkpoint(table, self.uri)
+
+    def keep(self, before: int) -> None:
+        """Return when what was committed is on the disk, and may be acknowledged.
+
+        ``before`` is a version that was there before the caller's own commits.
+
+        Raises:
+            TransportError: the disk did not take it.
+        """
+        table = self.open()
+        try:
+            self._synced.upto(table.version(), before=before)
+        except OSError as error:
+            raise TransportError(
+                f"{self.uri}: version {table.version()} is committed but the disk did not keep it "
+                f"({error}); check the disk, then run `quotaplane doctor`"
+            ) from error
 
     def _create_or_open(self) -> DeltaTable:
+        # Of a log that a power loss cut off, delta-rs and Spark read what is left, silently.
+        fault = find_fault(self.uri)
+        if fault is not None:
+            raise TransportError(
+                f"{self.uri}: {fault}; run `quotaplane doctor`, which says what is lost and how to "
+                "mend it"
+            )
         with suppress(TableNotFoundError):
             return DeltaTable(self.uri)
         with self.lock():

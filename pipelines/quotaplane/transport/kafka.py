@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import TransportError
@@ -21,10 +22,17 @@ from quotaplane.transport.kafka_client import (
     client_log,
     unreachable,
 )
-from quotaplane.transport.kafka_options import REDACTED_OPTIONS, client_options, source_options
+from quotaplane.transport.kafka_options import (
+    REDACTED_OPTIONS,
+    SIZE_CONFIGS,
+    client_options,
+    size_warnings,
+    source_options,
+)
 
 # Last, so that a missing package is told by kafka_client's one line.
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
     KafkaError,
     NoError,
@@ -49,13 +57,56 @@ class KafkaTopics:
         self._settings = settings
         self._outbox = Outbox(settings)
 
-    def check(self) -> None:
-        """Ask the cluster for the topics.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Ask the cluster for the topics, and how large records may be.
 
         Raises:
             ConfigError: a certificate or key file can't be read.
             TransportError: no server answers within ``connect_timeout_s``, or a topic is missing.
         """
+        settings = self._settings
+        topics = [*settings.report_topics, settings.limits_topic]
+        with self._admin() as admin:
+            described = admin.describe_topics(topics)
+            configs = {} if max_report_bytes is None else self._size_configs(admin)
+        codes = {topic["name"]: topic["error_code"] for topic in described}
+        for topic in topics:
+            kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
+            if kind is UnknownTopicOrPartitionError:
+                why = "does not exist: create it (docs/kafka.md says how) or correct the name"
+            elif kind is not NoError:
+                why = f"can't be used: {kind.__name__}"
+            else:
+                continue
+            raise TransportError(f"Kafka at {settings.bootstrap_servers}: topic {topic!r} {why}")
+        if max_report_bytes is None:
+            return ()
+        return size_warnings(settings, configs, max_report_bytes)
+
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]]:
+        """By topic and partition the first offset of that time or later, or the end.
+
+        Raises:
+            TransportError: no server answers within ``connect_timeout_s``.
+        """
+        found: dict[str, dict[str, int]] = {}
+        with self._admin() as admin:
+            partitions = [
+                TopicPartition(topic["name"], partition["partition_index"])
+                for topic in admin.describe_topics(list(self._settings.report_topics))
+                for partition in topic["partitions"]
+            ]
+            # The ends first: what comes in between is then not before them.
+            ends = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+            starts = admin.list_partition_offsets(dict.fromkeys(partitions, since_ms))
+        for part in partitions:
+            offset = starts[part].offset
+            of_topic = found.setdefault(part.topic, {})
+            of_topic[str(part.partition)] = offset if offset >= 0 else ends[part].offset
+        return found
+
+    @contextmanager
+    def _admin(self) -> Iterator[KafkaAdminClient]:
         settings = self._settings
         wait_ms = int(settings.connect_timeout_s * 1000)
         with as_transport_error(settings, "can't be reached"), client_log() as log:
@@ -68,20 +119,22 @@ class KafkaTopics:
             except KafkaError as error:
                 raise TransportError(unreachable(settings, log.reason or str(error))) from None
             try:
-                topics = [*settings.report_topics, settings.limits_topic]
-                described = admin.describe_topics(topics)
+                yield admin
             finally:
                 admin.close()
-        codes = {topic["name"]: topic["error_code"] for topic in described}
-        for topic in topics:
-            kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
-            if kind is UnknownTopicOrPartitionError:
-                why = "does not exist: create it (docs/kafka.md says how) or correct the name"
-            elif kind is not NoError:
-                why = f"can't be used: {kind.__name__}"
-            else:
-                continue
-            raise TransportError(f"Kafka at {settings.bootstrap_servers}: topic {topic!r} {why}")
+
+    def _size_configs(self, admin: KafkaAdminClient) -> dict[str, dict[str, str]]:
+        """``SIZE_CONFIGS`` of the report topics; nothing of one that we may not ask for."""
+        kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
+        asked = [ConfigResource(kind, topic, names) for topic in self._settings.report_topics]
+        try:
+            found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+        except KafkaError:
+            return {}
+        return {
+            topic: {name: config["value"] for name, config in configs.items()}
+            for topic, configs in found.items()
+        }
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` (the record's time) and ``position``.

@@ -7,6 +7,7 @@ need no copy of the files.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,12 @@ micro-batch would spend idle: 1.3 s a batch against 0.4 s (docs/kafka.md)."""
 _FETCH_BYTES: Final = 16 << 20
 """Of a partition at once. Reports may be megabytes, and Kafka's default of 1 MB fetches each by
 itself."""
+
+SIZE_CONFIGS: Final = ("compression.type", "max.message.bytes")
+"""A topic's settings that say how large a record may be."""
+
+_RECORD_OVERHEAD_BYTES: Final = 64 << 10
+"""What a record may have beside its value: a key, headers, its batch's header."""
 
 REDACTED_OPTIONS: Final = "(?i)url|jaas|keystore|truststore|password"
 """What Spark must not print of a source's options in plans, errors and its web page."""
@@ -88,6 +95,38 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
     if settings.max_reports_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.max_reports_per_trigger)
     return options | _java_security(settings.security)
+
+
+def size_warnings(
+    settings: KafkaTransport, configs: Mapping[str, Mapping[str, str]], max_report_bytes: int
+) -> list[str]:
+    """Which report topics take records that may hold more than a report, at most one line.
+
+    ``configs``: what is known of ``SIZE_CONFIGS`` of each topic. Only with
+    ``compression.type=uncompressed`` does a broker decompress what it is sent, and go by its size.
+    """
+    most = max_report_bytes + _RECORD_OVERHEAD_BYTES
+    unknown = [name for name in settings.report_topics if not configs.get(name)]
+    unbounded = [
+        name
+        for name in settings.report_topics
+        if (config := configs.get(name))
+        and (
+            config["compression.type"] != "uncompressed" or int(config["max.message.bytes"]) > most
+        )
+    ]
+    if unbounded:
+        what = "can hold records that decompress to more memory than the job has"
+    elif unknown:
+        what = "may hold records of any size: their settings can't be read (right DescribeConfigs)"
+    else:
+        return []
+    topics = ", ".join(map(repr, unbounded or unknown))
+    return [
+        f"Kafka at {settings.bootstrap_servers}: topics {topics} {what}; set "
+        f"compression.type=uncompressed and max.message.bytes={max_report_bytes} (docs/kafka.md, "
+        "Large records)"
+    ]
 
 
 def jaas_config(mechanism: str, username: str, password: str) -> str:

@@ -55,8 +55,8 @@ class PulsarTopics:
         self._settings = settings
         self._outbox = Outbox(settings)
 
-    def check(self) -> None:
-        """Ask the cluster for the topics.
+    def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
+        """Ask the cluster for the topics; there is nothing to warn of.
 
         Raises:
             ConfigError: a certificate, key or token file can't be read.
@@ -75,6 +75,7 @@ class PulsarTopics:
                     client.create_reader(partitions[0], pulsar.MessageId.latest)
         finally:
             close_quietly(client)
+        return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``.
@@ -112,6 +113,9 @@ class PulsarTopics:
                 "concat(topic, '@', message_id) AS position",
             )
         )
+
+    def offset_since(self, since_ms: int) -> None:
+        """Not known."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until the cluster has them.

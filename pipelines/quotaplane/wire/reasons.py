@@ -20,6 +20,8 @@ NOT_FINITE: Final = "not_finite"
 ABSURD: Final = "absurd"
 FUTURE: Final = "future"
 STALE: Final = "stale"
+TOO_MUCH: Final = "too_much"
+SKIPPED_BATCH: Final = "skipped_batch"
 
 REASONS: Final = {
     EMPTY: "no bytes at all",
@@ -37,6 +39,12 @@ REASONS: Final = {
     STALE: "published more than reports.stale_after_intervals intervals ago",
 }
 """Every code that ``decode`` gives, in words."""
+
+BATCH_REASONS: Final = {
+    TOO_MUCH: "the micro-batch already had as many bytes of reports as one task decodes; not read",
+    SKIPPED_BATCH: "an operator skipped the micro-batch; one letter for all of its reports",
+}
+"""Codes of reports that never reach ``decode``, in words."""
 
 
 class UnusableReportError(InputError):

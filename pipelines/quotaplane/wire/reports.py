@@ -115,11 +115,10 @@ def _unread(
             f"published {-age_s:g} s in the future; "
             f"reports.max_clock_skew_s is {reports.max_clock_skew_s:g}",
         )
-    oldest_s = reports.stale_after_intervals * reports.interval_s
-    if age_s > oldest_s:
+    if age_s > reports.oldest_s:
         return UnusableReportError(
             STALE,
-            f"published {age_s:g} s ago; {oldest_s:g} s is the most "
+            f"published {age_s:g} s ago; {reports.oldest_s:g} s is the most "
             "(reports.stale_after_intervals x reports.interval_s)",
         )
     return None

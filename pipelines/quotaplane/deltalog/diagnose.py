@@ -1,0 +1,271 @@
+"""Finding all that is wrong with a Delta table in a folder, and how it can be mended.
+
+Mending makes the table what its last whole commit says. The commits after it are replaced by empty
+ones and not removed: a stream that has read them goes on behind them, where it would pass over new
+commits that took their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quotaplane.deltalog.log import (
+    LAST_CHECKPOINT,
+    LOG,
+    Commit,
+    DataFile,
+    file_fault,
+    first_gap,
+    hinted_checkpoint,
+    list_log,
+    parse_commit,
+)
+
+NOTHING: Final = "nothing"
+_COPY: Final = "can't be mended: restore the table from a copy"
+_SHOWN: Final = 3
+"""Lost commits that are told one by one."""
+
+
+class Finding(NamedTuple):
+    """A broken file; ``loss`` is what mending loses of the table, or why it can't be mended."""
+
+    file: str
+    problem: str
+    loss: str
+
+
+@dataclass
+class Mending:
+    """What is to be done to a table."""
+
+    checkpoints: list[int] = field(default_factory=list)
+    """Set aside."""
+    hint: bool = False
+    """Set ``_last_checkpoint`` aside."""
+    emptied: list[int] = field(default_factory=list)
+    """Commits that are set aside, with an empty one in their place."""
+    cut: bool = False
+    """Some of these added data; what no commit names any more is set aside."""
+    taken_out: list[str] = field(default_factory=list)
+    """Data files that are set aside and removed from the table."""
+    log: bool = False
+    """Set the whole log aside: the table had no row yet, and will be created again."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.checkpoints or self.hint or self.emptied or self.cut or self.taken_out or self.log
+        )
+
+
+class Diagnosis(NamedTuple):
+    """``version`` is the newest in the log, -1 if there is none; ``files`` are live ones."""
+
+    version: int
+    files: int
+    findings: list[Finding]
+    mending: Mending
+
+
+def diagnose(folder: Path, *, rewritten: bool) -> Diagnosis:
+    """Look at every file of a table.
+
+    If a data file is broken, one whose rows are ``rewritten`` by its changes goes back to before
+    the commit that added the file: its rows were in others then. From one that only grows the file
+    is taken out, unless nothing whole came after it.
+    """
+    return _Examination(folder, rewritten).diagnosis()
+
+
+class _Examination:
+    def __init__(self, folder: Path, rewritten: bool) -> None:
+        self._log = list_log(folder)
+        self._rewritten = rewritten
+        self._findings: list[Finding] = []
+        self._mending = Mending()
+        self._faults: dict[str, str | None] = {}
+        self._base, self._first = self._whole_checkpoint()
+        self._commits: dict[int, Commit] = {}
+        self._unreadable: dict[int, str] = {}
+        for version in sorted(self._log.commits):
+            try:
+                self._commits[version] = parse_commit(self._log.commit(version).read_bytes())
+            except FileNotFoundError:  # cleaned up meanwhile
+                if version > self._base:
+                    self._unreadable[version] = "is missing"
+            except ValueError as error:
+                self._unreadable[version] = str(error)
+
+    def diagnosis(self) -> Diagnosis:
+        newest = self._log.newest
+        if newest < 0:
+            return Diagnosis(-1, 0, [Finding(LOG, "has no commit", _COPY)], Mending())
+        last = self._last_readable()
+        kept = self._before_broken_data(last)
+        if kept < 0:
+            return self._nothing_whole(last)
+        cut = range(kept + 1, newest + 1)
+        if cut:
+            self._mending.emptied += cut
+            self._mending.cut = True
+            self._tell_cut(kept, last, self._lost(cut))
+        for version in self._unreadable:
+            if version <= self._base:
+                # The checkpoint has its rows, but a change feed does not have its changes.
+                self._mending.emptied.append(version)
+                self._tell_commit(version, "its changes, for streams that have not read them")
+        live = self._live(kept)
+        for path, (file, _) in live.items():
+            fault = self._fault(file)
+            if fault is not None:
+                self._mending.taken_out.append(path)
+                self._findings.append(Finding(path, fault, f"its {file.rows} rows"))
+        self._tell_change_data(kept)
+        return Diagnosis(newest, len(live), self._findings, self._mending)
+
+    def _nothing_whole(self, last: int) -> Diagnosis:
+        newest = self._log.newest
+        loss = NOTHING if newest == 0 else _COPY
+        self._mending = Mending(log=newest == 0)
+        self._findings = [f._replace(loss=loss) for f in self._findings]
+        self._tell_cut(-1, last, loss)
+        return Diagnosis(newest, 0, self._findings, self._mending)
+
+    def _whole_checkpoint(self) -> tuple[int, dict[str, DataFile]]:
+        """The newest checkpoint that can be read, and the files that are live in it."""
+        found: tuple[int, dict[str, DataFile]] = (-1, {})
+        for version in sorted(self._log.checkpoints, reverse=True):
+            file = self._log.checkpoint(version)
+            size = self._log.checkpoints[version]
+            problem = file_fault(self._log.folder, DataFile(str(file), size, 0))
+            if problem is None:
+                try:
+                    found = version, _files_of(file)
+                    break
+                except (OSError, pa.ArrowException) as error:
+                    problem = " ".join(str(error).split())
+            self._mending.checkpoints.append(version)
+            self._mending.hint = True
+            self._findings.append(Finding(_in_log(file), problem, NOTHING))
+        hinted = hinted_checkpoint(self._log)
+        if hinted > self._log.newest_checkpoint:
+            problem = f"names checkpoint {hinted}, which is missing"
+            self._mending.hint = True
+            self._findings.append(Finding(f"{LOG}/{LAST_CHECKPOINT}", problem, NOTHING))
+        return found
+
+    def _last_readable(self) -> int:
+        """The last version before the first commit that is missing or can't be read."""
+        broken: list[int] = [version for version in self._unreadable if version > self._base]
+        gap = first_gap(self._log.commits, self._base)
+        if gap is not None:
+            broken.append(gap)
+        return min(broken, default=max((*self._log.commits, self._base)) + 1) - 1
+
+    def _before_broken_data(self, last: int) -> int:
+        """The last version at or before ``last`` to go back to: -1 if that leaves no table."""
+        kept = last
+        while kept > self._base:
+            live = self._live(kept)
+            broken = {version for file, version in live.values() if self._fault(file) is not None}
+            lowest = self._lowest_to_cut(kept, broken)
+            if lowest is None:
+                break
+            kept = lowest - 1
+        return kept
+
+    def _lowest_to_cut(self, kept: int, broken: Collection[int]) -> int | None:
+        later = [version for version in broken if version > self._base]
+        if self._rewritten and later:
+            return min(later)
+        lowest = None
+        for version in range(kept, self._base, -1):
+            commit = self._commits[version]
+            if version in broken or any(map(self._fault, commit.change_data)):
+                lowest = version
+            elif commit.added or commit.removed:
+                break
+        return lowest
+
+    def _live(self, version: int) -> dict[str, tuple[DataFile, int]]:
+        """The live files of a version, each with the commit that added it."""
+        live = {path: (file, self._base) for path, file in self._first.items()}
+        for later in range(self._base + 1, version + 1):
+            for path in self._commits[later].removed:
+                live.pop(path, None)
+            for file in self._commits[later].added:
+                live[file.path] = (file, later)
+        return live
+
+    def _fault(self, file: DataFile) -> str | None:
+        if file.path not in self._faults:
+            self._faults[file.path] = file_fault(self._log.folder, file)
+        return self._faults[file.path]
+
+    def _tell_cut(self, kept: int, last: int, loss: str) -> None:
+        live = self._live(last)  # what a later commit has removed may be gone
+        for version in range(kept + 1, last + 1):
+            commit = self._commits[version]
+            added = [file for file in commit.added if file.path in live]
+            for file in (*added, *commit.change_data):
+                fault = self._fault(file)
+                if fault is not None:
+                    self._findings.append(Finding(file.path, fault, loss))
+        if last < self._log.newest:
+            self._tell_commit(last + 1, loss)
+
+    def _tell_commit(self, version: int, loss: str) -> None:
+        problem = self._unreadable.get(version, "is missing")
+        self._findings.append(Finding(_in_log(self._log.commit(version)), problem, loss))
+
+    def _tell_change_data(self, kept: int) -> None:
+        # Behind the checkpoint, a vacuum may have deleted it.
+        for version in range(self._base + 1, kept + 1):
+            for file in self._commits[version].change_data:
+                fault = self._fault(file)
+                if fault is not None:
+                    loss = f"can't be mended: the change feed can't be read past version {version}"
+                    self._findings.append(Finding(file.path, fault, loss))
+
+    def _lost(self, versions: range) -> str:
+        told = [self._told(version) for version in versions[:_SHOWN]]
+        more = len(versions) - len(told)
+        rows = sum(self._commits[v].rows for v in versions if v in self._commits)
+        if more:
+            told.append(f"{more} more up to {versions[-1]}")
+        if rows:
+            told.append(f"{rows} rows in all that can be read")
+        return "; ".join(told)
+
+    def _told(self, version: int) -> str:
+        commit = self._commits.get(version)
+        if commit is None:
+            return f"commit {version}, which can't be read"
+        info: Mapping[str, object] = commit.info
+        by = f" by {info['userName']}" if "userName" in info else ""
+        return f"commit {version}{by}{_at(info.get('timestamp'))}"
+
+
+def _files_of(checkpoint: Path) -> dict[str, DataFile]:
+    with pq.ParquetFile(checkpoint) as opened:
+        adds = opened.read(columns=["add"])["add"].to_pylist()
+    files = (DataFile.of(add) for add in adds if add is not None)
+    return {file.path: file for file in files}
+
+
+def _at(timestamp_ms: object) -> str:
+    if not isinstance(timestamp_ms, int):
+        return ""
+    at = datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc)
+    return f" at {at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _in_log(file: Path) -> str:
+    return f"{LOG}/{file.name}"

@@ -1,0 +1,252 @@
+"""A Delta table's log as files in a folder: which there are, what they name, and their faults.
+
+Only for tables in local folders. On an object store a file is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_MAGIC: Final = b"PAR1"
+"""The last four bytes of a Parquet file."""
+
+_COUNTS: Final = (
+    ("num_added_files", "num_removed_files"),
+    ("num_target_files_added", "num_target_files_removed"),
+    ("numFilesAdded", "numFilesRemoved"),
+)
+"""How delta-rs calls the numbers of files that a commit adds and removes: by WRITE and DELETE, by
+MERGE, by OPTIMIZE. Change data counts as added."""
+
+
+class DataFile(NamedTuple):
+    """A data file that a commit names, or a checkpoint; ``path`` is relative to the table."""
+
+    path: str
+    size: int
+    rows: int
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> DataFile:
+        """That of an ``add`` or ``cdc`` action."""
+        stats = json.loads(action.get("stats") or "{}")
+        return cls(unquote(action["path"]), int(action["size"]), int(stats.get("numRecords", 0)))
+
+
+class Commit(NamedTuple):
+    """What a commit does."""
+
+    added: tuple[DataFile, ...]
+    removed: tuple[str, ...]
+    change_data: tuple[DataFile, ...]
+    info: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """How many rows its files have, as far as their statistics say."""
+        return sum(file.rows for file in self.added)
+
+
+class Log(NamedTuple):
+    """The files of a log: bytes of each commit and of each checkpoint, by version."""
+
+    folder: Path
+    """The table's."""
+    commits: dict[int, int]
+    checkpoints: dict[int, int]
+
+    def commit(self, version: int) -> Path:
+        """Where a commit is."""
+        return self.folder / LOG / f"{version:020d}.json"
+
+    def checkpoint(self, version: int) -> Path:
+        """Where a checkpoint is."""
+        return self.folder / LOG / f"{version:020d}.checkpoint.parquet"
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 if there is none."""
+        return max((*self.commits, *self.checkpoints), default=-1)
+
+    @property
+    def newest_checkpoint(self) -> int:
+        """The version of the newest checkpoint; -1 if there is none."""
+        return max(self.checkpoints, default=-1)
+
+
+def local_folder(uri: str) -> Path | None:
+    """The folder of a table; None if it is on an object store.
+
+    >>> local_folder("file:///data/my%20history/usage")
+    PosixPath('/data/my history/usage')
+    >>> local_folder("s3://bucket/history/usage") is None
+    True
+    """
+    if "://" not in uri:
+        return Path(uri).absolute()
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def list_log(folder: Path) -> Log:
+    """The log of a table; empty if the folder has none."""
+    log = Log(folder, {}, {})
+    try:
+        entries = list(os.scandir(folder / LOG))
+    except (FileNotFoundError, NotADirectoryError):
+        return log
+    for entry in entries:
+        for pattern, found in ((_COMMIT, log.commits), (_CHECKPOINT, log.checkpoints)):
+            match = pattern.fullmatch(entry.name)
+            if match:
+                try:
+                    found[int(match[1])] = entry.stat().st_size
+                except FileNotFoundError:  # cleaned up meanwhile
+                    continue
+    return log
+
+
+def parse_commit(raw: bytes) -> Commit:
+    """Read a commit.
+
+    Raises:
+        ValueError: it is not whole; says why, to be put after the file's name.
+    """
+    if not raw.strip():
+        raise ValueError("is empty")
+    added, removed, change_data = [], [], []
+    info: dict[str, Any] = {}
+    for number, line in enumerate(raw.splitlines(), 1):
+        try:
+            if not line.strip():
+                continue
+            ((kind, action),) = json.loads(line).items()
+            if kind == "add":
+                added.append(DataFile.of(action))
+            elif kind == "remove":
+                removed.append(unquote(action["path"]))
+            elif kind == "cdc":
+                change_data.append(DataFile.of(action))
+            elif kind == "commitInfo":
+                info = dict(action)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"is cut off or damaged in line {number}") from None
+    commit = Commit(tuple(added), tuple(removed), tuple(change_data), info)
+    _check_counts(commit)
+    return commit
+
+
+def _check_counts(commit: Commit) -> None:
+    # A commit that was cut off at the end of a line reads well; delta-rs writes the numbers of its
+    # files in the first line.
+    said = commit.info.get("operationMetrics")
+    if not str(commit.info.get("engineInfo", "")).startswith("delta-rs") or said is None:
+        return
+    added = len(commit.added) + len(commit.change_data)
+    for adds, removes in _COUNTS:
+        if (said.get(adds, added), said.get(removes, len(commit.removed))) != (
+            added,
+            len(commit.removed),
+        ):
+            raise ValueError("is cut off: it names fewer files than it says")
+
+
+def file_fault(folder: Path, file: DataFile) -> str | None:
+    """What is wrong with a data file that a log names, to go after its name; None if nothing is."""
+    try:
+        with (folder / file.path).open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if size != file.size:
+                return f"has {size} bytes, the log says {file.size}"
+            if size == 0:
+                return "is empty"
+            opened.seek(-len(_MAGIC), os.SEEK_END)
+            return None if opened.read() == _MAGIC else "does not end as a Parquet file does"
+    except OSError as error:
+        return "is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
+
+
+def find_fault(uri: str) -> str | None:
+    """What is wrong with a table's log, cheaply: a file of it, and why; None if nothing is.
+
+    Looks for what a power loss leaves behind and neither delta-rs nor Spark tells, or not clearly:
+    empty commits, a gap, a last commit or checkpoint that is cut off, or whose data is. Lists the
+    log and reads a few files, however long it is.
+    """
+    folder = local_folder(uri)
+    if folder is None:
+        return None
+    fault = None
+    # Writers may be adding commits, and a listing may show a later one without an earlier one.
+    for _ in range(3):
+        fault = _find_fault(list_log(folder))
+        if fault is None:
+            return None
+    return fault
+
+
+def _find_fault(log: Log) -> str | None:
+    for version, size in log.commits.items():
+        if size == 0:
+            return f"{_named(log.commit(version))} is empty"
+    base = log.newest_checkpoint
+    if base >= 0:
+        checkpoint = log.checkpoint(base)
+        fault = file_fault(log.folder, DataFile(str(checkpoint), log.checkpoints[base], 0))
+        if fault:
+            return f"{_named(checkpoint)} {fault}"
+    hinted = hinted_checkpoint(log)
+    if hinted > base:
+        return f"{_named(log.checkpoint(hinted))}, which {LOG}/{LAST_CHECKPOINT} names, is missing"
+    gap = first_gap(log.commits, base)
+    if gap is not None:
+        return f"{_named(log.commit(gap))} is missing"
+    if log.newest not in log.commits:
+        return None
+    last = log.commit(log.newest)
+    try:
+        commit = parse_commit(last.read_bytes())
+    except FileNotFoundError:  # a reader that was held up until the log was cleaned up
+        return None
+    except ValueError as error:
+        return f"{_named(last)} {error}"
+    for file in (*commit.added, *commit.change_data):
+        fault = file_fault(log.folder, file)
+        if fault:
+            return f"{file.path}, which {_named(last)} adds, {fault}"
+    return None
+
+
+def hinted_checkpoint(log: Log) -> int:
+    """The checkpoint that ``_last_checkpoint`` names; -1 if it can't be read: it may be absent."""
+    try:
+        return int(json.loads((log.folder / LOG / LAST_CHECKPOINT).read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def first_gap(versions: Iterable[int], base: int) -> int | None:
+    """The first version after ``base`` that is lacking although a later one is there.
+
+    >>> first_gap([3, 4, 6], base=2)
+    5
+    >>> first_gap([1, 3, 4], base=2) is None
+    True
+    """
+    later = {version for version in versions if version > base}
+    wanted = range(base + 1, max(later, default=base) + 1)
+    return next((version for version in wanted if version not in later), None)
+
+
+def _named(file: Path) -> str:
+    return f"{LOG}/{file.name}"

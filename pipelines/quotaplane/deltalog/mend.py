@@ -1,0 +1,103 @@
+"""Mending a Delta table in a folder. Nothing is deleted: what is broken is set aside."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from quotaplane.deltalog.diagnose import Mending
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log, parse_commit
+from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, fsync
+
+
+def mend(folder: Path, mending: Mending, aside: Path) -> None:
+    """Do what a diagnosis says, while nobody else writes to the table.
+
+    A run that is cut off leaves the table broken as it was, or less: another one goes on from
+    there.
+
+    Args:
+        folder: the table's.
+        mending: of ``diagnose``, just made.
+        aside: where the broken files go, under the names that they have in ``folder``; on the same
+            file system.
+
+    Raises:
+        DeltaError, OSError: it can't be done.
+    """
+    log = list_log(folder)
+    for version in mending.checkpoints:
+        _set_aside(folder, log.checkpoint(version), aside)
+    if mending.hint:
+        _set_aside(folder, folder / LOG / LAST_CHECKPOINT, aside)
+    if mending.log:
+        _set_aside(folder, folder / LOG, aside)
+        return
+    if mending.cut:
+        # What nothing names any more, a vacuum would delete.
+        named = _named(folder, mending.emptied)
+        for file in list(folder.rglob("*.parquet")):
+            if LOG not in file.parts and str(file.relative_to(folder)) not in named:
+                _set_aside(folder, file, aside)
+    # From the last one: until the first one is replaced, too, the table is seen to be broken.
+    for version in sorted(mending.emptied, reverse=True):
+        _empty(folder, log.commit(version), aside)
+    for path in mending.taken_out:
+        _set_aside(folder, folder / path, aside)
+    if mending.taken_out:
+        table = DeltaTable(folder)
+        before = table.version()
+        table.repair(post_commithook_properties=COMMIT_ONLY)
+        Synced(str(folder)).upto(table.version(), before=before)
+
+
+def _set_aside(folder: Path, path: Path, aside: Path) -> None:
+    target = aside / path.relative_to(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return
+    for parent in target.parents:  # up to one that was there before
+        fsync(parent)
+        if parent in folder.parents:
+            break
+    fsync(path.parent)
+
+
+def _empty(folder: Path, commit: Path, aside: Path) -> None:
+    info = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": "MEND",
+        "operationParameters": {},
+        "engineInfo": "quotaplane doctor",
+    }
+    empty = commit.with_suffix(".mended")
+    empty.write_text(json.dumps({"commitInfo": info}) + "\n", encoding="utf-8")
+    fsync(empty)
+    _set_aside(folder, commit, aside)
+    os.replace(empty, commit)
+    fsync(commit.parent)
+
+
+def _named(folder: Path, without: Collection[int]) -> set[str]:
+    """The data files that the log names, live or not, but for some commits."""
+    log = list_log(folder)
+    named: set[str] = set()
+    for version in log.commits.keys() - set(without):
+        commit = parse_commit(log.commit(version).read_bytes())
+        named |= {file.path for file in (*commit.added, *commit.change_data)} | {*commit.removed}
+    for version in log.checkpoints:
+        with pq.ParquetFile(log.checkpoint(version)) as file:
+            actions = file.read(columns=["add.path", "remove.path"])
+        for kind in ("add", "remove"):
+            found = actions[kind].to_pylist()
+            named |= {unquote(action["path"]) for action in found if action is not None}
+    return named

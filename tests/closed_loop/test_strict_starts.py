@@ -1,0 +1,84 @@
+"""When the promise of ``transition: strict`` begins: whatever ran before, and however it ended.
+
+From ``brokers.stale_after_intervals`` intervals and a lease after the first round of a job that
+starts without state (or after the last limits of the jobs before are over, if that is later),
+limits in force add up to at most the quota. Safe limits that a job under ``fast`` told have no end:
+a broker that has one counts once it obeys this job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.closed_loop.strict_chaos import Chaos, totals
+
+CALM = {"loss": 0.0, "most_delay_ms": 100}
+WILD = {"loss": 0.3, "most_delay_ms": 5000}
+NETWORKS = pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
+LOWERED = {"g": 40.0, "t": 20.0}
+
+
+def run(chaos: Chaos, seconds: int) -> None:
+    for _ in chaos.run(seconds):
+        pass
+
+
+def killed_and_started(chaos: Chaos, rng: np.random.Generator, **limits: Any) -> None:
+    """A job without state takes over, at once or later, maybe with lower quotas."""
+    chaos.kill(reports_are_kept=bool(rng.random() < 0.5))
+    run(chaos, int(rng.choice([0, 3, 10, 25])))
+    if rng.random() < 0.5:
+        chaos.quota |= LOWERED
+    chaos.start(**limits)
+
+
+def hold(chaos: Chaos, seconds: int, *, only_who_obeys: bool = False) -> None:
+    """Let it run, and look at what is in force as soon as that is promised."""
+    quota, most = np.array([chaos.quota["g"], chaos.quota["t"]]), np.zeros(2)
+    for in_force in chaos.run(seconds):
+        if chaos.now_ms < chaos.promised_from_ms:
+            continue
+        total = totals(np.where(chaos.told_by_this_job() | (not only_who_obeys), in_force, 0.0))
+        late_s = (chaos.now_ms - chaos.promised_from_ms) / 1000
+        assert (total <= quota * (1 + 1e-9)).all(), f"{late_s} s into the promise: {in_force}"
+        most = np.maximum(most, total)
+    assert (most > (0.4 if chaos.loss == 0.0 else 0.0) * quota).all()  # not by giving nothing
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 121, 122])
+@NETWORKS
+def test_after_a_strict_job_without_its_state(with_settings, network, seed: int) -> None:
+    rng = np.random.default_rng([seed, 2])
+    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
+    chaos.start(lease_s=float(rng.choice([12.0, 30.0])))
+    run(chaos, int(rng.integers(10, 35)))
+    for _ in range(int(rng.integers(0, 3))):
+        killed_and_started(chaos, rng, lease_s=float(rng.choice([12.0, 20.0])))
+        run(chaos, int(rng.integers(2, 20)))
+    killed_and_started(chaos, rng)
+    hold(chaos, seconds=75)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@NETWORKS
+def test_after_a_fast_job_that_told_no_safe_limits(with_settings, network, seed: int) -> None:
+    rng = np.random.default_rng([seed, 3])
+    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
+    chaos.start(transition="fast", safe_share=0.0)
+    run(chaos, int(rng.integers(10, 35)))
+    killed_and_started(chaos, rng)
+    hold(chaos, seconds=60)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@NETWORKS
+def test_after_a_fast_job_that_told_safe_limits(with_settings, network, seed: int) -> None:
+    rng = np.random.default_rng([seed, 4])
+    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
+    chaos.start(transition="fast")
+    run(chaos, int(rng.integers(10, 35)))
+    killed_and_started(chaos, rng)
+    hold(chaos, seconds=60, only_who_obeys=True)

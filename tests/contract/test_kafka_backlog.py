@@ -1,0 +1,137 @@
+"""A start after a pause, with more reports waiting that are too old than a micro-batch takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaProducer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.quota import run_quota
+from quotaplane.transport import open_transport
+from quotaplane.wire.reports import encode_report
+from tests.contract.rigs import KafkaRig
+from tests.job import history_table, put_quotas, stopped_when
+
+OLD = 40
+PER_BATCH = 5
+
+
+def test_offsets_of_a_time_are_told_by_partition(kafka_rig: KafkaRig) -> None:
+    topic, other = kafka_rig.report_topics
+    producer = KafkaProducer(bootstrap_servers=kafka_rig.server.bootstrap_servers)
+    for at_ms in (1000, 2000, 3000, 2500):
+        producer.send(topic, b"x", partition=0, timestamp_ms=at_ms).get(60)
+    producer.send(topic, b"x", partition=1, timestamp_ms=1000).get(60)
+    producer.close(timeout=10)
+    transport = open_transport(kafka_rig.settings())
+    nothing = {"0": 0, "1": 0}
+    assert transport.offset_since(500) == {topic: nothing, other: nothing}
+    assert transport.offset_since(2000) == {topic: {"0": 1, "1": 1}, other: nothing}
+    # A later record may be older: what comes before the first one that is not is older for sure.
+    assert transport.offset_since(2600) == {topic: {"0": 2, "1": 1}, other: nothing}
+    assert transport.offset_since(4000) == {topic: {"0": 4, "1": 1}, other: nothing}
+
+
+class Job:
+    """The quota job in this process, and what is sent to it."""
+
+    def __init__(self, spark: SparkSession, rig: KafkaRig, folder: Path) -> None:
+        self._spark = spark
+        self._topic = rig.report_topics[0]
+        self._producer = KafkaProducer(bootstrap_servers=rig.server.bootstrap_servers)
+        self._sent = 0
+        self.folder = folder
+        self.settings: Settings = parse_settings(
+            {
+                "transport": rig.settings(per_batch=PER_BATCH).model_dump(),
+                "history": {"path": str(folder / "history")},
+                "checkpoint": str(folder / "checkpoint"),
+                "reports": {"interval_s": 60},
+                "limits": {"lease_s": 1200},
+                "trigger": {"interval_s": 0.1},
+            }
+        )
+        put_quotas(self.settings, g=100.0)
+
+    def send(self, broker: str, age_s: float, partition: int = 0) -> None:
+        self._sent += 1
+        value = encode_report(
+            broker=broker,
+            started_at_ms=1,
+            sequence=self._sent,
+            window_ms=1000,
+            groups=["g"],
+            usage=np.array([[10.0, 1.0, 1.0, 1.0]]),
+        )
+        at_ms = int((time.time() - age_s) * 1000)
+        self._producer.send(self._topic, value, partition=partition, timestamp_ms=at_ms).get(60)
+
+    def run(self, until: Callable[[], object]) -> None:
+        with stopped_when(until):
+            run_quota(self.settings, lambda: self._spark)
+
+    def used(self) -> int:
+        return int(history_table(self.settings, "usage").num_rows)
+
+    def letters(self) -> list[dict[str, Any]]:
+        table = history_table(self.settings, "rejected_reports")
+        found: list[dict[str, Any]] = table.sort_by("position").to_pylist()
+        return found
+
+
+@pytest.fixture
+def paused(spark: SparkSession, kafka_rig: KafkaRig, tmp_path: Path) -> Job:
+    """A job that ran, and was down for an hour in which brokers went on to report."""
+    job = Job(spark, kafka_rig, tmp_path)
+    job.send("a", age_s=0)
+    job.run(lambda: job.used() == 1)
+    for number in range(OLD):
+        job.send(f"b{number}", age_s=3600, partition=number % 2)
+    job.send("fresh", age_s=0)
+    return job
+
+
+def test_old_reports_are_passed_over_and_the_newest_are_used_at_once(paused: Job) -> None:
+    paused.run(lambda: paused.used() == 2)
+    topic = paused.settings.transport.report_topics[0]  # type: ignore[union-attr]
+    why = "20 reports published more than 120 s before the job was started; not read"
+    assert [(each["position"], each["reason"], each["detail"]) for each in paused.letters()] == [
+        (f"{topic}/0@1 to 20", "stale", why),
+        (f"{topic}/1@0 to 19", "stale", why),
+    ]
+    paused.send("fresh", age_s=0)
+    paused.run(lambda: paused.used() == 3)
+    assert len(paused.letters()) == 2
+
+
+def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
+    paused: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = HistoryWriter.append_round
+
+    def cut_off(self: HistoryWriter, *args: Any) -> None:
+        append(self, *args)
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryWriter, "append_round", cut_off)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            paused.run(lambda: False)
+    before = paused.letters()
+    assert [letter["reason"] for letter in before] == ["stale"] * 2
+    for number in range(OLD):
+        paused.send(f"b{number}", age_s=3600, partition=1)
+    paused.send("later", age_s=0, partition=1)
+    paused.run(lambda: paused.used() == 3)
+    letters = paused.letters()
+    assert len(letters) == 3  # the first two once, and what was sent after them
+    assert sum(int(letter["detail"].split()[0]) for letter in letters) == 2 * OLD

@@ -1,0 +1,77 @@
+"""A record that takes all memory of the job: what each start says, and how the job goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+from kafka import KafkaProducer
+
+from quotaplane.wire.reports import encode_report
+from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.servers.kafka_server import KafkaServer
+
+MEMORY = ("--driver-memory", "640m")
+BOMB_BYTES = 300_000_000
+"""Twice that does not fit: Kafka's client decompresses a record, and copies it."""
+
+
+def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
+    kafka_server: KafkaServer, tmp_path: Path
+) -> None:
+    mark = uuid.uuid4().hex[:8]
+    topic = kafka_server.create_topic(f"bomb-{mark}")
+    conf = write_conf(
+        tmp_path,
+        {
+            "kind": "kafka",
+            "bootstrap_servers": kafka_server.bootstrap_servers,
+            "report_topics": [topic],
+            "limits_topic": kafka_server.create_topic(f"limits-{mark}"),
+            "starting": "earliest",
+        },
+        reports={"interval_s": 60},
+        limits={"lease_s": 1200},
+    )
+    producer = KafkaProducer(
+        bootstrap_servers=kafka_server.bootstrap_servers,
+        compression_type="zstd",
+        max_request_size=2**31 - 1,
+    )
+    producer.send(topic, bytes(BOMB_BYTES)).get(120)
+    (log,) = kafka_server.data(topic)
+    assert log.stat().st_size < 30_000
+
+    for code, says in (
+        (1, "Spark's JVM is gone (killed, or out of memory); started again, the job goes on"),
+        (1, f"batch 0, which reads {topic}/0@0 to 0, failed 2 times; after 3 failures the job"),
+        (7, f"batch 0 failed 3 times and is not run again; it reads {topic}/0@0 to 0; the last"),
+    ):
+        with RunningJob(conf, *MEMORY) as job:
+            put_quotas(job.settings, g=100.0)
+            assert job.process.wait(300) == code, job.log.read_text(errors="replace")
+        lines = job.log.read_text(errors="replace").splitlines()
+        assert says in [line for line in lines if line.startswith("quotaplane: error:")][-1]
+
+    with RunningJob(conf, *MEMORY, "--skip-batch", "0") as job:
+        job.wait_until(lambda: (tmp_path / "checkpoint/commits/0").exists())
+        report = encode_report(
+            broker="a",
+            started_at_ms=1,
+            sequence=1,
+            window_ms=1000,
+            groups=["g"],
+            usage=np.array([[80.0, 1.0, 1.0, 1.0]]),
+        )
+        producer.send(topic, report, timestamp_ms=int(time.time() * 1000)).get(60)
+        job.wait_until(lambda: history_table(job.settings, "usage").num_rows == 1)
+        os.kill(job.process.pid, signal.SIGTERM)
+        assert job.process.wait(120) == 0, job.log.read_text(errors="replace")
+    producer.close(timeout=10)
+    (letter,) = history_table(job.settings, "rejected_reports").to_pylist()
+    assert (letter["reason"], letter["position"]) == ("skipped_batch", f"{topic}/0@0 to 0")
+    assert letter["detail"] == "batch 0 was committed without its 1 reports"

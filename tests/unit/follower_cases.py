@@ -1,0 +1,73 @@
+"""A follower of the fake cluster, for what it reads, writes and tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from quotaplane.cluster.follower import Follower
+from quotaplane.cluster.rest import Rest
+from quotaplane.errors import ClusterError, QuotaplaneError
+from quotaplane.history.groups import list_groups
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.settings import Cluster, Enforce, History, Settings
+from tests.unit.cluster_cases import FakeCluster
+from tests.unit.groups_cases import rates
+
+BY = "pulsar:blue"
+
+
+class Rig:
+    """A follower of the fake cluster; ``told`` is what it said."""
+
+    def __init__(self, cluster: FakeCluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.take_over = True
+        self.tenants: dict[str, str] = {}
+        self.poll_interval_s = 2.0
+        self.told: list[str] = []
+        ensure_tables(history)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            transport=self.cluster.transport(),
+            history=self.history,
+            checkpoint="unused",
+            cluster=Cluster(
+                tenants=self.tenants,
+                poll_interval_s=self.poll_interval_s,
+                request_timeout_s=30.0,
+            ),
+            enforce=Enforce(take_over=self.take_over),
+        )
+
+    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
+        """Each of ``before`` is done, and then the follower syncs; what each sync returned."""
+        settings = self.settings
+        assert settings.cluster is not None
+        follower = Follower(settings.cluster, settings, BY, self.told.append)
+
+        async def syncs() -> list[list[QuotaplaneError]]:
+            failures: list[list[QuotaplaneError]] = []
+            async with Rest(self.cluster.transport(), timeout_s=30.0) as rest:
+                for each in before:
+                    each()
+                    try:
+                        failures.append(await follower.sync(rest))
+                    except ClusterError as error:
+                        failures.append([error])
+            return failures
+
+        return asyncio.run(syncs())
+
+    def sync(self, *before: Callable[[], object]) -> None:
+        """The same, where nothing may fail."""
+        assert self.run(*(before or (lambda: None,))) == [[]] * max(1, len(before))
+
+    def table(self) -> dict[str, list[float | None]]:
+        return {row["group"]: rates(row)[:4] for row in list_groups(self.history).to_pylist()}
+
+    def version(self) -> int:
+        return int(open_table(self.history, "resource_groups").version())

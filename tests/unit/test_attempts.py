@@ -1,0 +1,210 @@
+"""How often a batch may fail, over restarts: the count, the refusal, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from py4j.protocol import Py4JNetworkError
+
+from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, TransportError
+from quotaplane.streams.attempts import MOST_FAILURES, BatchAttempts, open_attempts
+from quotaplane.streams.checkpoint import Range
+from quotaplane.streams.running import StreamingJob, known_failure, run_until_stopped
+
+
+class Folder:
+    """A checkpoint folder: Spark's logs as two numbers, and the files of ours."""
+
+    path = "data/checkpoint"
+
+    def __init__(self) -> None:
+        self.begun, self.ended = -1, -1
+        self.files: dict[str, str] = {}
+        self.away = False
+
+    def unfinished_batch(self) -> int | None:
+        if self.away:
+            raise Py4JNetworkError("no answer")
+        return None if self.begun == self.ended else self.begun
+
+    def ranges(self, seq: int) -> list[Range]:
+        return [Range(f"reports/{part}@{seq} to {seq}", 1) for part in range(12)]
+
+    def read(self, name: str) -> str | None:
+        return self.files.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        if self.away:
+            raise Py4JNetworkError("no answer")
+        self.files[name] = text
+
+
+class Job(StreamingJob):
+    """Runs batches until one of them fails, as its ``script`` says, or all have run."""
+
+    def __init__(self, folder: Folder, *script: Exception | None) -> None:
+        super().__init__(open_attempts(folder, "quota", None))  # type: ignore[arg-type]
+        self._folder, self._script = folder, list(script)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        folder = self._folder
+        for error in self._script:
+            if folder.begun == folder.ended:
+                folder.begun += 1
+            self.attempts.begin(folder.begun)
+            if error is not None:
+                folder.away = isinstance(error, Py4JNetworkError)
+                raise error
+            folder.ended = folder.begun
+        return True
+
+    def stop(self, patience_s: float = 30.0) -> None:
+        pass
+
+
+def run(folder: Folder, *script: Exception | None) -> str:
+    """What a start ends with: an error and what it says, or nothing."""
+    folder.away = False
+    try:
+        run_until_stopped(lambda _: Job(folder, *script))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+GONE = Py4JNetworkError("Answer from Java side is empty")
+BUG = RuntimeError("a batch that nobody can run")
+
+
+def test_a_batch_that_takes_the_jvm_along_is_run_three_times() -> None:
+    """No matter that nothing can be written any more when the JVM is gone."""
+    folder = Folder()
+    said = [run(folder, None, None, GONE), *(run(folder, GONE) for _ in range(4))]
+    assert said[0].endswith(
+        "(killed, or out of memory); started again, the job goes on where it was"
+    )
+    assert "batch 2, which reads reports/0@2 to 2, " in said[1]
+    assert "and 2 more, failed 2 times; after 3 failures the job does not run it again" in said[1]
+    for refusal in said[2:]:
+        assert refusal.startswith(
+            "FailedBatchError: checkpoint data/checkpoint: batch 2 failed 3 times and is not run "
+            "again; it reads reports/0@2 to 2, "
+        )
+        assert "./spark-submit.sh quota --conf FILE --skip-batch 2" in refusal
+        assert "delete data/checkpoint/attempts.json" in refusal
+    assert (folder.begun, folder.ended) == (2, 1)
+
+
+def test_the_last_failure_is_told() -> None:
+    folder = Folder()
+    errors = [run(folder, each) for each in (BUG, GONE, BUG, None)]
+    assert errors[0] == "RuntimeError: a batch that nobody can run"
+    assert all("the last failure: a batch that nobody can run. " in said for said in errors[2:])
+
+
+def test_a_batch_that_succeeds_is_forgotten() -> None:
+    folder = Folder()
+    for _ in range(5):
+        run(folder, GONE)
+        run(folder, GONE)
+        assert run(folder, None) == ""
+
+
+def test_a_note_that_is_deleted_lets_it_be_tried_again() -> None:
+    folder = Folder()
+    while "FailedBatchError" not in run(folder, GONE):
+        pass
+    del folder.files["attempts.json"]
+    assert run(folder, None) == ""
+
+
+def test_a_note_that_cannot_be_read_is_told() -> None:
+    folder = Folder()
+    run(folder, GONE)
+    folder.files["attempts.json"] = "{"
+    assert run(folder, None) == (
+        "ConfigError: checkpoint data/checkpoint: attempts.json can't be read; delete it"
+    )
+
+
+@given(st.lists(st.sampled_from([None, GONE, BUG, TransportError("Kafka is away")]), max_size=30))
+def test_only_failures_of_the_batch_count_and_only_in_a_row(
+    script: list[Exception | None],
+) -> None:
+    """Whatever the order: a batch is refused once it failed three times, and not before."""
+    folder, failures = Folder(), 0
+    for each in script:
+        said = run(folder, each)
+        if failures == MOST_FAILURES:
+            assert said.startswith("FailedBatchError")
+        elif each is None:
+            assert said == ""
+            failures = 0
+        elif isinstance(each, TransportError):
+            assert said == "TransportError: Kafka is away"
+        else:
+            failures += 1
+            assert said.startswith("FailedBatchError") == (failures == MOST_FAILURES)
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_only_the_batch_that_runs_next_can_be_skipped(wrong: int) -> None:
+    folder: Any = Folder()
+    run(folder, None, GONE)
+    folder.away = False
+    with pytest.raises(ConfigError, match=r"--skip-batch .*the batch that runs next is 1"):
+        open_attempts(folder, "quota", wrong)
+    assert open_attempts(folder, "quota", None).to_skip is None
+    assert open_attempts(folder, "quota", 1).to_skip == 1
+
+
+def test_a_batch_that_was_published_is_not_skipped() -> None:
+    """Brokers may have heard of it: under the same number they would take nothing else."""
+    folder: Any = Folder()
+    run(folder, None, GONE)
+    folder.away = False
+    with pytest.raises(ConfigError, match="was processed and only has to be committed"):
+        open_attempts(folder, "quota", 1, last_written=1)
+    assert open_attempts(folder, "quota", 1, last_written=0).to_skip == 1
+    assert open_attempts(folder, "quota", 1, last_written=1).to_skip == 1  # by the skip itself
+
+
+def test_where_no_batch_was_begun_there_is_none_to_skip() -> None:
+    folder: Any = Folder()
+    run(folder, None)
+    with pytest.raises(ConfigError, match="no batch was begun and not ended"):
+        open_attempts(folder, "quota", 0)
+
+
+def test_a_skip_is_decided_once_and_outlives_everything() -> None:
+    folder: Any = Folder()
+    while "FailedBatchError" not in run(folder, GONE):
+        pass
+    folder.away = False
+    assert open_attempts(folder, "quota", 0).to_skip == 0
+    said = run(folder, GONE)
+    assert said.endswith("started again, the job goes on to skip batch 0")
+    folder.away = False
+    attempts: BatchAttempts = open_attempts(folder, "quota", None)
+    assert attempts.to_skip == 0
+    attempts.excuse()
+    assert json.loads(folder.files["attempts.json"])["skip"]
+
+
+def test_a_record_that_kafka_cannot_read_is_the_batchs_failure() -> None:
+    text = (
+        "org.apache.kafka.common.KafkaException: Received exception when fetching the next record "
+        "from reports-0. If needed, please seek past the record to continue consumption."
+    )
+    assert known_failure(text) is None
+    away = known_failure("org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms")
+    assert isinstance(away, TransportError)
+
+
+def test_its_exit_code_is_its_own() -> None:
+    codes = [kind.exit_code for kind in QuotaplaneError.__subclasses__()]
+    assert codes.count(FailedBatchError.exit_code) == 1

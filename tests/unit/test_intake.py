@@ -1,0 +1,88 @@
+"""Which reports count, and in which order: backlogs, duplicates, starts that can't be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quotaplane import follow
+from quotaplane.demand import learn
+from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
+
+
+def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand reports of one broker at once, in any order; another broker has sent one."""
+    turns: list[int] = []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        turns.append(args[2].shape[-1])
+        return learn(*args, **kwargs)
+
+    monkeypatch.setattr(follow, "learn", counting)
+    shard = started(100, b1=10, b2=20)
+    turns.clear()
+    made = [report("b1", T0 + n, {"g": 90.0, "h": 1.0}) for n in range(1, 1_000)]
+    made += [report("b1", T0 + 1_000, {"g": 30.0}), report("b2", T0 + 1_000, {"g": 25.0})]
+    shuffled = [made[at] for at in np.random.default_rng(1).permutation(len(made))]
+    outcome = shard.run(reports(*shuffled), now_ms=T0 + 1_000)
+    assert len(turns) == follow.NEWEST
+    assert shard.state.rows.usage[0].tolist() == [30, 25]
+    assert shard.state.rows.demand[0].tolist() == [30, 25]
+    assert outcome.usage is not None
+    assert len(outcome.usage) == outcome.counts["reports"] == len(made)
+
+
+def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_before_them() -> None:
+    shard = started(100, b1=10)
+    told = [report("b1", T0 + n, {"g": 70.0 + n}, throttled=5.0) for n in range(1, 20)]
+    unchanged = [report("b1", T0 + n, {"g": np.nan}) for n in range(20, 40)]
+    shard.run(reports(*unchanged, *told), now_ms=T0 + 100)
+    rows = shard.state.rows
+    assert rows.usage[0].tolist() == [89]
+    assert rows.demand[0].tolist() == [94]
+    assert rows.tells.tolist() == [True]
+    assert rows.seen_at_ms.tolist() == [T0 + 39]
+
+
+@pytest.mark.parametrize("start_ms", [T0 + 40_000, 2**63 - 1])
+def test_a_start_in_the_future_that_was_believed_shuts_nobody_out(start_ms: int) -> None:
+    shard = Shard(STRICT)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    for at_ms, start in ((T0, 5), (T0 + 1_000, start_ms)):
+        shard.run(reports(report("b1", at_ms, {"g": 9}, started_at_ms=start)), now_ms=at_ms)
+    assert shard.state.brokers.started_at_ms.tolist() == [start_ms]
+    true = report("b1", T0 + 2_000, {"g": 50}, started_at_ms=5)
+    outcome = shard.run(reports(true), now_ms=T0 + 2_000)
+    assert shard.state.rows.usage[0].tolist() == [50]
+    assert shard.state.brokers.started_at_ms.tolist() == [5]
+    # What it was told meanwhile was for another incarnation: it hears of its limits at once.
+    assert outcome.limits["for_start_ms"].to_pylist() == [5]
+    again = report("b1", T0 + 1_500, {"g": 60}, started_at_ms=5)
+    assert shard.run(reports(again), now_ms=T0 + 2_500).counts["outdated"] == 1
+
+
+def test_a_start_that_a_clock_ahead_explains_is_believed() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    ahead = T0 + int(CONFIG.max_clock_skew_ms)
+    shard.run(reports(report("b1", T0, {"g": 9}, started_at_ms=ahead)), now_ms=T0)
+    old = report("b1", T0 + 1_000, {"g": 50}, started_at_ms=5)
+    assert shard.run(reports(old), now_ms=T0 + 1_000).counts["outdated"] == 1
+
+
+def test_of_two_reports_under_one_number_the_one_published_first_counts() -> None:
+    """Stock reports are numbered by their publish time, and may be of the same millisecond."""
+    for turn in (1, -1):
+        shard = started(100, b1=10)
+        same = {"sequence": T0 + 9, "published_at_ms": T0 + 9}
+        made = [
+            report("b1", T0 + 9, {"g": used}, position=f"reports/0@{used}", **same)
+            for used in (20, 40)
+        ]
+        late = report("b1", T0 + 9, {"g": 60}, **same | {"published_at_ms": T0 + 10})
+        shard.run(reports(*[late, *made][::turn]), now_ms=T0 + 10)
+        assert shard.state.rows.usage[0].tolist() == [20]

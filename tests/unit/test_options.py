@@ -1,0 +1,72 @@
+"""Options have one name each: no command, job or benchmark takes a part of it."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from quotaplane.admin.cli import COMMANDS, build_parser, main
+from quotaplane.errors import ConfigError
+from quotaplane.history import answers, maintenance
+from quotaplane.options import OptionParser
+from quotaplane.sim import demo
+from quotaplane.streams.entry import conf_parser
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("pipelines", "jobs", "benchmarks", "deploy", "tests/servers")
+
+
+def _with_subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from _with_subparsers(subparser)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_subcommand_takes_abbreviations(command: str) -> None:
+    parsers = list(_with_subparsers(build_parser(command)))
+    assert len(parsers) > len(COMMANDS)
+    for parser in parsers:
+        assert not parser.allow_abbrev, parser.prog
+        assert isinstance(parser, OptionParser), parser.prog
+
+
+def test_every_parser_in_the_code_is_the_one_that_takes_no_abbreviations() -> None:
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    own = ROOT / "pipelines" / "quotaplane" / "options.py"
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and file != own:
+                assert not ast.unparse(node.func).endswith("ArgumentParser"), file
+
+
+@pytest.mark.parametrize(
+    ("job", "argv"),
+    [
+        (answers.main, ["exceeded", "--hist", "data/history"]),
+        (maintenance.main, ["--hist", "data/history"]),
+        (maintenance.main, ["--history", "data/history", "--keep", "3"]),
+        (conf_parser("quota").parse_args, ["--con", "conf/local.yaml"]),
+        (demo.main, ["--sec", "5"]),
+    ],
+)
+def test_a_job_refuses_an_abbreviation(
+    job: Callable[[Sequence[str]], object], argv: list[str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"(unrecognized arguments: --|is required|are required)"):
+        job(argv)
+
+
+def test_the_light_command_refuses_an_abbreviation_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["groups", "list", "--hist", "data/history"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)

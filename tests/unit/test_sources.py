@@ -1,0 +1,114 @@
+"""Reports as they come from the source, to events of the operator: what is refused unread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.packing import unpack
+from quotaplane.settings import Reports
+from quotaplane.streams import sources
+from quotaplane.wire.events import unpack_reports
+from quotaplane.wire.reports import encode_stock_report
+
+NOW_MS = 1_790_000_000_000
+MOST = 1024
+
+
+def report(broker: str, size: int = 0) -> bytes:
+    groups = [f"{'x' * 90}{number}" for number in range(max(1, size // 100))]
+    return encode_stock_report(broker, groups, np.ones((len(groups), 4)))
+
+
+def rows(values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0) -> pa.RecordBatch:
+    """As the plan of ``report_events`` hands them to Python."""
+    ages_s = ages_s or [0.0] * len(values)
+    return pa.record_batch(
+        {
+            "value": [value[:4096] if len(value) > MOST else value for value in values],
+            "size": pa.array(map(len, values), pa.int32()),
+            "published_at_ms": [NOW_MS - int(age_s * 1000) for age_s in ages_s],
+            "position": [f"t/0@{first + number}" for number in range(len(values))],
+            "now_ms": [NOW_MS] * len(values),
+        }
+    )
+
+
+def taken(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[dict[str, object]]]:
+    """The brokers of the reports that are used, and the dead letters."""
+    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), shards=1)
+    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": []}
+    for events in to_events(batches):
+        for kind, payload in zip(
+            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
+        ):
+            payloads[kind].append(payload)
+    headers, _ = unpack_reports(payloads["reports"])
+    letters = [
+        row for one in payloads["rejected"] for table in unpack(one) for row in table.to_pylist()
+    ]
+    return headers["broker"].to_pylist(), letters
+
+
+def test_of_a_report_that_is_too_large_the_beginning_and_the_length_are_kept() -> None:
+    used, (letter,) = taken([rows([report("a"), b"\x00" * 900_000, report("b")])])
+    assert used == ["a", "b"]
+    assert letter["reason"] == "too_large"
+    assert letter["position"] == "t/0@1"
+    assert str(letter["detail"]).startswith("900000 bytes; reports.max_report_bytes is 1024")
+    assert letter["raw"] == b"\x00" * 4096
+    assert letter["counts_as_bad"]
+
+
+def test_a_batch_of_nothing_but_large_reports_is_all_letters() -> None:
+    used, letters = taken([rows([b"x" * 2000] * 3)])
+    assert used == []
+    assert [letter["position"] for letter in letters] == ["t/0@0", "t/0@1", "t/0@2"]
+
+
+def test_a_task_decodes_so_many_bytes_and_refuses_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TASK_BYTES", 1500)
+    batches = [rows([report(f"b{n}", 900)], first=n) for n in range(5)]
+    used, letters = taken(batches)
+    assert used == ["b0", "b1"]
+    assert [letter["position"] for letter in letters] == ["t/0@2", "t/0@3", "t/0@4"]
+    assert {letter["reason"] for letter in letters} == {"too_much"}
+    assert not any(letter["counts_as_bad"] or letter["raw"] for letter in letters)
+
+
+def test_what_is_not_decoded_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of late reports, or of large ones, does not push the fresh ones out."""
+    monkeypatch.setattr(sources, "TASK_BYTES", 100)
+    late = [rows([report("late", 900)] * 9, [3600.0] * 9), rows([b"x" * 2000] * 9)]
+    used, letters = taken([*late, rows([report("fresh", 900)])])
+    assert used == ["fresh"]
+    assert Counter(letter["reason"] for letter in letters) == {"stale": 9, "too_large": 9}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=40),
+    st.integers(1, 10),
+    st.integers(1, 20_000),
+)
+def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
+    drawn: list[tuple[int, bool]], at_once: int, most: int
+) -> None:
+    values = [report(f"b{n}", size) for n, (size, _) in enumerate(drawn)]
+    ages_s = [3600.0 if late else 0.0 for _, late in drawn]
+    cut = range(0, len(values), at_once)
+    batches = [rows(values[n : n + at_once], ages_s[n : n + at_once], n) for n in cut]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "TASK_BYTES", most)
+        used, letters = taken(batches)
+    positions = [letter["position"] for letter in letters]
+    assert sorted([*positions, *(f"t/0@{name[1:]}" for name in used)]) == sorted(
+        f"t/0@{n}" for n in range(len(values))
+    )
+    size_of = {f"b{n}": len(value) for n, value in enumerate(values)}
+    assert sum(size_of[name] for name in used) < most + at_once * MOST
