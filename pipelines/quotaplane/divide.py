@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -163,20 +163,9 @@ class _Part:
             headroom=config.headroom,
             probe_share=config.probe_share,
         )
-        self.share = self.quota
-        if self.parent is not None:
-            self.share = effective_quota(
-                self.parent,
-                self.quota,
-                self.segments.total(self.asked),
-                groups.weight[subject],
-                groups.floor[dimension, subject],
-                groups.priority[subject],
-                size > 0,
-            )
         self.problem = Problem(
             starts=self.starts,
-            quota=self.share,
+            quota=self.quota,
             usage=usage,
             limit=self.limit,
             demand=self.asked,
@@ -185,6 +174,16 @@ class _Part:
             ceiling=None if terms.ceiling is None else terms.ceiling[dimension, at],
             priority=None if terms.priority is None else terms.priority[at],
         )
+        self.share = self.quota
+        if self.parent is not None:
+            self.share = effective_quota(
+                self.parent,
+                self.problem,
+                groups.weight[subject],
+                groups.floor[dimension, subject],
+                groups.priority[subject],
+            )
+            self.problem = replace(self.problem, quota=self.share)
         self.answer = config.law(self.problem)
 
     def limits(

@@ -50,13 +50,73 @@ brokers = st.one_of(
 groups = st.lists(st.tuples(rates, brokers), min_size=1, max_size=5)
 
 
+def log_uniform(least: float, most: float) -> st.SearchStrategy[float]:
+    """Numbers from 10^least to 10^most, of every order of magnitude."""
+    return st.builds(
+        lambda whole, part: float(10.0 ** min(max(whole + part, least), most)),
+        st.integers(math.floor(least), math.ceil(most) - 1),
+        st.floats(0, 1),
+    )
+
+
+@st.composite
+def wide_group(draw: st.DrawFn) -> Group:
+    """A group over all of the allowed range, with amounts at its level or an ulp beside it."""
+    quota = draw(st.one_of(log_uniform(-97, 97), st.sampled_from([100.0, 120.0, 1.0, 0.3])))
+    count = draw(st.sampled_from([1, 2, 2, 3, 3, 5, 8, 12]))
+    widths = draw(st.sampled_from([st.just(1.0), log_uniform(-9, 9), st.sampled_from(_FAR_APART)]))
+    weight = [draw(widths) for _ in range(count)]
+    share = [quota * one / sum(weight) for one in weight]
+    near = st.tuples(
+        st.sampled_from([quota, quota / count]),
+        st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]),
+        st.sampled_from([0.0, 0.0, math.inf]),
+        st.sampled_from([0, 0, 1, 2]),
+    )
+
+    def amount(fair: float) -> float:
+        if draw(st.integers(0, 3)) == 0:
+            return quota * draw(log_uniform(-18, 2))
+        other, part, towards, ulps = draw(near)
+        value = part * (fair if draw(st.booleans()) else other)
+        for _ in range(ulps if value else 0):
+            value = math.nextafter(value, towards)
+        return value if value > 1e-100 else 0.0
+
+    def often(default: float, fair: float, chance: int) -> float:
+        return amount(fair) if draw(st.integers(1, 4)) <= chance else default
+
+    has_floors, has_ceilings = draw(st.sampled_from([(0, 0), (2, 0), (0, 2), (2, 2)]))
+    ranks = draw(st.sampled_from([st.just(0), st.just(0), st.sampled_from([0, 1])]))
+    return quota, [
+        Broker(
+            often(math.inf, fair, 3),
+            one,
+            often(0.0, fair, has_floors),
+            often(math.inf, fair, has_ceilings),
+            draw(ranks),
+        )
+        for one, fair in zip(weight, share, strict=True)
+    ]
+
+
+_FAR_APART = [1e-9, 1e9, 1e8, 1e-8, 1.0]
+
+wide_groups = st.lists(wide_group(), min_size=1, max_size=3)
+
+
+def rounding(count: int) -> Fraction:
+    """What part of a quota of so many brokers may be left over because of rounding."""
+    return (4 * count + 16) * Fraction(2) ** -52
+
+
 def problem(parts: list[Group]) -> Problem:
     rows = np.array([row for _, part in parts for row in part], dtype=float).reshape(-1, 5)
     sizes = [len(part) for _, part in parts]
     ceiling, priority = rows[:, 3], rows[:, 4].astype(np.int64)
     return Problem(
         starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        quota=np.array([quota for quota, _ in parts]),
+        quota=np.array([quota for quota, _ in parts], dtype=float),
         usage=np.zeros(len(rows)),
         limit=np.full(len(rows), np.inf),
         demand=rows[:, 0].copy(),

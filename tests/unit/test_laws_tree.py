@@ -4,145 +4,42 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.laws import effective_quota
-from tests.unit.laws_cases import Broker, textbook
-
-
-class Node(NamedTuple):
-    """A group of a forest; `above` picks one of the groups before it, or none."""
-
-    above: int
-    quota: float = math.inf
-    demand: float = 0.0
-    weight: float = 1.0
-    floor: float = 0.0
-    priority: int = 0
-    has_brokers: bool = True
-
-
-INF = math.inf
-amounts = st.one_of(st.sampled_from([0.0, 1.0, 10.0]), st.floats(1e-3, 1e4))
-maybe = st.one_of(st.just(math.inf), amounts)
-nodes = st.builds(
+from tests.unit.laws_cases import Group, groups, rounding, wide_groups
+from tests.unit.tree_cases import (
+    INF,
     Node,
-    st.integers(-1, 30),
-    maybe,
-    maybe,
-    st.one_of(st.just(1.0), st.floats(0.1, 10)),
-    st.one_of(st.just(0.0), amounts),
-    st.sampled_from([0, 0, 1, -1]),
-    st.booleans(),
-)
-forests = st.lists(nodes, max_size=12)
-fair_forests = st.lists(  # every quota above 0, no floors, one priority
-    st.builds(
-        Node,
-        st.integers(-1, 30),
-        st.one_of(st.just(math.inf), st.floats(1, 1e4)),
-        st.one_of(st.just(math.inf), st.floats(1, 1e4)),
-        st.floats(0.1, 10),
-        st.just(0.0),
-        st.just(0),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=12,
+    ancestors,
+    fair_forests,
+    forests,
+    in_force,
+    of_brokers,
+    parents_of,
+    slowly,
+    solve,
+    want,
+    wide_forests,
 )
 
 
-def parents_of(forest: list[Node]) -> list[int]:
-    """Any number becomes a group that comes before, or none."""
-    return [-1 if node.above < 0 or not at else node.above % at for at, node in enumerate(forest)]
-
-
-def solve(forest: list[Node], parent: list[int] | None = None) -> np.ndarray:
-    columns = list(zip(*forest, strict=True)) if forest else [[]] * 7
-    return effective_quota(
-        np.array(parents_of(forest) if parent is None else parent, dtype=np.int64),
-        *(np.array(column, dtype=np.float64) for column in columns[1:5]),
-        priority=np.array(columns[5], dtype=np.int64),
-        has_brokers=np.array(columns[6], dtype=np.bool_),
-    )
-
-
-def slowly(forest: list[Node]) -> list[Fraction | float]:
-    """Recursively: what a subtree wants and may take at most, and what it makes of its quota."""
-    parent = parents_of(forest)
-    children = [[at for at, up in enumerate(parent) if up == node] for node in range(len(forest))]
-    effective: list[Fraction | float] = [Fraction(0)] * len(forest)
-
-    def most(node: int) -> float:
-        if forest[node].has_brokers:
-            return forest[node].quota
-        return min(forest[node].quota, sum(most(child) for child in children[node]))
-
-    def want(node: int) -> float:
-        own = forest[node].demand if forest[node].has_brokers else 0.0
-        below = own + sum(want(child) for child in children[node])
-        return min(most(node), max(forest[node].floor, below))
-
-    def divide(node: int, has: Fraction | float) -> None:
-        if has == math.inf:
-            if forest[node].has_brokers:
-                effective[node] = has
-            for child in children[node]:
-                divide(child, forest[child].quota)
-            return
-        sharing = [
-            Broker(
-                want(child),
-                forest[child].weight,
-                forest[child].floor,
-                most(child),
-                forest[child].priority,
-            )
-            for child in children[node]
-        ]
-        if forest[node].has_brokers:
-            sharing.append(Broker(forest[node].demand))
-        shares = textbook(has, sharing)
-        if forest[node].has_brokers:
-            effective[node] = shares.pop()
-        for child, share in zip(children[node], shares, strict=True):
-            divide(child, share)
-
-    for node, up in enumerate(parent):
-        if up < 0:
-            divide(node, forest[node].quota)
-    return effective
-
-
-def ancestors(parent: list[int], node: int) -> list[int]:
-    found = [node]
-    while parent[found[-1]] >= 0:
-        found.append(parent[found[-1]])
-    return found
-
-
-@given(forests)
+@given(st.one_of(forests, wide_forests))
 def test_is_the_recursive_textbook_solution(forest: list[Node]) -> None:
     parent = parents_of(forest)
     for node, (got, wanted) in enumerate(zip(solve(forest).tolist(), slowly(forest), strict=True)):
-        if wanted == math.inf:
+        if wanted == INF:
             assert got == wanted
             continue
-        quota = min(forest[up].quota for up in ancestors(parent, node))
-        scale = Fraction(0 if math.isinf(quota) else max(quota, float(wanted)))
-        top = max(
-            (forest[up].quota for up in ancestors(parent, node) if forest[up].quota < math.inf),
-            default=0.0,
-        )
-        assert abs(Fraction(got) - wanted) <= max(scale, Fraction(top)) * Fraction(1, 10**9)
+        quotas = [forest[up].quota for up in ancestors(parent, node)]
+        scale = max((Fraction(quota) for quota in quotas if quota < INF), default=Fraction(0))
+        assert abs(Fraction(got) - wanted) <= scale * Fraction(1, 10**9)
 
 
-@given(forests)
+@given(st.one_of(forests, wide_forests))
 def test_a_subtree_stays_inside_every_quota_above_it(forest: list[Node]) -> None:
     parent = parents_of(forest)
     got = solve(forest)
@@ -150,28 +47,84 @@ def test_a_subtree_stays_inside_every_quota_above_it(forest: list[Node]) -> None
     assert (got >= 0).all()
     below: list[list[float]] = [[] for _ in forest]
     for node, share in enumerate(got.tolist()):
-        assert share == 0 or forest[node].has_brokers
+        assert share == 0 or forest[node].brokers
         for up in ancestors(parent, node):
             below[up].append(share)
     for node, shares in zip(forest, below, strict=True):
-        if node.quota < math.inf:
+        if node.quota < INF:
             assert sum(map(Fraction, shares)) <= Fraction(node.quota)
+
+
+@given(st.one_of(forests, wide_forests))
+def test_no_quota_is_left_over_that_any_broker_may_take(forest: list[Node]) -> None:
+    parent = parents_of(forest)
+    most = [math.fsum(one.ceiling for one in node.brokers) for node in forest]
+    given_ = [math.fsum(limits) for limits in in_force(forest)]
+    for node in reversed(range(len(forest))):
+        most[node] = min(most[node], forest[node].quota)
+        if parent[node] >= 0:
+            most[parent[node]] += most[node]
+            given_[parent[node]] += given_[node]
+    for node in range(len(forest)):
+        # The uppermost quotas: below no quota a ceiling is no matter of division.
+        if [up for up in ancestors(parent, node) if forest[up].quota < INF] == [node]:
+            assert given_[node] == pytest.approx(most[node], rel=1e-9, abs=0)
+
+
+@given(st.one_of(forests, wide_forests))
+def test_floors_of_brokers_hold_where_the_quotas_above_have_room_for_them(
+    forest: list[Node],
+) -> None:
+    parent = parents_of(forest)
+    least = [sum(min(one.floor, one.ceiling) for one in node.brokers) for node in forest]
+    anybody = [bool(node.brokers) for node in forest]
+    for node in reversed(range(len(forest))):
+        anybody[parent[node]] |= anybody[node] and parent[node] >= 0
+        if anybody[node]:
+            least[node] = max(least[node], forest[node].floor)
+        if parent[node] >= 0:
+            least[parent[node]] += least[node]
+    fits = [total <= node.quota * (1 - 1e-9) for total, node in zip(least, forest, strict=True)]
+    for node, limits in enumerate(in_force(forest)):
+        if all(fits[up] for up in ancestors(parent, node)):
+            for limit, one in zip(limits, forest[node].brokers, strict=True):
+                assert limit >= min(one.floor, one.ceiling) * (1 - 1e-12)
+
+
+@given(st.one_of(groups, wide_groups), st.integers(1, 3))
+def test_a_group_that_is_alone_in_its_tree_has_what_it_would_have_without(
+    parts: list[Group], depth: int
+) -> None:
+    for quota, brokers in parts:
+        above = [Node(-1, quota), *[Node(0)] * (depth - 1)]
+        *_, nested = in_force([*above, Node(0, INF, tuple(brokers))], range(-1, depth))
+        (flat,) = in_force([Node(-1, quota, tuple(brokers))])
+        off = float((depth + 1) * rounding(len(brokers))) * quota
+        assert nested == pytest.approx(flat, rel=0, abs=off)
 
 
 @given(forests)
 def test_what_fits_everywhere_is_granted(forest: list[Node]) -> None:
     parent = parents_of(forest)
-    tame = [node._replace(floor=0.0, demand=min(node.demand, 1e4)) for node in forest]
-    below = [0.0] * len(tame)
-    for at, node in enumerate(tame):
-        for up in ancestors(parent, at):
-            below[up] += node.demand if node.has_brokers else 0.0
-    roomy = [
-        node._replace(quota=max(node.quota, wanted * (1 + 1e-9)))
-        for node, wanted in zip(tame, below, strict=True)
+    tame = [
+        node._replace(
+            floor=0.0,
+            brokers=tuple(one._replace(demand=min(one.demand, 1e4)) for one in node.brokers),
+        )
+        for node in forest
     ]
-    for node, got in zip(roomy, solve(roomy).tolist(), strict=True):
-        assert got >= node.demand * (1 - 1e-12) or not node.has_brokers
+    wanted = [float(of_brokers(node).want) for node in tame]
+    below = [0.0] * len(tame)
+    for at, own in enumerate(wanted):
+        for up in ancestors(parent, at):
+            below[up] += own
+    roomy = [
+        node._replace(quota=max(node.quota, total * (1 + 1e-9)))
+        for node, total in zip(tame, below, strict=True)
+    ]
+    for at, (own, got) in enumerate(zip(wanted, solve(roomy).tolist(), strict=True)):
+        # A group between has just what it wants, and pays for the rounding below it.
+        assert got >= own - 1e-12 * below[ancestors(parent, at)[-1]]
 
 
 @given(fair_forests)
@@ -179,7 +132,7 @@ def test_nobody_starves(forest: list[Node]) -> None:
     got = solve(forest)
     for node, share in zip(forest, got.tolist(), strict=True):
         # At the least the smallest demand or quota, divided on each of 12 levels among 12.
-        assert share > 1e-3**12 or not node.has_brokers
+        assert share > 1e-3**12 or not node.brokers
 
 
 @given(forests, st.randoms(use_true_random=False))
@@ -197,72 +150,122 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
     ("forest", "expected"),
     [
         pytest.param(
-            [Node(-1, 100, has_brokers=False), Node(0, 60, 90), Node(0, demand=90)],
+            [Node(-1, 100), Node(0, 60, want(90)), Node(0, INF, want(90))],
             [0, 50, 50],
             id="a-tenant-and-two-namespaces",
         ),
         pytest.param(
-            [Node(-1, 100, has_brokers=False), Node(0, 30, 90), Node(0, demand=90)],
+            [Node(-1, 100), Node(0, 30, want(90)), Node(0, INF, want(90))],
             [0, 30, 70],
             id="what-a-quota-leaves-goes-to-the-others",
         ),
         pytest.param(
-            [Node(-1, 100, 50), Node(0, INF, 50, weight=3), Node(0, INF, 100)],
+            [Node(-1, 100, want(50)), Node(0, INF, want(50), weight=3), Node(0, INF, want(100))],
             [25, 50, 25],
             id="own-brokers-are-one-child-of-weight-1",
         ),
         pytest.param(
             [
-                Node(-1, 90, has_brokers=False),
-                Node(0, has_brokers=False),
-                Node(1, INF, INF),
-                Node(0, INF, INF),
-                Node(1, INF, INF),
+                Node(-1, 90),
+                Node(0),
+                Node(1, INF, want(INF)),
+                Node(0, INF, want(INF)),
+                Node(1, INF, want(INF)),
             ],
             [0, 0, 22.5, 45, 22.5],
             id="a-parent-without-a-quota-passes-on",
         ),
         pytest.param(
-            [Node(-1, has_brokers=True), Node(0, 10, 50), Node(0, demand=5)],
+            [Node(-1, INF, want(0)), Node(0, 10, want(50)), Node(0, INF, want(5))],
             [INF, 10, INF],
             id="an-unlimited-root-leaves-children-their-own",
         ),
         pytest.param(
-            [Node(-1, 100, has_brokers=False), Node(0, INF, 10), Node(0, 20, 10)],
+            [Node(-1, 100), Node(0, INF, want(10)), Node(0, 20, want(10))],
             [0, 80, 20],
             id="spare-respects-quotas",
         ),
         pytest.param(
             [
-                Node(-1, 100, has_brokers=False),
-                Node(0, has_brokers=False),
-                Node(0, INF, 10),
-                Node(1, 20, 10),
-                Node(1, 15, 10),
+                Node(-1, 100),
+                Node(0),
+                Node(0, INF, want(10)),
+                Node(1, 20, want(10)),
+                Node(1, 15, want(10)),
             ],
             [0, 0, 65, 20, 15],
             id="spare-goes-where-it-may-be-used",
         ),
         pytest.param(
-            [Node(-1, 100, has_brokers=False), Node(0, INF, INF, floor=70), Node(0, INF, INF)],
+            [Node(-1, 100), Node(0, INF, want(INF), floor=70), Node(0, INF, want(INF))],
             [0, 70, 30],
             id="floor-of-a-child",
         ),
         pytest.param(
-            [
-                Node(-1, 100, has_brokers=False),
-                Node(0, floor=70, has_brokers=False),
-                Node(0, INF, INF),
-            ],
+            [Node(-1, 100), Node(0, floor=70), Node(0, INF, want(INF))],
             [0, 0, 100],
             id="nobody-there-no-floor",
         ),
         pytest.param(
-            [Node(-1, 100, has_brokers=False), Node(0, INF, 80, priority=1), Node(0, INF, INF)],
+            [Node(-1, 100), Node(0, INF, want(80), priority=1), Node(0, INF, want(INF))],
             [0, 80, 20],
             id="priority-among-siblings",
         ),
-        pytest.param([Node(-1, 7, INF), Node(-1, demand=3)], [7, INF], id="two-roots-alone"),
+        pytest.param([Node(-1, 7, want(INF)), Node(-1, INF, want(3))], [7, INF], id="only-roots"),
+        pytest.param(
+            [Node(-1, 100), Node(0, INF, want(1000, ceiling=1)), Node(0, INF, want(1000))],
+            [0, 1, 99],
+            id="a-group-wants-no-more-than-its-ceilings",
+        ),
+        pytest.param(
+            [
+                Node(-1, 100),
+                Node(0),
+                Node(1, INF, want(5, 5, ceiling=8)),
+                Node(1, INF, want(0, ceiling=4)),
+                Node(0, INF, want(40)),
+                Node(0, INF, want(10)),
+            ],
+            [0, 0, 16, 4, 55, 25],
+            id="ceilings-bound-the-spare-of-a-subtree",
+        ),
+        pytest.param(
+            [Node(-1, 100), Node(0, INF, want(1.5, floor=60)), Node(0, INF, want(1000))],
+            [0, 60, 40],
+            id="floor-of-a-broker",
+        ),
+        pytest.param(
+            [
+                Node(-1, 100),
+                Node(0),
+                Node(1, INF, want(0, 0, floor=20)),
+                Node(1, INF, want(1000), floor=30),
+                Node(0, INF, want(1000), priority=9),
+            ],
+            [0, 0, 40, 30, 30],
+            id="guarantees-add-up-upwards-and-go-before-priorities",
+        ),
+        pytest.param(
+            [
+                Node(-1, 100),
+                Node(0, 50),
+                Node(1, INF, want(0, floor=60)),
+                Node(1, INF, want(0, floor=40)),
+                Node(0, INF, want(1000)),
+            ],
+            [0, 0, 30, 20, 50],
+            id="guarantees-are-cut-to-the-quota-above",
+        ),
+        pytest.param(
+            [Node(-1, 100, want(0, floor=30)), Node(0, INF, want(INF), weight=4)],
+            [30, 70],
+            id="floors-of-own-brokers-beside-children",
+        ),
+        pytest.param(
+            [Node(-1, 100), Node(0, INF, want(0, floor=60, ceiling=40)), Node(0, INF, want(INF))],
+            [0, 40, 60],
+            id="a-floor-above-its-ceiling-is-cut-to-it",
+        ),
         pytest.param([], [], id="no-groups"),
     ],
 )
@@ -286,6 +289,5 @@ def test_a_parent_that_can_not_be(parent: list[int], says: str) -> None:
 
 def test_a_deep_chain_passes_on_what_its_top_has() -> None:
     depth = 300
-    chain = [Node(-1, 50, has_brokers=False)] + [Node(0, has_brokers=False)] * (depth - 2)
-    chain.append(Node(0, demand=INF))
+    chain = [Node(-1, 50), *[Node(0)] * (depth - 2), Node(0, INF, want(INF))]
     assert solve(chain, list(range(-1, depth - 1)))[-1] == pytest.approx(50)

@@ -150,6 +150,45 @@ def test_a_change_of_the_root_reaches_every_group_below_it() -> None:
     assert sum(one.in_force.values()) == pytest.approx(40)
 
 
+BUSY = {"t__a": 1000.0}
+OTHER_BUSY = {"t__b": 1000.0}
+
+
+def test_what_a_ceiling_leaves_of_a_tree_goes_to_the_other_groups() -> None:
+    one = shard(t={"quota": 100}, t__a={"brokers": {"b1": {"ceiling": {RATE: 1}}}}, t__b={})
+    one.run(using(T0, b1=BUSY, b2=OTHER_BUSY), now_ms=T0)
+    assert one.in_force == {("t::a", "b1"): 1, ("t::b", "b2"): 99}
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft", "shadow"])
+def test_a_brokers_floor_holds_in_a_tree_as_in_a_group_alone(mode: str) -> None:
+    """Between them a group whose quota of 70 only counts if it is enforced; 60 fits either way."""
+    floor = {"brokers": {"b1": {"floor": {RATE: 60}}}}
+    alone = shard(g={"quota": 100, **floor})
+    alone.run(using(T0, b1={"g": 0.0}, b2={"g": 1000.0}), now_ms=T0)
+    assert limits(alone, "g") == [60, 40]
+    one = shard(t={"quota": 100}, t__m={"quota": 70, "mode": mode}, t__m__a=floor, t__b={})
+    one.run(using(T0, b1={"t__m__a": 0.0}, b2=OTHER_BUSY), now_ms=T0)
+    assert one.in_force == {("t::m::a", "b1"): 60, ("t::b", "b2"): 40}
+
+
+@pytest.mark.parametrize(("quota", "mode", "has"), [(30, "hard", 30), (30, "soft", 60)])
+def test_a_brokers_floor_holds_as_far_as_the_quotas_above_allow(
+    quota: float, mode: str, has: float
+) -> None:
+    floor = {"brokers": {"b1": {"floor": {RATE: 60}}}}
+    one = shard(t={"quota": 100}, t__m={"quota": quota, "mode": mode}, t__m__a=floor, t__b={})
+    one.run(using(T0, b1={"t__m__a": 0.0}, b2=OTHER_BUSY), now_ms=T0)
+    assert one.in_force == {("t::m::a", "b1"): has, ("t::b", "b2"): 100 - has}
+
+
+def test_floors_of_a_groups_own_brokers_hold_beside_those_of_its_children() -> None:
+    floors = {name: {"floor": {RATE: 30}} for name in ("b1", "b3")}
+    one = shard(t={"quota": 100, "brokers": floors}, t__a={"weight": 8, "priority": 1})
+    one.run(using(T0, b1={"t": 0.0}, b2=BUSY, b3={"t": 0.0}), now_ms=T0)
+    assert one.in_force == {("t", "b1"): 30, ("t::a", "b2"): 40, ("t", "b3"): 30}
+
+
 def test_safe_limits_know_the_quotas_above_and_ceilings() -> None:
     terms = {"*": {"ceiling": {RATE: 30}}}
     one = shard(acme={"quota": 100}, acme__a={"brokers": terms}, acme__b={"quota": 400})

@@ -24,8 +24,10 @@ class Vessels:
     """(n,) floors that fit; None = all 0."""
     high: FloatArray
     """(n,) what is filled at most while not everything fits; not below ``low``."""
-    room: FloatArray | None = None
-    """(n,) how much spare each may have; None = any amount."""
+    ceiling: FloatArray | None = None
+    """(n,) up to which spare is filled on top of ``high``; None = no bound."""
+    cut: BoolArray | None = None
+    """(g,) whose floors exceeded the quota, by more than a rounding; None = nobody's."""
     held: FloatArray | None = None
     """(n,) what those have that no level moves, because of their priority; NaN = the others."""
     waiting: BoolArray | None = None
@@ -38,16 +40,20 @@ def filled(vessels: Vessels, level: FloatArray) -> FloatArray:
     limits: FloatArray = rows.spread(level)
     if vessels.weight is not None:
         limits *= vessels.weight
-    if vessels.room is None and fits.all():
+    if fits.all():
         limits += high
+        if vessels.ceiling is not None:
+            np.minimum(limits, vessels.ceiling, out=limits)
         return limits
     # Arithmetic instead of masks: several times faster where the two kinds alternate.
-    if vessels.room is None:
-        np.minimum(limits, high + rows.spread(np.where(fits, np.inf, 0.0)), out=limits)
-    else:
-        np.minimum(limits, np.where(rows.spread(fits), vessels.room, high), out=limits)
     if fits.any():
         limits += high * rows.spread(fits)
+        if vessels.ceiling is None:
+            np.minimum(limits, high + rows.spread(np.where(fits, np.inf, 0.0)), out=limits)
+        else:
+            np.minimum(limits, np.where(rows.spread(fits), vessels.ceiling, high), out=limits)
+    else:
+        np.minimum(limits, high, out=limits)
     if vessels.low is not None:
         np.maximum(limits, vessels.low, out=limits)
     if vessels.held is not None:
@@ -57,33 +63,29 @@ def filled(vessels: Vessels, level: FloatArray) -> FloatArray:
 
 def spare_level(
     vessels: Vessels,
-    ceiling: FloatArray,
     spare: FloatArray,
     level: FloatArray,
     slope: FloatArray,
-) -> FloatArray:
+) -> None:
     """Fill the spare of the groups in which all fits up to ceilings.
 
     Args:
         vessels: rows, bounds, and which groups have spare.
-        ceiling: (n,) not below what each wants; inf = none.
         spare: (g,) quota that nobody wants; only read where all fits.
         level: (g,) as if there were no ceilings; set anew where one is in the way. inf means that
             all are at their ceilings and something stays unallocated.
         slope: (g,) units per unit of level; likewise.
-
-    Returns:
-        (n,) how much spare each may have.
     """
     rows, weight = vessels.rows, vessels.weight
+    assert vessels.ceiling is not None
     # More than all of the spare can't matter; where not all fits there is none.
-    most = rows.spread(np.where(vessels.fits, spare, 0.0))
-    room: FloatArray = np.minimum(ceiling - vessels.high, most)
+    most = rows.spread(np.where(vessels.fits, 2.0 * spare, 0.0))
+    room: FloatArray = np.minimum(vessels.ceiling - vessels.high, most)
     np.maximum(room, 0.0, out=room)
     share = rows.spread(level) if weight is None else weight * rows.spread(level)
     in_the_way = vessels.fits & (rows.total(room < share) > 0)
     if not in_the_way.any():
-        return room
+        return
     full = in_the_way & (rows.total(room) <= spare)
     level[full], slope[full] = np.inf, 0.0
     filling = in_the_way & ~full
@@ -92,7 +94,6 @@ def spare_level(
         level[filling], slope[filling] = water_level(
             some, spare[filling], None if weight is None else weight[at], None, room[at]
         )
-    return room
 
 
 def by_priority(
@@ -113,6 +114,7 @@ def by_priority(
     """
     rows, high = vessels.rows, vessels.high
     low = np.zeros(len(high)) if vessels.low is None else vessels.low
+    above = high - low
     rest = np.maximum(quota - rows.total(low), 0.0)  # what no floor takes
     none_left = quota * rows.slack
     open_ = ~vessels.fits
@@ -122,8 +124,9 @@ def by_priority(
     waiting = np.zeros(len(high), dtype=np.bool_)
     for this in np.unique(priority)[::-1]:
         of_this = priority == this
-        more = rows.total((high - low) * of_this)
-        served = open_ & (more <= rest)
+        more = rows.total(above * of_this)
+        # All the quota but a rounding: somebody has to be at the level, to pay for it.
+        served = open_ & ((more <= rest - none_left) | (more == 0))
         np.copyto(held, high, where=of_this & rows.spread(served))
         ends_here = open_ & ~served
         # Not for the first: what the floors of others take is no matter of priority.

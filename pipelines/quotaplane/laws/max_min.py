@@ -10,7 +10,7 @@ from quotaplane.laws.problem import Allocation, Problem
 from quotaplane.laws.reason import Reason, ReasonArray
 from quotaplane.laws.segments import Segments, overshooting, scale_down
 from quotaplane.laws.water import water_level
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 @in_blocks
@@ -31,7 +31,8 @@ def max_min(problem: Problem) -> Allocation:
        ceilings the limits thus always add up to the quota, and nobody who wakes finds nothing.
 
     Conserving, in floating point too: however the limits are added up, the sum never exceeds the
-    quota. Against exact arithmetic each is off by less than 1e-9 of the quota.
+    quota. Against exact arithmetic each is off by less than 1e-9 of the quota, for all weights from
+    1e-9 to 1e9; ``2 * Segments.slack`` of the quota is left over at most.
 
     Source: max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
 
@@ -50,49 +51,24 @@ def max_min(problem: Problem) -> Allocation:
     rows = Segments(problem.starts)
     limited = np.isfinite(problem.quota)
     quota = problem.quota if limited.all() else np.where(limited, problem.quota, 0.0)
-    weight = None if (problem.weight == 1.0).all() else problem.weight
-    ceiling = problem.ceiling
-    if ceiling is not None and np.isinf(ceiling).all():
-        ceiling = None
-    # A demand beyond the whole quota can't matter, and finite numbers are easier to add.
-    high = np.minimum(problem.demand, rows.spread(quota))
-    if ceiling is not None:
-        np.minimum(high, ceiling, out=high)
-    low, cut = None, None
-    if problem.floor.any():
-        floor = problem.floor if ceiling is None else np.minimum(problem.floor, ceiling)
-        low, cut = _fitting_floors(rows, floor, quota)
-        high = np.maximum(high, low)
-
-    want = rows.total(high)
-    fits = want <= quota * (1.0 - rows.slack)
-    slope = rows.counts.astype(np.float64) if weight is None else rows.total(weight)
-    level = np.divide(quota - want, slope, out=np.zeros(rows.groups), where=slope > 0)
-    vessels = Vessels(rows, fits, weight, low, high)
-    if ceiling is not None:
-        vessels.room = spare_level(vessels, ceiling, quota - want, level, slope)
-    tight = ~fits
-    if tight.any():
-        available, rising = quota, None
-        if problem.priority is not None and (problem.priority != problem.priority[0]).any():
-            available, rising = by_priority(vessels, problem.priority, quota)
-        _level_of_tight(vessels, tight, available, rising, level, slope)
-
+    vessels, level, slope = _fill(problem, rows, quota)
     limits = filled(vessels, level)
-    over = overshooting(rows, limits, quota)
-    still = None
+    total = rows.total(limits)
+    over = overshooting(rows, limits, total, quota)
     if over.any():
         # Rounding is paid for by those who are filled to the level, not by the satisfied.
-        margin = np.where(over, quota * rows.slack, 0.0)
+        margin = np.where(over, quota * (1.0 - rows.safe_part), 0.0)
         margin = np.divide(margin, slope, out=np.zeros(rows.groups), where=slope > 0)
         level = np.maximum(level - margin, 0.0)
         limits = filled(vessels, level)
-        still = over & (rows.total(limits) > quota * (1.0 - rows.slack / 2))
-        if still.any():
-            limits = scale_down(rows, limits, quota, still)
-        else:
-            still = None
-    reasons = _reasons(problem, vessels, limits, ceiling, cut, still)
+        total = rows.total(limits)
+    # That fails where it takes a broker off its bound that weighs far more than those at the level,
+    # and where bounds hold all of them. These few groups are solved again, for a little less.
+    off = over & (total > quota * (1.0 - rows.slack / 2))
+    off |= (total < quota * (1.0 - rows.slack)) & np.isfinite(level) & (rows.counts > 0)
+    if off.any():
+        limits = _for_less(problem, rows, quota, limits, off)
+    reasons = _reasons(problem, vessels, limits)
     if not quota.all():
         reasons[rows.spread(quota == 0)] = Reason.NO_QUOTA
     if not limited.all():
@@ -102,38 +78,110 @@ def max_min(problem: Problem) -> Allocation:
     return Allocation(limits, reasons)
 
 
+def _fill(
+    problem: Problem, rows: Segments, quota: FloatArray
+) -> tuple[Vessels, FloatArray, FloatArray]:
+    """The brokers, the level of each group, and the units per unit of level there, both (g,).
+
+    What is filled to these levels adds up to the quota, but for rounding.
+    """
+    weight = None if (problem.weight == 1.0).all() else problem.weight
+    ceiling = problem.ceiling
+    if ceiling is not None and np.isinf(ceiling).all():
+        ceiling = None
+    # More than the quota is never reached, and finite numbers are easier to add. Not the quota
+    # itself: who wants more than there is has not been satisfied by all of it.
+    high = np.minimum(problem.demand, rows.spread(2.0 * quota))
+    if ceiling is not None:
+        np.minimum(high, ceiling, out=high)
+    low, full, cut = None, None, None
+    if problem.floor.any():
+        floor = problem.floor if ceiling is None else np.minimum(problem.floor, ceiling)
+        low, full, cut = _fitting_floors(rows, floor, quota)
+        high = np.maximum(high, low)
+
+    want = rows.total(high)
+    fits = want <= quota * (1.0 - rows.slack)
+    slope = rows.counts.astype(np.float64) if weight is None else rows.total(weight)
+    level = np.divide(quota - want, slope, out=np.zeros(rows.groups), where=slope > 0)
+    vessels = Vessels(rows, fits, weight, low, high, ceiling, cut)
+    if ceiling is not None:
+        spare_level(vessels, quota - want, level, slope)
+    tight = ~fits
+    if full is not None:
+        tight &= ~full
+        level[full], slope[full] = 0.0, 0.0
+    if tight.any():
+        available = _safe_quota(rows, high, want, quota, tight & (want <= quota))
+        _level_of_tight(vessels, tight, problem.priority, available, level, slope)
+    return vessels, level, slope
+
+
+def _for_less(
+    problem: Problem, rows: Segments, quota: FloatArray, limits: FloatArray, groups: BoolArray
+) -> FloatArray:
+    """The limits, those of the chosen groups anew, for a quota that leaves room for rounding."""
+    some, at = rows.keep(groups)
+    starts = np.concatenate([[0], np.cumsum(some.counts)])
+    part, whole = problem.part(starts, groups, at), quota[groups]
+    vessels, level, _ = _fill(part, some, whole * (1.0 - some.slack))
+    anew = filled(vessels, level)
+    over = some.total(anew) > whole * (1.0 - some.slack / 2)
+    limits[at] = scale_down(some, anew, whole, over) if over.any() else anew
+    return limits
+
+
 def _fitting_floors(
     rows: Segments, floor: FloatArray, quota: FloatArray
-) -> tuple[FloatArray, BoolArray | None]:
-    """Floors that fit their quotas, and which groups' floors had to be cut for that."""
+) -> tuple[FloatArray, BoolArray | None, BoolArray | None]:
+    """Floors that fit their quotas, which groups' quotas they fill, and which had to be cut."""
     total = rows.total(floor)
-    cut = total > quota
-    if not cut.any():
-        return floor, None
+    full = total > quota * (1.0 - rows.slack)
+    if not full.any():
+        return floor, None, None
     factor = np.ones(rows.groups)
-    np.divide(quota, total, out=factor, where=cut)
-    return floor * rows.spread(factor), cut
+    np.divide(quota, total, out=factor, where=total > quota)
+    low = floor * rows.spread(factor)
+    safe = _safe_quota(rows, low, rows.total(low), quota, full)
+    low *= rows.spread(np.divide(safe, quota, out=factor, where=quota > 0))
+    # A group of a tree may be given its floors but for a rounding: nobody cut them.
+    return low, full, total > quota * (1.0 + 1e-9)
+
+
+def _safe_quota(
+    rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray, groups: BoolArray
+) -> FloatArray:
+    """(g,) the quotas, less by a rounding for those of the chosen groups whose limits need it."""
+    if not groups.any():
+        return quota
+    some, at = rows.keep(groups)
+    part = np.ones(rows.groups)
+    over = overshooting(some, limits[at], total[groups], quota[groups])
+    part[groups] = np.where(over, some.safe_part, 1.0)
+    return quota * part
 
 
 def _level_of_tight(
     vessels: Vessels,
     tight: BoolArray,
+    priority: IntArray | None,
     available: FloatArray,
-    rising: BoolArray | None,
     level: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Set level and slope of the groups whose demands do not all fit; ``rising``: of which rows."""
+    """Set level and slope of the groups whose demands do not all fit in what is available."""
     rows, weight, low, high = vessels.rows, vessels.weight, vessels.low, vessels.high
-    if rising is None:
-        if tight.all():
-            level[:], slope[:] = water_level(rows, available, weight, low, high)
-            return
-        some, at = rows.keep(tight)
-    else:
+    if priority is not None and (priority != priority[0]).any():
+        available, rising = by_priority(vessels, priority, available)
         level[tight], slope[tight] = 0.0, 0.0
+        rising &= rows.spread(tight)
         tight = tight & (rows.total(rising) > 0)
         some, at = rows.pick(rising, tight)
+    elif tight.all():
+        level[:], slope[:] = water_level(rows, available, weight, low, high)
+        return
+    else:
+        some, at = rows.keep(tight)
     level[tight], slope[tight] = water_level(
         some,
         available[tight],
@@ -143,18 +191,9 @@ def _level_of_tight(
     )
 
 
-def _reasons(
-    problem: Problem,
-    vessels: Vessels,
-    limits: FloatArray,
-    ceiling: FloatArray | None,
-    cut: BoolArray | None,
-    scaled: BoolArray | None,
-) -> ReasonArray:
-    rows, low, demand = vessels.rows, vessels.low, problem.demand
-    satisfied = limits >= demand
-    if scaled is not None:  # by a rounding: that leaves nobody wanting
-        satisfied |= rows.spread(scaled) & (limits >= demand * (1.0 - 1e-12))
+def _reasons(problem: Problem, vessels: Vessels, limits: FloatArray) -> ReasonArray:
+    rows, low, ceiling, demand = vessels.rows, vessels.low, vessels.ceiling, problem.demand
+    satisfied = limits >= demand * (1.0 - 1e-12)  # less by a rounding leaves nobody wanting
     table = np.array([Reason.FAIR_SHARE, Reason.DEMAND, Reason.FAIR_SHARE, Reason.HEADROOM])
     fits = rows.spread(vessels.fits)
     reasons: ReasonArray = table.astype(np.uint8).take(fits * np.uint8(2) + satisfied)
@@ -165,6 +204,6 @@ def _reasons(
         reasons[held] = Reason.FLOOR
     if ceiling is not None:
         reasons[(limits >= ceiling) & (fits | (demand > ceiling))] = Reason.CEILING
-    if cut is not None:
-        reasons[rows.spread(cut)] = Reason.FLOORS_CUT
+    if vessels.cut is not None:
+        reasons[rows.spread(vessels.cut)] = Reason.FLOORS_CUT
     return reasons

@@ -35,6 +35,14 @@ class Segments:
         # (n roundings of half an eps), and as much again for computing them.
         self.slack: FloatArray = ((2.0 * counts + 8.0) * EPS).astype(np.float64, copy=False)
 
+    @property
+    def safe_part(self) -> FloatArray:
+        """(g,): what part of its quota a group's limits are made to add up to if they are rounded.
+
+        So much less than all of it that half the slack is left in any case, and never all of it.
+        """
+        return 1.0 - 0.75 * self.slack
+
     def total(self, values: npt.NDArray[Any]) -> FloatArray:
         """(n,) -> (g,): the sum of each group's rows, 0 for a group without any.
 
@@ -66,22 +74,25 @@ class Segments:
         return kept, at
 
 
-def overshooting(rows: Segments, limits: FloatArray, quota: FloatArray) -> BoolArray:
+def overshooting(
+    rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray
+) -> BoolArray:
     """(g,): groups whose limits, added up in floating point in some order, might exceed the quota.
 
     Multiples of 2^-51 of the quota (rounded to a power of two) add up without any rounding, so
-    whole numbers and the like only have to add up to at most the quota. Other groups need slack.
+    whole numbers and the like only have to add up to at most the quota, and so has a limit alone.
+    Other groups need slack.
 
     Args:
         rows: g groups with n rows.
         limits: (n,) finite.
+        total: (g,) their sums.
         quota: (g,) finite.
     """
     _, exponent = np.frexp(quota)
     coarse = rows.spread(np.ldexp(1.0, exponent))
     rounded = (limits + coarse) - coarse != limits
-    total = rows.total(limits)
-    exact = rows.total(rounded) == 0
+    exact = (rows.total(rounded) == 0) | (rows.counts == 1)
     over: BoolArray = (total > quota) | (~exact & (total > quota * (1.0 - rows.slack / 2)))
     return over
 
@@ -95,4 +106,8 @@ def scale_down(
     np.divide(quota, total, out=factor, where=groups & (total > quota))
     factor[groups] *= 1.0 - rows.slack[groups]
     scaled: FloatArray = limits * rows.spread(factor)
+    # Numbers near the smallest there is (5e-324) have too few digits for that.
+    over = groups & (rows.total(scaled) > quota)
+    if over.any():
+        scaled[rows.spread(over)] = 0.0
     return scaled

@@ -30,7 +30,7 @@ def static(problem: Problem) -> Allocation:
     weights = rows.total(problem.weight)
     level = np.divide(quota, weights, out=np.zeros(rows.groups), where=weights > 0)
     limits = problem.weight * rows.spread(level)
-    over = overshooting(rows, limits, quota)
+    over = overshooting(rows, limits, rows.total(limits), quota)
     if over.any():
         limits = scale_down(rows, limits, quota, over)
     reasons = np.full(len(limits), Reason.EVEN, dtype=np.uint8)

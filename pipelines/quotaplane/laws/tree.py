@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.problem import Problem
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.laws.segments import Segments
+from quotaplane.model import FloatArray, IntArray
 
 
 def effective_quota(
     parent: IntArray,
-    quota: FloatArray,
-    demand: FloatArray,
+    brokers: Problem,
     weight: FloatArray,
     floor: FloatArray,
     priority: IntArray,
-    has_brokers: BoolArray,
 ) -> FloatArray:
     """Divide the quotas of a forest, level by level, in one dimension.
 
     All that belongs to a group, its own brokers and its children's, stays inside its quota. What a
-    group has is shared by ``max_min`` among its children and, as one child more (weight 1, floor 0,
-    priority 0), its own brokers:
+    group has is shared by ``max_min`` among its children and, as one child more of weight 1 and
+    priority 0, its own brokers. Of each child count, for all brokers below it:
 
-    - a child wants, for all below it, ``min(quota, max(floor, sum of what is wanted there))``;
-    - its ceiling is what its subtree may take at all: its quota, or less if everybody below has
-      quotas of their own. So spare is handed down by weight to where it may be used;
-    - a subtree without any broker takes no part, not even with its floor;
-    - a group without a quota shares what its parent gives it; a root without one has infinite
-      quota, so its children have their own quotas, and that is infinite if they have none.
+    - at most: its quota, or what those brokers and groups may have together, if that is less. So
+      spare is handed down by weight to where it can be used;
+    - guaranteed: its floor, or the sum of what is guaranteed below it, if that is more. A broker's
+      floor is a guarantee. Guarantees that exceed what their parent has are cut in proportion;
+    - wanted: the sum of what is wanted below it, but no less than its guarantee. A broker wants its
+      demand up to its ceiling, and no less than its floor.
+
+    A subtree without any broker takes no part, not even with its floor. A group without a quota
+    shares what its parent gives it; a root without one has infinite quota, so its children have
+    their own quotas, and that is infinite if they have none.
 
     Weight, floor and priority of a root mean nothing. (The wants go up and the shares come down, as
     in hierarchical max-min: Kumar et al., BwE, SIGCOMM 2015.)
 
     Args:
         parent: (g,) index of each group's parent, -1 = none.
-        quota: (g,) per second; inf = none of its own.
-        demand: (g,) of the group's own brokers together, per second; may be inf.
+        brokers: each group's own brokers: their demands, floors and ceilings. ``quota`` is each
+            group's own, inf = none.
         weight: (g,) above 0, among its siblings.
         floor: (g,) what the whole subtree is guaranteed of what its parent has, per second.
         priority: (g,) among its siblings; higher goes first.
-        has_brokers: (g,) whether the group has brokers of its own.
 
     Returns:
         (g,) the quota that the group's own brokers may share, per second; inf = unlimited, 0 where
@@ -52,16 +55,18 @@ def effective_quota(
     Raises:
         ValueError: ``parent`` names a group that isn't there, or has a cycle.
 
-    Tenant 0 has 100 for its namespaces 1 and 2; 1 may have 60 of it for its groups 3 and 4:
+    A tenant has 100. One of its groups is on a broker that may have 1 at most:
 
-    >>> tenant, nowhere = np.array([-1, 0, 0, 1, 1]), np.zeros(5)
-    >>> quota = np.array([100.0, 60.0, np.inf, np.inf, 20.0])
-    >>> demand = np.array([0.0, 0.0, 30.0, 90.0, 90.0])
-    >>> leaf = np.array([False, False, True, True, True])
-    >>> effective_quota(tenant, quota, demand, np.ones(5), nowhere, nowhere.astype(int), leaf)
-    array([ 0.,  0., 40., 40., 20.])
+    >>> nothing = np.zeros(2)
+    >>> brokers = Problem(
+    ...     starts=np.array([0, 0, 1, 2]), quota=np.array([100.0, np.inf, np.inf]),
+    ...     usage=nothing, limit=nothing, demand=np.array([1000.0, 1000.0]), weight=np.ones(2),
+    ...     floor=nothing, ceiling=np.array([1.0, np.inf]),
+    ... )
+    >>> effective_quota(np.array([-1, 0, 0]), brokers, np.ones(3), np.zeros(3), np.zeros(3, int))
+    array([ 0.,  1., 99.])
     """
-    groups = len(parent)
+    groups, has_brokers = len(parent), np.diff(brokers.starts) > 0
     # Own brokers beside children become a child of their own: then all brokers are in leaves.
     inner = np.zeros(groups, dtype=np.bool_)
     depth = _depths(parent)
@@ -72,29 +77,25 @@ def effective_quota(
     depth = np.concatenate([depth, depth[own] + 1])
     leaf = np.concatenate([~inner & has_brokers, np.ones(len(own), dtype=np.bool_)])
     extra = len(own)
-    quota = np.concatenate([quota, np.full(extra, np.inf)])
+    quota = np.concatenate([brokers.quota, np.full(extra, np.inf)])
     weight = np.concatenate([weight, np.ones(extra)])
     floor = np.concatenate([floor, np.zeros(extra)])
     priority = np.concatenate([priority, np.zeros(extra, dtype=priority.dtype)])
 
-    # Siblings side by side, depth after depth.
-    order = np.lexsort((above, depth))
-    ends = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(1, dtype=np.int64)
-    levels = [order[first:last] for first, last in pairwise(ends)]
-
-    want, most = _wants(levels, above, quota, floor, np.where(leaf, demand[node], 0.0), leaf)
+    levels = _levels(above, depth)
+    asked = _Asked(*(np.where(leaf, sums[node], 0.0) for sums in _of_brokers(brokers)))
+    _add_up(asked, levels, quota, floor)
     has = quota.copy()
-    for children in levels:
-        parents, counts = np.unique(above[children], return_counts=True)
+    for children, parents, starts in levels:
         siblings = Problem(
-            starts=np.concatenate([[0], np.cumsum(counts)]),
+            starts=np.append(starts, len(children)),
             quota=has[parents],
             usage=np.zeros(len(children)),
             limit=np.full(len(children), np.inf),
-            demand=want[children],
+            demand=asked.want[children],
             weight=weight[children],
-            floor=floor[children],
-            ceiling=most[children],
+            floor=asked.least[children],
+            ceiling=asked.most[children],
             priority=priority[children],
         )
         has[children] = np.minimum(max_min(siblings).limits, quota[children])
@@ -120,20 +121,57 @@ def _depths(parent: IntArray) -> IntArray:
     return depth
 
 
-def _wants(
-    levels: list[IntArray],
-    above: IntArray,
-    quota: FloatArray,
-    floor: FloatArray,
-    demand: FloatArray,
-    leaf: BoolArray,
-) -> tuple[FloatArray, FloatArray]:
-    """(nodes,) what each subtree wants, and the most that it may take, from the leaves up."""
-    want, most = demand, np.where(leaf, np.inf, 0.0)
-    for children in reversed(levels):
-        most[children] = np.minimum(quota[children], most[children])
-        want[children] = np.minimum(np.maximum(floor[children], want[children]), most[children])
+class _Level(NamedTuple):
+    """The nodes of one depth, siblings side by side; their parents; where each family starts."""
+
+    children: IntArray
+    parents: IntArray
+    starts: IntArray
+
+
+def _levels(above: IntArray, depth: IntArray) -> list[_Level]:
+    """All nodes that have a parent, from the children of the roots downwards."""
+    order = np.lexsort((above, depth))
+    ends = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(1, dtype=np.int64)
+    levels = []
+    for first, last in pairwise(ends):
+        children = order[first:last]
         parents = above[children]
-        want += np.bincount(parents, weights=want[children], minlength=len(want))
-        most += np.bincount(parents, weights=most[children], minlength=len(most))
-    return want, most
+        starts = np.flatnonzero(np.diff(parents, prepend=-1))
+        levels.append(_Level(children, parents[starts], starts))
+    return levels
+
+
+class _Asked(NamedTuple):
+    """What each group or subtree wants, is guaranteed, and may have at most."""
+
+    want: FloatArray
+    least: FloatArray
+    most: FloatArray
+
+
+def _of_brokers(brokers: Problem) -> _Asked:
+    """(g,) of each group's own brokers together."""
+    rows, want = Segments(brokers.starts), brokers.demand
+    least: FloatArray = np.zeros(rows.groups)
+    most = np.where(rows.counts > 0, np.inf, 0.0)
+    if brokers.ceiling is not None:
+        want, most = np.minimum(want, brokers.ceiling), rows.total(brokers.ceiling)
+    if brokers.floor.any():
+        low = brokers.floor
+        if brokers.ceiling is not None:
+            low = np.minimum(low, brokers.ceiling)
+        want, least = np.maximum(want, low), rows.total(low)
+    return _Asked(rows.total(want), least, most)
+
+
+def _add_up(asked: _Asked, levels: list[_Level], quota: FloatArray, floor: FloatArray) -> None:
+    """From the leaves, which ``asked`` has, to the roots; all (nodes,), in place."""
+    want, least, most = asked
+    for children, parents, starts in reversed(levels):
+        most[children] = np.minimum(quota[children], most[children])
+        guarantee = np.maximum(floor[children], least[children])
+        least[children] = np.minimum(guarantee, most[children])
+        want[children] = np.clip(want[children], least[children], most[children])
+        for sums in asked:
+            sums[parents] += np.add.reduceat(sums[children], starts)

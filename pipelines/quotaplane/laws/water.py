@@ -9,11 +9,14 @@ import numpy as np
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
-_QUICK_ROUNDS: Final = 10
-"""Rounds of removal before sorting; enough for any group of up to ten brokers."""
+_RISING_ROUNDS: Final = 10
+"""Rounds of removal before the search; enough for any group of up to ten brokers."""
 
-_QUICK_ROUNDS_FLOORS: Final = 5
-"""The same with floors, where a round costs twice as much."""
+_NEWTON_ROUNDS: Final = 6
+"""Rounds of the search before every third one halves the bracket."""
+
+_FEW_ROWS: Final = 1_000
+"""With fewer, calls of numpy cost more than what they work on."""
 
 
 def water_level(
@@ -22,14 +25,17 @@ def water_level(
     weight: FloatArray | None,
     low: FloatArray | None,
     high: FloatArray,
-    quick_rounds: int | None = None,
+    rising_rounds: int = _RISING_ROUNDS,
 ) -> tuple[FloatArray, FloatArray]:
     """Where ``sum(clip(weight * level, low, high))`` is the quota, group by group.
 
-    Brokers that the level satisfies are taken out, and the rest of the quota is divided again
-    among the others; most groups settle in two to four rounds, and the unsettled ones go on alone.
-    What is left after that is finished by bisection over its sorted breakpoints, so that no
-    input makes it quadratic.
+    Without floors the brokers that the level satisfies are taken out, and the rest of the quota is
+    divided again among the others; most groups settle in two to four rounds, and the unsettled ones
+    go on alone. With floors, and after ``rising_rounds``, it is Newton's method within a bracket
+    that is halved as well, so that no input makes it slow.
+
+    At the level that is returned the sum is the quota but for rounding, in each term and in adding
+    them up, however far the weights are apart.
 
     Args:
         rows: g groups with n rows; every group has ``sum(low) <= quota <= sum(high)``, but for
@@ -38,7 +44,7 @@ def water_level(
         weight: (n,) above 0; None = all 1.
         low: (n,) not above ``high``; None = all 0.
         high: (n,) finite.
-        quick_rounds: after how many rounds to sort; None = 10 without floors, 5 with them.
+        rising_rounds: how many rounds of removal there are at most.
 
     Returns:
         The level, and how many units per unit of level the group takes there (0 when all its
@@ -51,22 +57,20 @@ def water_level(
     filling = _Filling(rows, quota, weight, low, high)
     level, slope = filling.level.copy(), filling.slope.copy()
     at: IntArray = np.arange(rows.groups)
-    unsettled: BoolArray = np.ones(rows.groups, dtype=np.bool_)
-    if quick_rounds is None:
-        quick_rounds = _QUICK_ROUNDS if low is None else _QUICK_ROUNDS_FLOORS
-    for _ in range(quick_rounds):
-        unsettled = filling.rise() if low is None else filling.freeze()
-        level[at], slope[at] = filling.level, filling.slope
-        left = np.count_nonzero(unsettled)
-        if not left:
-            return level, slope
-        # Copying the unsettled rows pays once the settled ones are in the way.
-        if 2 * left < len(at):
-            filling, at = filling.keep(unsettled), at[unsettled]
-            unsettled = unsettled[unsettled]
-    at = at[unsettled]
-    level[at], slope[at] = filling.keep(unsettled).bisect()
-    return level, slope
+    round_ = rising_rounds if low is not None else 0
+    # Newton's method may divide by 0; what is not finite is not within a bracket either.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        while True:
+            searched = round_ - rising_rounds
+            unsettled = filling.rise() if searched < 0 else filling.search(searched)
+            level[at], slope[at] = filling.level, filling.slope
+            left = np.count_nonzero(unsettled)
+            if not left:
+                return level, slope
+            # Copying the unsettled rows pays once many settled ones are in the way.
+            if 2 * left < len(at) and len(filling.high) > _FEW_ROWS:
+                filling, at = filling.keep(unsettled), at[unsettled]
+            round_ += 1
 
 
 class _Filling:
@@ -81,31 +85,24 @@ class _Filling:
         high: FloatArray,
     ) -> None:
         self.rows, self.quota, self.weight, self.low, self.high = rows, quota, weight, low, high
-        with np.errstate(over="ignore"):
-            self.full_at = high if weight is None else high / weight
-            self.dry_at = low if low is None or weight is None else low / weight
-        if weight is None:
-            self.slope = rows.counts.astype(np.float64)
-        else:
-            self.slope = rows.total(weight)
+        self.slope = rows.counts.astype(np.float64) if weight is None else rows.total(weight)
         self.level = quota / self.slope
-        # Only freeze() needs these two: what each row is held at, and which rows are held.
-        self.held: FloatArray = np.zeros(len(high))
-        self.free: BoolArray = np.ones(len(high), dtype=np.bool_)
+        # The bracket of the search, and how near the quota it ends.
+        self.lowest: FloatArray = np.zeros(rows.groups)
+        self.highest: FloatArray = np.full(rows.groups, np.inf)
+        self.near = quota * rows.slack / 4
 
     def keep(self, groups: BoolArray) -> _Filling:
         """The chosen groups alone, as far as they are."""
-        if groups.all():
-            return self
         kept = _Filling.__new__(_Filling)
         kept.rows, at = self.rows.keep(groups)
         kept.quota = self.quota[groups]
         kept.level, kept.slope = self.level[groups], self.slope[groups]
-        kept.high, kept.full_at = self.high[at], self.full_at[at]
+        kept.lowest, kept.highest = self.lowest[groups], self.highest[groups]
+        kept.near = self.near[groups]
+        kept.high = self.high[at]
         kept.weight = None if self.weight is None else self.weight[at]
         kept.low = None if self.low is None else self.low[at]
-        kept.dry_at = None if self.dry_at is None else self.dry_at[at]
-        kept.held, kept.free = self.held[at], self.free[at]
         return kept
 
     def rise(self) -> BoolArray:
@@ -114,108 +111,99 @@ class _Filling:
         Returns:
             (g,) which groups may still rise. (Newton's method on a concave function from the left.)
         """
-        full = self.full_at <= self.rows.spread(self.level)
+        full = self._filled() >= self.high
         rest = self.quota - self.rows.total(self.high * full)
-        return self._solve(rest, ~full, self.level)
-
-    def freeze(self) -> BoolArray:
-        """One round with floors: hold those below their floor, or those that are full.
-
-        Only one kind at a time, whichever weighs more: if the floors ask for more than the full
-        leave over, the level will sink, so the floors are certain, and the other way round. (The
-        resolution of flexible lengths in CSS works like this.)
-        """
-        assert self.low is not None
-        assert self.dry_at is not None
-        level = self.rows.spread(self.level)
-        filled = level if self.weight is None else level * self.weight
-        full = self.free & (self.full_at <= level)
-        dry = self.free & (self.dry_at > level)
-        excess = self.rows.total((self.high - filled) * full + (self.low - filled) * dry)
-        full &= self.rows.spread(excess <= 0)
-        dry &= self.rows.spread(excess >= 0)
-        self.held += self.high * full + self.low * dry
-        self.free &= ~(full | dry)
-        moved = self.rows.total(full | dry) > 0
-        self._solve(self.quota - self.rows.total(self.held), self.free, None)
-        unsettled: BoolArray = moved & (self.slope > 0)
-        return unsettled
-
-    def _solve(self, rest: FloatArray, free: BoolArray, at_least: FloatArray | None) -> BoolArray:
-        self.slope = self.rows.total(free if self.weight is None else self.weight * free)
+        self.slope = self._width(~full)
         before = self.level
         solved = np.divide(rest, self.slope, out=before.copy(), where=self.slope > 0)
-        np.maximum(solved, 0.0 if at_least is None else at_least, out=solved)
-        self.level = solved
-        changed: BoolArray = solved > before
-        return changed
+        self.level = np.maximum(solved, before)
+        rising: BoolArray = solved > before
+        return rising
 
-    def bisect(self) -> tuple[FloatArray, FloatArray]:
-        """Level and slope by bisection over each group's sorted breakpoints."""
-        rows = self.rows
-        full_at, dry_at = _coarse(self.full_at, rows), None
-        points, counts = [full_at], rows.counts
-        if self.dry_at is not None:
-            dry_at = _coarse(self.dry_at, rows)
-            points, counts = [full_at, dry_at], 2 * counts
-        of_point = np.concatenate([rows.of_row] * len(points))
-        breakpoints = _sorted_by_group(np.concatenate(points), of_point, rows)
-        starts = np.cumsum(counts) - counts
-        below: IntArray = np.full(rows.groups, -1)
-        above: IntArray = counts.copy()
-        level: FloatArray = np.zeros(rows.groups)
-        while True:
-            middle = (below + above) // 2
-            open_ = above - below > 1
-            if not open_.any():
-                break
-            level = np.where(open_, breakpoints[starts + np.maximum(middle, 0)], 0.0)
-            fits = rows.total(self._filled(rows.spread(level))) <= self.quota
-            below = np.where(open_ & fits, middle, below)
-            above = np.where(open_ & ~fits, middle, above)
-        level = np.where(below >= 0, breakpoints[starts + np.maximum(below, 0)], 0.0)
-        # First with the breakpoints as coarse as the level is, then once more with the true ones.
-        self.level = level
-        self._solve_at(full_at, dry_at)
-        self._solve_at(self.full_at, self.dry_at)
-        return self.level, self.slope
+    def search(self, searched: int) -> BoolArray:
+        """One round of Newton's method, or of halving the bracket; ``searched``: rounds before.
 
-    def _filled(self, level: FloatArray) -> FloatArray:
-        filled = level if self.weight is None else level * self.weight
-        filled = np.minimum(filled, self.high)
-        return filled if self.low is None else np.maximum(filled, self.low)
-
-    def _solve_at(self, full_at: FloatArray, dry_at: FloatArray | None) -> None:
-        level = self.rows.spread(self.level)
-        full = full_at <= level
+        Returns:
+            (g,) which groups are not at their quota yet; the others keep their level.
+        """
+        filled = self._filled()
+        full = filled >= self.high
         held, free = self.high * full, ~full
-        if dry_at is not None and self.low is not None:
-            dry = (dry_at > level) & free
-            held, free = held + self.low * dry, free & ~dry
-        self._solve(self.quota - self.rows.total(held), free, None)
+        dry = None
+        if self.low is not None:
+            dry = filled < self.low
+            held += self.low * dry
+            free &= ~dry
+        rest = self.quota - self.rows.total(held)
+        self.slope = self._width(free)
+        short = rest - self.slope * self.level
+        unsettled: BoolArray = np.abs(short) > self.near
+        under = short > 0
+        np.copyto(self.lowest, self.level, where=under)
+        np.copyto(self.highest, self.level, where=~under)
+        next_ = rest / self.slope
+        outside = unsettled & ~((next_ >= self.lowest) & (next_ < self.highest))
+        halving = searched >= _NEWTON_ROUNDS and searched % 3 == 0
+        if halving:
+            outside = unsettled
+        if outside.any():
+            next_[outside], ended = self._within(outside, under, full, dry, halving)
+            self.level = np.where(unsettled, next_, self.level)
+            unsettled[outside] = ~ended
+        else:
+            self.level = np.where(unsettled, next_, self.level)
+        return unsettled
+
+    def _within(
+        self,
+        outside: BoolArray,
+        under: BoolArray,
+        full: BoolArray,
+        dry: BoolArray | None,
+        halving: bool,
+    ) -> tuple[FloatArray, BoolArray]:
+        """Levels within the bracket for groups that Newton's method leads out of it.
+
+        Returns:
+            The level of each of these groups, and for which of them it is the last one.
+        """
+        rows, at = self.rows.keep(outside)
+        lowest, highest = self.lowest[outside], self.highest[outside]
+        full, high = full[at], self.high[at]
+        dry = np.zeros_like(full) if dry is None else dry[at]
+        low = np.zeros_like(high) if self.low is None else self.low[at]
+        # Below its quota a group's full brokers stay full; above it those on their floors stay.
+        up = rows.spread(under[outside])
+        stay = np.where(up, full, dry)
+        rest = self.quota[outside] - rows.total(np.where(up, high, low) * stay)
+        width = rows.total(~stay if self.weight is None else self.weight[at] * ~stay)
+        middle = _halfway(lowest, highest)
+        next_ = middle
+        if not halving:
+            next_ = rest / width
+            # The bracket may have no end yet, or no other beginning than 0.
+            mean = np.where(np.isinf(highest), 4 * lowest, (lowest + highest) / 2)
+            mean = np.where(lowest > 0, mean, highest / 4)
+            next_ = np.where((next_ > lowest) & (next_ < highest), next_, mean)
+            next_ = np.where(np.isfinite(next_), next_, middle)
+        # Bounds may hold all brokers, and no level would move any of them the right way.
+        stuck = (self.slope[outside] == 0) & (rows.total(np.where(up, dry, full)) == 0)
+        ended = stuck | (middle == lowest)
+        return np.where(stuck, self.level[outside], np.where(ended, lowest, next_)), ended
+
+    def _filled(self) -> FloatArray:
+        level: FloatArray = self.rows.spread(self.level)
+        return level if self.weight is None else level * self.weight
+
+    def _width(self, free: BoolArray) -> FloatArray:
+        return self.rows.total(free if self.weight is None else self.weight * free)
 
 
-def _group_bits(rows: Segments) -> int:
-    return (rows.groups - 1).bit_length()
+def _halfway(low: FloatArray, high: FloatArray) -> FloatArray:
+    """The number in the middle of all floats between two that are not negative.
 
-
-def _coarse(points: FloatArray, rows: Segments) -> FloatArray:
-    """Breakpoints with their last bits cut off, so that a group's number fits in front of them.
-
-    One sort of plain 64-bit words is ten times faster than sorting by two keys. With 25,000
-    groups 37 bits of mantissa remain.
+    That halves the bracket whatever its order of magnitude; it is ``low`` if there is none between.
     """
-    bits = np.uint64(_group_bits(rows))
-    return (((points + 0.0).view(np.uint64) >> bits) << bits).view(np.float64)
-
-
-def _sorted_by_group(points: FloatArray, of_point: IntArray, rows: Segments) -> FloatArray:
-    """Sort coarse points within their groups; bits of non-negative floats sort like the floats."""
-    bits = _group_bits(rows)
-    if bits == 0:
-        return np.sort(points)
-    keys = (of_point.astype(np.uint64) << np.uint64(64 - bits)) | (
-        points.view(np.uint64) >> np.uint64(bits)
-    )
-    keys.sort()
-    return (keys << np.uint64(bits)).view(np.float64)
+    bits = low.view(np.int64)
+    middle: FloatArray = (bits + (high.view(np.int64) - bits) // 2).view(np.float64)
+    return middle
