@@ -79,7 +79,7 @@ class Loop:
             run_until_stopped(self.start, skip_batch)
 
     def listen(self) -> dict[str, float]:
-        for message in self._link.poll_limits():
+        for message in self._link.poll_limits().messages:
             update = decode_limits(message.value)
             if len(update.limits):
                 self.limits[update.broker] = float(update.limits[0, 0])

@@ -186,7 +186,7 @@ def test_topics_are_mended_and_their_readers_go_on(doctor: Doctor) -> None:
     assert code == 11
     assert "mended topic reports" in told
     open_transport(doctor.transport).publish([Message("b", b"new")])
-    assert [message.value for message in listener.poll_limits()] == [b"new"]
+    assert [message.value for message in listener.poll_limits().messages] == [b"new"]
     open_broker_link(doctor.transport).send_reports([("b", b"new", 1)])
     reports = DeltaTable(doctor.root / "topics" / "reports").to_pyarrow_table()
     assert sorted(reports["value"].to_pylist()) == [b"0", b"1", b"2", b"3", b"new"]
