@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -115,21 +115,25 @@ def _messages(table: pa.Table | None) -> list[Message]:
     return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
 
 
-def _added_up(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    total = dict.fromkeys(counts[0], 0)
+def _added_up(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = dict.fromkeys(counts[0], 0)
+    total["rejected_by_reason"] = Counter()
     for one in counts:
         for name, value in one.items():
-            alike = name in (*_SHARED, "now_ms", "brokers_live")
-            total[name] = max(total[name], value) if alike else total[name] + value
+            if name == "rejected_by_reason":
+                total[name].update(value)
+            else:
+                alike = name in (*_SHARED, "now_ms", "brokers_live")
+                total[name] = max(total[name], value) if alike else total[name] + value
     return total
 
 
-def _round_row(counts: dict[str, int], positions: dict[str, Any]) -> pa.Table:
+def _round_row(counts: dict[str, Any], positions: dict[str, Any]) -> pa.Table:
     columns = {name: [value] for name, value in counts.items() if name not in _NOT_IN_TABLE}
     return pa.table({"positions": [json.dumps(positions)], **columns})
 
 
-_NOT_IN_TABLE = frozenset({"now_ms", "limits_changed"})
+_NOT_IN_TABLE = frozenset({"now_ms", "limits_changed", "rejected_by_reason"})
 
 
 def _joined(payloads: Sequence[bytes]) -> pa.Table:
