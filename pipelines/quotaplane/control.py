@@ -118,6 +118,7 @@ def step(
         touched = touched | intake.touched
     learning, learnt = state.learning.next(intake is not None and intake.foreign, round_, config)
     left = state.left.next(state.groups, lost, round_, config)
+    undefined, told = state.undefined.next(intake.unknown if intake else None, round_.now_ms)
     touched = touched | learnt
 
     silence = round_.now_ms - brokers.seen_at_ms
@@ -173,13 +174,15 @@ def step(
         rows=rows,
         learning=learning,
         left=left,
+        undefined=undefined,
         rounds=state.rounds + 1,
     )
     return after, Outcome(
         limits=limits,
         ended=ended,
         usage=intake.used if intake else None,
-        unknown=intake.unknown if intake else None,
+        unknown=told,
+        unknown_entries=len(intake.unknown) if intake else 0,
         astray=astray,
         brokers=status,
         counts=counts,

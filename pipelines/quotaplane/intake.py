@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quotaplane.carried import with_totals
 from quotaplane.follow import Said, adopt, follow
@@ -84,9 +85,10 @@ def take_in(
     report = entries["report"].to_numpy()
     ids = entries["group_id"].to_numpy()
     place = np.searchsorted(groups.ids, ids)
-    known = np.zeros(len(ids), bool)
+    known: BoolArray = np.zeros(len(ids), bool)
     inside = place < len(groups)
     known[inside] = groups.ids[place[inside]] == ids[inside]
+    known = _of_that_name(known, entries["group"], groups.names, place)
     entry = np.flatnonzero(counts[report] & known)
     # Sorted like the rows, those of a row as they were made: all that follows then walks through
     # memory in order.
@@ -196,6 +198,21 @@ def _astray(entries: pa.Table, chosen: IntArray, code: IntArray) -> pa.Table:
     return table.append_column("code", pa.array(code[entries["report"].to_numpy()[chosen]]))
 
 
+def _of_that_name(
+    known: BoolArray, said: pa.ChunkedArray, names: pa.StringArray, place: IntArray
+) -> BoolArray:
+    """Which entries are of the groups at ``place`` in ``names``, of those ``known`` by their ids.
+
+    Names can be made of which the ids are the same (docs/adr/0005). ``said`` is null where a report
+    says no more than the id.
+    """
+    if not known.any():
+        return known
+    same = pc.equal(said, names.take(pa.array(place, mask=~known)))
+    alike: BoolArray = known & same.fill_null(True).to_numpy()
+    return alike
+
+
 def _used(
     entries: pa.Table,
     headers: pa.Table,
@@ -211,12 +228,12 @@ def _used(
 
 
 def _unknown(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
-    """The chosen entries, of groups that nobody defined, with all they say of use."""
+    """The chosen entries, of groups that nobody defined: who named which of them where."""
     table = _labelled(entries, headers, chosen)
     picked = entries.select(["group", "group_id"]).take(pa.array(chosen))
     for name in picked.column_names:
         table = table.append_column(name, picked[name])
-    return _with_rates(table, entries, chosen, (*RATE_COLUMNS, *THROTTLED_COLUMNS), {})
+    return table
 
 
 def _labelled(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:

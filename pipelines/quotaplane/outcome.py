@@ -40,8 +40,9 @@ class Outcome:
     ``throttle``, how to hold to it, is there where any group has other terms than the defaults.
     Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
     ``ended``: pairs that are no longer limited. ``usage``: the
-    entries used. ``unknown``: entries of groups nobody defined. ``astray``: of these, where brokers
-    limit such a group; they are told again that they don't have to. ``brokers``: changes of status.
+    entries used. ``unknown_entries``: how many were of groups that nobody defined; ``unknown``:
+    what is to be told of these (see ``Undefined``). ``astray``: of them, where brokers limit such
+    a group; they are told again that they don't have to. ``brokers``: changes of status.
     """
 
     limits: pa.Table
@@ -50,6 +51,7 @@ class Outcome:
     unknown: pa.Table | None
     astray: pa.Table | None
     brokers: pa.Table
+    unknown_entries: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
 
 

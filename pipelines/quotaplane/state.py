@@ -27,10 +27,12 @@ from quotaplane.learning import Learning
 from quotaplane.left import Left
 from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
+from quotaplane.undefined import Undefined
 
-FORMAT = 3
-_READ = ("2", "3")
-"""In format 2 there were the first four dimensions only, and they were in no list."""
+FORMAT = 4
+_READ = ("2", "3", "4")
+"""In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
+there was no table of undefined groups."""
 _MOST_INT32 = np.iinfo(np.int32).max
 _D = len(DIMENSIONS)
 _BASIC = tuple(range(BASIC))
@@ -193,6 +195,7 @@ class ShardState:
     rows: Rows = field(default_factory=lambda: fresh_rows(_none(), _none()))
     learning: Learning = field(default_factory=Learning)
     left: Left = field(default_factory=Left)
+    undefined: Undefined = field(default_factory=Undefined)
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
 
@@ -252,6 +255,7 @@ class ShardState:
                 "until_ms": self.left.until_ms,
                 **{f"held_{i}": held for i, held in enumerate(self.left.held)},
             },
+            vars(self.undefined),
         )
         meta = {
             "format": str(FORMAT),
@@ -284,7 +288,7 @@ class ShardState:
                 f"checkpoint: shard state has format {meta.get('format')}, this version reads "
                 f"{' and '.join(_READ)}; start a new checkpoint folder"
             )
-        groups, names, overrides, brokers, narrow, wide, recent, track, left = (
+        groups, names, overrides, brokers, narrow, wide, recent, track, left, *undefined = (
             {
                 name: _in_memory(column)
                 for name, column in zip(table.column_names, table.columns, strict=True)
@@ -334,5 +338,6 @@ class ShardState:
             rows=rows,
             learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
             left=Left(tuple(left["name"].to_pylist()), left["until_ms"], left_held),
+            undefined=Undefined(**undefined[0]) if undefined else Undefined(),
             rounds=int(meta["rounds"]),
         )

@@ -8,7 +8,8 @@ CREATE TABLE rejected_reports (
   reason STRING NOT NULL COMMENT 'short code, for example truncated or stale',
   detail STRING COMMENT 'what exactly was wrong',
   counts_as_bad BOOLEAN NOT NULL COMMENT 'the whole report was refused, and not for its age',
-  raw BINARY COMMENT 'the report, or what of it could not be used; empty when there was too much'
+  raw BINARY COMMENT 'the report, or what of it could not be used; empty when there was too much',
+  reports BIGINT COMMENT 'how many reports it stands for, position is of the first; null: 1; 0: not known'
 )
 USING delta
 COMMENT 'Dead letters: reports that could not be used, with the reason and the raw bytes.'

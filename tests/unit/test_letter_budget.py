@@ -22,6 +22,7 @@ def letters(*rows: tuple[str, int], raw: bytes = b"?") -> pa.Table:
         "position": [f"reports/0@{number}" for number in range(size)],
         "published_at_ms": [1] * size,
         "counts_as_bad": [True] * size,
+        "reports": [1] * size,
         "raw": [raw] * size,
     }
     return pa.table(columns, schema=REJECTED)
@@ -29,29 +30,39 @@ def letters(*rows: tuple[str, int], raw: bytes = b"?") -> pa.Table:
 
 def test_few_letters_are_kept_as_they_are() -> None:
     few = letters(("empty", 2), ("stale", 3))
-    assert LetterBudget().cut(few, {"empty": 2, "stale": 3}, 0).equals(few)
-    assert LetterBudget().cut(few.slice(0, 0), {}, 0).num_rows == 0
+    assert LetterBudget().cut(few, 0).equals(few)
+    assert LetterBudget().cut(few.slice(0, 0), 0).num_rows == 0
 
 
 def test_the_rest_of_a_reason_is_one_letter_that_says_how_many() -> None:
-    kept = LetterBudget(letters=3).cut(letters(("empty", 5), ("stale", 1)), {"empty": 50}, 0)
+    made = letters(("empty", 5), ("stale", 1))
+    made = made.set_column(
+        made.column_names.index("reports"), REJECTED.field("reports"), pa.array([1, 1, 1, 2, 45, 1])
+    )
+    kept = LetterBudget(letters=3).cut(made, 0)
     assert kept["reason"].to_pylist() == ["empty"] * 3 + ["stale", "empty"]
     summary = kept.to_pylist()[-1]
     assert summary["position"] == "reports/0@3"
-    assert summary["detail"].startswith("47 of the 50 letters of this round are left out")
+    assert summary["reports"] == 47
+    assert summary["detail"].startswith("2 letters of this round are left out, from this position")
     assert (summary["raw"], summary["counts_as_bad"]) == (b"", True)
+
+
+def test_letters_of_undefined_groups_have_a_bound_of_their_own() -> None:
+    many = letters(("unknown_group", 5 * LETTERS))
+    assert LetterBudget().cut(many, 0).equals(many)
 
 
 def test_a_reason_with_many_letters_takes_nothing_from_another() -> None:
     budget = LetterBudget(letters=10)
-    budget.cut(letters(("not_protobuf", 10_000)), {}, 0)
-    kept = budget.cut(letters(("not_protobuf", 10_000), ("bad_definition", 7)), {}, 1000)
+    budget.cut(letters(("not_protobuf", 10_000)), 0)
+    kept = budget.cut(letters(("not_protobuf", 10_000), ("bad_definition", 7)), 1000)
     assert kept["reason"].to_pylist().count("bad_definition") == 7
     assert kept["reason"].to_pylist().count("not_protobuf") == 1
 
 
 def test_letters_over_the_bytes_are_kept_without_raw_bytes() -> None:
-    kept = LetterBudget(raw_bytes=25).cut(letters(("empty", 4), raw=b"x" * 10), {}, 0)
+    kept = LetterBudget(raw_bytes=25).cut(letters(("empty", 4), raw=b"x" * 10), 0)
     assert [len(raw) for raw in kept["raw"].to_pylist()] == [10, 10, 0, 0]
     assert kept["detail"].to_pylist() == ["no report"] * 2 + ["no report; raw bytes left out"] * 2
 
@@ -61,7 +72,7 @@ def test_an_hour_of_junk_every_second_is_two_allowances_and_a_letter_a_round() -
     junk = letters(("not_protobuf", 5000), raw=b"x" * 200)
     rows = raw = 0
     for second in range(0, 3600, 10):
-        kept = budget.cut(junk, {}, second * 1000)
+        kept = budget.cut(junk, second * 1000)
         rows += kept.num_rows
         raw += sum(map(len, kept["raw"].to_pylist()))
     assert rows <= 2 * LETTERS + 360
@@ -87,7 +98,7 @@ def test_no_sequence_of_rounds_exceeds_the_budget(
     for later_ms, rows, size in rounds:
         now_ms += later_ms
         made = letters(*rows, raw=b"x" * size)
-        kept = budget.cut(made, {}, now_ms)
+        kept = budget.cut(made, now_ms)
         assert set(kept["reason"].to_pylist()) == set(made["reason"].to_pylist())
         for row in kept.to_pylist():
             if "left out, from" in row["detail"]:
@@ -104,6 +115,6 @@ def test_no_sequence_of_rounds_exceeds_the_budget(
 def test_a_clock_that_goes_back_gives_nothing() -> None:
     budget = LetterBudget(letters=1)
     for now_ms in (HOUR_MS, 0, HOUR_MS // 2):
-        kept = budget.cut(letters(("empty", 2)), {}, now_ms)
+        kept = budget.cut(letters(("empty", 2)), now_ms)
     assert kept.num_rows == 1
     assert "left out, from" in kept["detail"][0].as_py()

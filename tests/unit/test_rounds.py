@@ -13,11 +13,12 @@ from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
-from quotaplane.packing import unpack
+from quotaplane.packing import pack, unpack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
 from quotaplane.streams.rounds import Output, round_config, run_round
 from quotaplane.streams.running import known_failure
+from quotaplane.streams.sink import _added_up
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report
@@ -81,29 +82,57 @@ def test_a_round_that_changes_nothing_leaves_nothing() -> None:
     assert (outputs, state.rounds) == ([], 1)
 
 
-def test_what_was_said_of_an_unknown_group_is_kept_whole() -> None:
-    value = encode_report(
-        broker="b1",
-        started_at_ms=1,
-        sequence=1,
-        window_ms=1000,
-        groups=["nobody's"],
-        usage=np.array([[3.0, 4.0, 5.0, 6.0]]),
-        throttled=np.array([[0.5, 0.0, 0.0, 7.0]]),
+@pytest.mark.parametrize("shard", [0, 1])
+def test_of_many_reports_of_a_broker_the_newest_are_used_and_one_shard_tells(shard: int) -> None:
+    """They come in many payloads, each with few of them."""
+    most = SETTINGS.reports.max_reports_per_broker
+    order = np.random.default_rng(1).permutation(most + 150).tolist()
+    payloads = [report("b1", [f"g{n}"], 1_000 + n) for n in order]
+    arrived = {"reports": [*payloads, report("b2", ["g"], 1_000)]}
+    _, outputs = run_round(ShardState(), arrived, shard=shard, seq=1, now_ms=2_000, config=CONFIG)
+    found = tables(outputs)
+    (counts,) = found["counts"]
+    assert (counts["reports"], counts["duplicates"]) == (most + 1, 0)
+    unknown = [row["detail"] for row in found["rejected_reports"] if "no resource" in row["detail"]]
+    newest = [f"broker b1: no resource group g{n}" for n in range(150, most + 150)]
+    assert sorted(unknown) == sorted([*newest, "broker b2: no resource group g"])
+    told = [row for row in found["rejected_reports"] if row["reason"] == "too_many_reports"]
+    if shard:
+        assert (told, counts["rejected"]) == ([], 0)
+        assert counts["rejected_by_reason"] == {"unknown_group": most + 1}
+    else:
+        assert sum(row["reports"] for row in told) == counts["rejected"] == 150
+        assert len(told) == 101
+        assert not any(row["counts_as_bad"] for row in told)
+        by_reason = {"unknown_group": most + 1, "too_many_reports": 150}
+        assert counts["rejected_by_reason"] == by_reason
+
+
+def test_refused_reports_are_counted_by_reason_however_few_letters_tell_of_them() -> None:
+    payloads = []
+    for _ in range(3):
+        values = [b"?"] * 150 + [b""] * 2
+        decoded = decode(
+            values,
+            np.full(len(values), 9),
+            ["r/0@1"] * len(values),
+            now_ms=9,
+            reports=SETTINGS.reports,
+        )
+        payloads.append(pack(decoded.rejected))
+    _, outputs = run_round(
+        ShardState(), {"rejected": payloads}, shard=1, seq=1, now_ms=9, config=CONFIG
     )
-    decoded = decode([value], np.array([9]), ["r/0@1"], now_ms=9, reports=SETTINGS.reports)
-    ((_, payload),) = pack_reports(decoded, 1)
-    arrived = {"reports": [payload]}
-    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=9, config=CONFIG)
-    (letter,) = tables(outputs)["rejected_reports"]
-    again = decode(
-        [letter["raw"]],  # type: ignore[list-item]
-        np.array([9]),
-        ["r/0@1"],
-        now_ms=9,
-        reports=SETTINGS.reports,
+    found = tables(outputs)
+    (counts,) = found["counts"]
+    assert counts["rejected_by_reason"] == {"not_protobuf": 450, "empty": 6}
+    assert counts["rejected"] == 456
+    assert len(found["rejected_reports"]) == 107
+    total, by_reason = _added_up(
+        [counts, {**counts, "rejected_by_reason": {"empty": 1, "stale": 2}}]
     )
-    assert again.entries.drop(["report"]).equals(decoded.entries.drop(["report"]))
+    assert by_reason == {"not_protobuf": 450, "empty": 7, "stale": 2}
+    assert total["rejected"] == 912
 
 
 def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> None:
@@ -207,7 +236,7 @@ def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) 
         assert list(update.removed_group_ids) == (ids if by_id else [])
         assert list(update.removed_groups) == ([] if by_id else ["deleted long ago"])
         assert "limits" not in found
-        assert [letter["reason"] for letter in found["rejected_reports"]] == ["unknown_group"]
+        assert found["counts"][0]["rejected_by_reason"] == {"unknown_group": 1}
 
 
 @pytest.mark.parametrize(("mode", "sent"), [("hard", 5.0), ("soft", np.inf), ("shadow", None)])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from quotaplane.packing import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
+from quotaplane.wire.caps import BYTES_AN_ENTRY
 from quotaplane.wire.events import unpack_reports
 from quotaplane.wire.reports import encode_stock_report
 
@@ -112,3 +113,14 @@ def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
     )
     size_of = {f"b{n}": len(value) for n, value in enumerate(values)}
     assert sum(size_of[name] for name in used) < most + at_once * MOST
+
+
+def test_small_entries_take_more_room_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is decoded of a micro-batch is in memory together, as entries."""
+    monkeypatch.setattr(sources, "TASK_BYTES", 3 * 40 * BYTES_AN_ENTRY)
+    names = [f"{n:02d}" for n in range(40)]
+    dense = [encode_stock_report(f"b{n}", names, np.full((40, 4), np.nan)) for n in range(9)]
+    assert sum(map(len, dense)) < sources.TASK_BYTES
+    used, letters = taken([rows([value], first=n) for n, value in enumerate(dense)])
+    assert used == ["b0", "b1", "b2"]
+    assert Counter(letter["reason"] for letter in letters) == {"too_much": 6}

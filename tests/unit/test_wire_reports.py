@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
 from quotaplane.wire.events import ENTRIES, HEADERS, REJECTED
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import BATCH_REASONS, REASONS
-from quotaplane.wire.reports import cut_down, decode, encode_stock_report
+from quotaplane.wire.reports import decode, encode_stock_report
 from tests.unit.wire_cases import (
     NOW_MS,
     REPORTS,
@@ -142,7 +141,8 @@ def test_a_hole_in_throttled_is_not_finite() -> None:
 
 
 def test_every_reason_has_a_case_here() -> None:
-    assert {case[2] for case in WHOLE} | {"too_large", "future", "stale"} == set(REASONS)
+    elsewhere = {"too_large", "future", "stale", "too_many_entries", "too_many_reports"}
+    assert {case[2] for case in WHOLE} | elsewhere == set(REASONS)
 
 
 def test_every_reason_is_in_the_documentation() -> None:
@@ -152,9 +152,10 @@ def test_every_reason_is_in_the_documentation() -> None:
 
 
 def test_too_large_is_not_even_parsed() -> None:
-    found = decode_now(b"\xff" * 10_000_000, GOOD, reports=Reports())
-    assert found.rejected["reason"].to_pylist() == ["too_large"]
-    assert len(found.rejected["raw"][0].as_py()) == 10_000_000
+    found = decode_now(b"\xff" * 10_000_000, GOOD, b"?", reports=Reports())
+    assert found.rejected["reason"].to_pylist() == ["too_large", "not_protobuf"]
+    assert found.rejected["raw"].to_pylist() == [b"", b"?"]
+    assert found.rejected["detail"][0].as_py().endswith("raw bytes left out, there are too many")
     assert found.headers["broker"].to_pylist() == ["good"]
 
 
@@ -177,18 +178,19 @@ def test_publish_time(age_ms: int, reason: str | None, bad: bool | None) -> None
     assert found.headers.num_rows == (reason is None)
 
 
-def test_of_a_backlog_that_is_too_late_only_some_raw_bytes_are_kept() -> None:
-    values = [encode_stock_report(f"b{i}", ["g" * 1000], np.ones((1, 4))) for i in range(2000)]
+@pytest.mark.parametrize(("age_ms", "most"), [(3_600_000, 1 << 20), (-3_600_000, 4 << 20)])
+def test_of_many_large_reports_only_some_raw_bytes_are_kept(age_ms: int, most: int) -> None:
+    values = [encode_stock_report(f"b{i}", ["g" * 100_000], np.ones((1, 4))) for i in range(90)]
     found = decode(
         values,
-        np.full(len(values), NOW_MS - 3_600_000),
+        np.full(len(values), NOW_MS - age_ms),
         [str(i) for i in range(len(values))],
         now_ms=NOW_MS,
         reports=Reports(),
     )
     raw = [value for value in found.rejected["raw"].to_pylist() if value]
     assert raw == values[: len(raw)]
-    assert 1 << 20 <= sum(map(len, raw)) < (1 << 20) + 2000
+    assert most - 110_000 < sum(map(len, raw)) <= most
     assert found.rejected["position"].to_pylist() == [str(i) for i in range(len(values))]
     assert found.rejected["detail"][-1].as_py().endswith("raw bytes left out, there are too many")
 
@@ -253,20 +255,6 @@ def test_an_empty_batch_has_the_same_columns() -> None:
     assert found.entries.schema == ENTRIES
     assert found.rejected.schema == REJECTED
     assert found.headers.num_rows == found.entries.num_rows == found.rejected.num_rows == 0
-
-
-def test_cut_down_can_be_read_again() -> None:
-    found = decode_now(own_report(), own_report(groups=None, group_ids=[1, 2]))
-    for part in (found.entries.slice(0, 2), found.entries.slice(2, 1)):
-        with_broker = part.append_column("broker", pa.array(["b"] * len(part)))
-        nulls = pa.array(part["dispatch_messages_per_s"].to_numpy(), from_pandas=True)
-        with_broker = with_broker.set_column(5, "dispatch_messages_per_s", nulls)
-        again = decode_now(cut_down(with_broker))
-        assert again.headers["broker"].to_pylist() == ["b"]
-        for name in ("group", "group_id"):
-            assert again.entries[name].to_pylist() == part[name].to_pylist()
-        for name in RATE_COLUMNS[:BASIC]:
-            np.testing.assert_array_equal(again.entries[name].to_numpy(), part[name].to_numpy())
 
 
 def _consistent(values: list[bytes]) -> None:

@@ -151,7 +151,7 @@ ROUNDS: Final = _appended(
                 ("entries", "entries in them"),
                 ("duplicates", "reports that had been seen before"),
                 ("outdated", "reports older than one already used"),
-                ("rejected", "reports that could not be used (see rejected_reports)"),
+                ("rejected", "reports not used, or only in part (see rejected_reports)"),
                 ("quota_changes", "changes of resource_groups taken in"),
                 ("groups_recomputed", "resource groups whose limits were computed"),
                 ("limits_sent", "limits that went out, changed or only renewed"),
@@ -184,7 +184,14 @@ REJECTED_REPORTS: Final = _appended(
             "the report, or what of it could not be used; empty when there was too much",
             null=True,
         ),
+        _column(
+            "reports",
+            pa.int64(),
+            "how many reports it stands for, position is of the first; null: 1; 0: not known",
+            null=True,
+        ),
     ],
+    since_later=("reports",),
 )
 
 _ENTITY: Final = _column("entity", pa.string(), "who asked: called as its resource group")

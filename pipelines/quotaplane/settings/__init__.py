@@ -39,9 +39,14 @@ class Reports(Section):
     stale_after_intervals: float = Field(default=2.0, gt=0)
     """A report published longer ago than this is not used."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
-    """A report published further in the future than this is not used; nor are, by the enforcer,
-    limits decided further in the future."""
+    """A report published further in the future than this is not used, nor one of a broker that
+    says it started then; nor are, by the enforcer, limits decided further in the future."""
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    max_entries_per_report: int = Field(default=300_000, ge=1)
+    """A report of more groups is not used; nor, in a batch of many, one of groups of a few bytes
+    each (docs/wire.md)."""
+    max_reports_per_broker: int = Field(default=16, ge=1)
+    """So many reports of a broker are used of those that arrive at once: the newest."""
     max_rate_per_s: float = Field(default=1e15, gt=0)
     """A higher usage than this is taken for noise."""
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)

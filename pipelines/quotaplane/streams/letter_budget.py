@@ -1,16 +1,18 @@
 """How many dead letters a job keeps: junk must not fill the disk. Pure: time is the rounds' own.
 
-The decoder bounds what one batch of a task may write; this bounds all rounds together.
+The decoder bounds what one batch of a task may write; this bounds all rounds together. Letters of
+undefined groups are bounded by ``undefined``, and are what an operator finds these groups by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from quotaplane.streams.dead_letters import UNKNOWN_GROUP
 
 LETTERS: Final = 1000
 """Of each reason: so many at once, and as many more each hour."""
@@ -45,16 +47,15 @@ class LetterBudget:
         self._letters: dict[str, _Allowance] = {}
         self._raw = _Allowance(raw_bytes)
 
-    def cut(self, letters: pa.Table, counted: Mapping[str, int], now_ms: int) -> pa.Table:
-        """The letters to keep, of a round's (columns of ``wire.events.REJECTED``).
-
-        ``counted``: how many there were by reason, where letters stand for several.
-        """
+    def cut(self, letters: pa.Table, now_ms: int) -> pa.Table:
+        """The letters to keep, of a round's (columns of ``wire.events.REJECTED``)."""
         reason = letters["reason"].combine_chunks().dictionary_encode()
         code = reason.indices.to_numpy()
         keep = np.ones(len(letters), bool)
         summaries = []
         for number, name in enumerate(reason.dictionary.to_pylist()):
+            if name == UNKNOWN_GROUP:
+                continue
             rows = np.flatnonzero(code == number)
             allowance = self._letters.setdefault(name, _Allowance(self._letters_each))
             allowance.renew(now_ms)
@@ -62,9 +63,8 @@ class LetterBudget:
             allowance.left -= kept
             if kept < len(rows):
                 keep[rows[kept:]] = False
-                first = letters.slice(int(rows[kept]), 1)
-                total = max(counted.get(name, 0), len(rows))
-                summaries.append(_summary(first, total - kept, total, self._letters_each))
+                left_out = letters.take(pa.array(rows[kept:]))
+                summaries.append(_summary(left_out, self._letters_each))
         kept_letters = self._without_raw(letters.filter(pa.array(keep)), now_ms)
         return pa.concat_tables([kept_letters, *summaries])
 
@@ -86,12 +86,13 @@ class LetterBudget:
         return letters
 
 
-def _summary(first: pa.Table, left_out: int, total: int, most: int) -> pa.Table:
-    """One letter in place of those left out, the first of which is ``first``."""
-    row = first.to_pylist()[0]
+def _summary(left_out: pa.Table, most: int) -> pa.Table:
+    """One letter in place of those left out."""
+    row = left_out.slice(0, 1).to_pylist()[0]
+    row["reports"] = pc.sum(left_out["reports"]).as_py()
     row["detail"] = (
-        f"{left_out} of the {total} letters of this round are left out, from this position on; at "
-        f"most {most} an hour are kept of each reason"
+        f"{len(left_out)} letters of this round are left out, from this position on, of "
+        f"{row['reports']} reports; at most {most} an hour are kept of each reason"
     )
     row["raw"] = b""
-    return pa.Table.from_pylist([row], schema=first.schema)
+    return pa.Table.from_pylist([row], schema=left_out.schema)

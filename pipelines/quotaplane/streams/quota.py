@@ -17,7 +17,7 @@ from quotaplane.packing import pack
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.state import ShardState
 from quotaplane.streams.attempts import open_attempts
-from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.checkpoint import CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
     absolute,
@@ -165,7 +165,7 @@ def _skipped(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Alone
     ranges = folder.ranges(batch)
     done = skipped(batch, ranges, "reports")
     positions = ", ".join(part.text for part in ranges)
-    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done)])
+    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done, _sizes(ranges))])
     return Alone(batch, letters, done=done)
 
 
@@ -180,10 +180,15 @@ def _passed_over(
         return alone
     ranges = folder.ranges(alone.batch)
     why = f"published more than {oldest_s:g} s before the job was started; not read"
-    told = [(part.text, f"{part.size} reports {why}") for part in ranges]
-    done = f"{sum(part.size or 0 for part in ranges)} reports were {why}"
+    told = [(part.text, f"{part.size} reports {why}", _sizes([part])) for part in ranges]
+    done = f"{_sizes(ranges)} reports were {why}"
     letters = _letters(folder, alone.batch, config, STALE, told)
     return alone._replace(letters=letters, done=done)
+
+
+def _sizes(ranges: Sequence[Range]) -> int:
+    """How many reports are in the ranges; 0 of those of which it is not known."""
+    return sum(part.size or 0 for part in ranges)
 
 
 def _letters(
@@ -191,9 +196,12 @@ def _letters(
     batch: int,
     config: RoundConfig,
     reason: str,
-    told: Sequence[tuple[str, str]],
+    told: Sequence[tuple[str, str, int]],
 ) -> Sequence[Output]:
-    """What a shard gives out to which nothing came but dead letters: (position, detail) each."""
+    """What a shard gives out to which nothing came but dead letters.
+
+    Of each the position, the detail, and for how many reports it stands.
+    """
     letters = [
         {
             "reason": reason,
@@ -201,9 +209,10 @@ def _letters(
             "position": position,
             "published_at_ms": -1,
             "counts_as_bad": False,
+            "reports": reports,
             "raw": b"",
         }
-        for position, detail in told
+        for position, detail, reports in told
     ]
     arrived = {"rejected": [pack(pa.Table.from_pylist(letters, schema=REJECTED))]}
     now_ms = folder.now_ms(batch)

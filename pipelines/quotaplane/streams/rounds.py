@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,11 +21,12 @@ from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.outcome import Outcome
-from quotaplane.packing import pack, unpack
+from quotaplane.packing import pack
 from quotaplane.settings import Settings
 from quotaplane.state import ShardState
-from quotaplane.streams.dead_letters import bad_definitions, unknown_groups
-from quotaplane.wire.events import unpack_groups, unpack_reports
+from quotaplane.streams.clashes import without_clashes
+from quotaplane.streams.dead_letters import bad_definitions, dead_letters, refused_reports
+from quotaplane.wire.events import newest_reports, unpack_groups, unpack_reports
 from quotaplane.wire.limits import encode_limits
 
 _ALWAYS = {"now_ms", "brokers_live", "brokers_stale"}
@@ -58,6 +59,7 @@ class RoundConfig:
 
     step: StepConfig
     epoch: int
+    max_reports_per_broker: int
 
 
 def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> RoundConfig:
@@ -85,6 +87,7 @@ def round_config(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) 
             earlier_until_ms=earlier_until_ms,
         ),
         epoch=epoch,
+        max_reports_per_broker=settings.reports.max_reports_per_broker,
     )
 
 
@@ -98,30 +101,35 @@ def run_round(
     config: RoundConfig,
 ) -> tuple[ShardState, list[Output]]:
     """Unpack what arrived, take one step, and pack what it decided."""
-    groups = unpack_groups(arrived["groups"]) if arrived.get("groups") else None
-    headers, entries = (
-        unpack_reports(arrived["reports"]) if arrived.get("reports") else (None, None)
-    )
+    events = Events()
+    definitions = crowded_out = None
+    if arrived.get("groups"):
+        changes = unpack_groups(arrived["groups"])
+        groups, clashes = without_clashes(changes, state.groups)
+        events = replace(events, groups=groups)
+        definitions = bad_definitions(changes, clashes)
+    if arrived.get("reports"):
+        headers, entries, crowded_out = newest_reports(
+            *unpack_reports(arrived["reports"]), config.max_reports_per_broker
+        )
+        events = replace(events, headers=headers, entries=entries)
     round_ = Round(config.epoch, seq, now_ms)
-    state, outcome = step(state, Events(headers, entries, groups), round_, config.step)
+    state, outcome = step(state, events, round_, config.step)
 
     lease_ms = int(config.step.lease_ms)
     messages = list(_messages(outcome, shard, round_, lease_ms))
-    rejected = [table for payload in arrived.get("rejected", ()) for table in unpack(payload)]
-    if outcome.unknown is not None and len(outcome.unknown):
-        rejected.append(unknown_groups(outcome.unknown))
-    if groups is not None:
-        rejected.append(bad_definitions(groups))
+    # Every shard hears of all reports; one of them tells which were too many.
+    refused = refused_reports(arrived.get("rejected", ()), None if shard else crowded_out)
+    letters, counted = dead_letters(refused, definitions, outcome)
     counts = {
         **outcome.counts,
+        **counted,
         "now_ms": now_ms,
-        "quota_changes": len(groups) if groups is not None else 0,
-        "rejected": sum(map(len, rejected)),
-        "rejected_by_reason": _by_reason(rejected),
+        "quota_changes": 0 if events.groups is None else len(events.groups),
         "messages_sent": len(messages),
         "brokers_live": int((~state.brokers.stale).sum()),
         "brokers_stale": int(state.brokers.stale.sum()),
-        "newest_report_ms": _newest_ms(headers),
+        "newest_report_ms": _newest_ms(events.headers),
     }
     tables = {
         "messages": pa.table(
@@ -133,7 +141,7 @@ def run_round(
         "usage": outcome.usage,
         "limits": _limit_history(outcome, lease_ms),
         "brokers": outcome.brokers,
-        "rejected_reports": pa.concat_tables(rejected) if rejected else None,
+        "rejected_reports": letters,
     }
     outputs = [
         Output(name, pack(table))
@@ -143,12 +151,6 @@ def run_round(
     if outputs or any(counts[name] for name in counts.keys() - _ALWAYS):
         outputs.append(Output("counts", json.dumps(counts).encode()))
     return state, outputs
-
-
-def _by_reason(rejected: Sequence[pa.Table]) -> dict[str, int]:
-    chunks = [chunk for table in rejected for chunk in table["reason"].chunks]
-    counted = pc.value_counts(pa.chunked_array(chunks, pa.string())).to_pylist()
-    return {each["values"]: each["counts"] for each in counted}
 
 
 def _newest_ms(headers: pa.Table | None) -> int:

@@ -20,7 +20,8 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
 from quotaplane.transport import Message, Transport
-from quotaplane.wire.reasons import FUTURE, STALE, TOO_MUCH
+from quotaplane.wire.letters import reports_by_reason
+from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,8 +33,6 @@ GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
 _SHARED: Final = ("reports", "duplicates", "outdated")
 """Counts that every shard reports alike, as each hears of every report."""
 _GREATEST: Final = ("now_ms", "brokers_live", "brokers_stale", "newest_report_ms")
-_NOT_BAD: Final = pa.array([STALE, TOO_MUCH])
-"""Reasons why a whole report is refused that may be a good one."""
 _EXAMPLES: Final = 3
 
 
@@ -83,7 +82,7 @@ class RoundSink:
         now_ms = counts["now_ms"]
         letters = tables.get("rejected_reports")
         if letters is not None:
-            tables["rejected_reports"] = self._letters.cut(letters, rejected, now_ms)
+            tables["rejected_reports"] = self._letters.cut(letters, now_ms)
         tables["rounds"] = _round_row(counts, self._positions(seq))
         self._history.append_round(Round(self._epoch, seq, now_ms), tables)
         self._transport.publish(messages)
@@ -97,11 +96,9 @@ def _arrivals(counts: Mapping[str, int], letters: pa.Table | None) -> Arrivals:
     if letters is None:
         return Arrivals(counts["reports"], refused)
     # Not those about some entries of a report that is used otherwise, or about a definition.
-    whole = letters.filter(
-        pc.or_(letters["counts_as_bad"], pc.is_in(letters["reason"], value_set=_NOT_BAD))
-    )
-    by_reason = pc.value_counts(whole["reason"]).to_pylist()
-    refused |= {each["values"]: each["counts"] for each in by_reason}
+    good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
+    whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
+    refused |= reports_by_reason(whole)
     by_time = pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE]))
     times_ms = whole.filter(by_time)["published_at_ms"].to_numpy()
     times_ms = times_ms[times_ms >= 0]  # below 0: the transport knows none
@@ -145,7 +142,7 @@ def _added_up(of_shards: Sequence[dict[str, Any]]) -> tuple[dict[str, int], dict
     return total, dict(rejected)
 
 
-def _round_row(counts: dict[str, int], positions: dict[str, Any]) -> pa.Table:
+def _round_row(counts: dict[str, Any], positions: dict[str, Any]) -> pa.Table:
     columns = {name: [value] for name, value in counts.items() if name not in _NOT_IN_TABLE}
     return pa.table({"positions": [json.dumps(positions)], **columns})
 

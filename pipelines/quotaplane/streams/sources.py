@@ -16,6 +16,7 @@ from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
+from quotaplane.wire.caps import BYTES_AN_ENTRY
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
 from quotaplane.wire.reports import REJECTED, decode
@@ -28,6 +29,7 @@ Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 TASK_BYTES: Final = 64 << 20
 """Of reports that one task (a topic partition) decodes in a micro-batch; the others are refused.
+An entry counts as ``BYTES_AN_ENTRY`` at least.
 
 Kafka's source bounds the number of reports in a micro-batch, not their bytes: 5000 of 8 MB are
 40 GB, and all that is decoded of a micro-batch is in memory together, in the operator.
@@ -69,6 +71,7 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
             wanted = ~large & ~late
             over = wanted & (left <= 0)
             left -= int(size[wanted].sum())
+            used_bytes = int(size[wanted & ~over].sum())
             letters = []
             refused = large | over
             if refused.any():
@@ -81,6 +84,8 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 now_ms=now_ms,
                 reports=reports,
             )
+            # Small entries take more memory than their bytes say.
+            left -= max(decoded.entries.num_rows * BYTES_AN_ENTRY - used_bytes, 0)
             yield packed_events("reports", pack_reports(decoded, shards), keys)
             rejected = pa.concat_tables([decoded.rejected, *letters])
             if rejected.num_rows:
@@ -106,7 +111,8 @@ def _too_large(batch: pa.RecordBatch, large: BoolArray, reports: Reports) -> pa.
 def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
     """Dead letters of reports for which the micro-batch has no room; they may be good ones."""
     found = batch.filter(pa.array(over))
-    detail = f"its task had decoded {TASK_BYTES >> 20} MB of reports in this micro-batch"
+    most = f"{TASK_BYTES >> 20} MB of reports, or {TASK_BYTES // BYTES_AN_ENTRY} entries"
+    detail = f"its task had decoded {most}, in this micro-batch"
     details, nothing = [detail] * len(found), [b""] * len(found)
     return _letters(found, TOO_MUCH, details, counts_as_bad=False, raw=nothing)
 
@@ -120,6 +126,7 @@ def _letters(
         "position": found["position"].to_pylist(),
         "published_at_ms": found["published_at_ms"].to_pylist(),
         "counts_as_bad": [counts_as_bad] * len(found),
+        "reports": [1] * len(found),
         "raw": raw,
     }
     return pa.table(columns, schema=REJECTED)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +47,34 @@ class Block:
 
     @staticmethod
     def join(blocks: list[Block]) -> Block:
-        """All blocks as one; unlike them it always has ``names``, with nulls."""
-        if not blocks:
-            nothing = np.empty(0, np.int64)
-            return Block(nothing, nothing, pa.array([], pa.string()), np.empty((BASIC, 0)))
-        names = [
-            pa.nulls(len(block.ids), pa.string()) if block.names is None else block.names
-            for block in blocks
-        ]
-        if len(blocks) == 1:  # nothing to copy
-            return replace(blocks[0], names=names[0])
-        flawed = None
-        if any(block.flawed is not None for block in blocks):
-            flawed = np.concatenate(
-                [
-                    np.zeros(len(block.ids), bool) if block.flawed is None else block.flawed
-                    for block in blocks
-                ]
-            )
+        """Blocks of one ``kind`` as one; ``blocks`` is emptied, so that nothing is there twice."""
+        parts = [*blocks]
+        blocks.clear()
+        if len(parts) == 1:  # nothing to copy
+            return parts[0]
+
+        def side_by_side(name: str) -> FloatArray | None:
+            arrays = [getattr(part, name) for part in parts]
+            return None if arrays[0] is None else np.concatenate(arrays, axis=1)
+
+        names = [part.names for part in parts]
+        rates = side_by_side("rates")
+        assert rates is not None
         return Block(
-            np.concatenate([block.report for block in blocks]),
-            np.concatenate([block.ids for block in blocks]),
-            pa.concat_arrays(names),
-            _side_by_side([block.rates for block in blocks], blocks),
-            _joined(blocks, "throttled"),
-            flawed,
-            _joined(blocks, "in_force"),
+            np.concatenate([part.report for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            None if names[0] is None else pa.concat_arrays(names),
+            rates,
+            side_by_side("throttled"),
+            _flaws(parts),
+            side_by_side("in_force"),
         )
+
+    @property
+    def kind(self) -> tuple[bool, int, bool, bool]:
+        """Which columns it has. Others are not made for it: one report has them all for nothing."""
+        named, throttled = self.names is not None, self.throttled is not None
+        return named, len(self.rates), throttled, self.in_force is not None
 
     def take(self, chosen: IntArray) -> Block:
         """Only these entries."""
@@ -88,21 +89,19 @@ class Block:
         )
 
 
-def _joined(blocks: list[Block], name: str) -> FloatArray | None:
-    """An array that only some blocks have; None if none has it."""
-    parts: list[FloatArray | None] = [getattr(block, name) for block in blocks]
-    return None if all(part is None for part in parts) else _side_by_side(parts, blocks)
+def by_kind(blocks: list[Block]) -> list[Block]:
+    """The blocks of each kind joined, in order of appearance; ``blocks`` is emptied."""
+    kinds: dict[tuple[bool, int, bool, bool], list[Block]] = {}
+    for block in blocks:
+        kinds.setdefault(block.kind, []).append(block)
+    blocks.clear()
+    return [Block.join(alike) for alike in kinds.values()]
 
 
-def _side_by_side(parts: Sequence[FloatArray | None], blocks: Sequence[Block]) -> FloatArray:
-    """One array of each block's, NaN in the rows that it does not have."""
-    rows = max(len(part) for part in parts if part is not None)
-    whole = []
-    for part, block in zip(parts, blocks, strict=True):
-        if part is None or len(part) < rows:
-            wide = np.full((rows, len(block.ids)), np.nan)
-            if part is not None:
-                wide[: len(part)] = part
-            part = wide
-        whole.append(part)
-    return np.concatenate(whole, axis=1)
+def _flaws(parts: Sequence[Block]) -> BoolArray | None:
+    if all(part.flawed is None for part in parts):
+        return None
+    flawed: BoolArray = np.concatenate(
+        [np.zeros(len(part.ids), bool) if part.flawed is None else part.flawed for part in parts]
+    )
+    return flawed

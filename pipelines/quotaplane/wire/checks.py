@@ -9,11 +9,19 @@ import numpy.typing as npt
 
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
 from quotaplane.wire.blocks import Block
-from quotaplane.wire.ids import NO_ID
-from quotaplane.wire.reasons import ABSURD, BAD_GROUP, NEGATIVE, NOT_FINITE, shown
+from quotaplane.wire.caps import NEW_NAMES
+from quotaplane.wire.ids import NO_ID, NOT_READ
+from quotaplane.wire.reasons import (
+    ABSURD,
+    BAD_GROUP,
+    NEGATIVE,
+    NOT_FINITE,
+    TOO_MANY_ENTRIES,
+    shown,
+)
 
-_ORDER: Final = ("", ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
-"""What is wrong with an entry, as a code (its index here); the worst one counts."""
+REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
+"""What is wrong with an entry, as a code (its index here); of several the highest counts."""
 
 _MOST_SHOWN: Final = 5
 _ODD: Final = 0x9E3779B97F4A7C15
@@ -25,7 +33,7 @@ def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | N
     if not len(codes):
         return None
     # One pass that says "all well", which is how it nearly always is. NaN compares false.
-    suspect = block.ids == NO_ID
+    suspect = block.ids < 0
     for rates in (block.rates, block.throttled):
         if rates is not None:
             suspect |= ((rates < 0) | (rates > max_rate_per_s)).any(axis=0)
@@ -34,45 +42,45 @@ def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | N
     if not suspect.any():
         return None
     at = np.flatnonzero(suspect)
-    codes[at] = _ORDER.index(ABSURD)
+    codes[at] = REASON_OF_CODE.index(ABSURD)
     part = block.rates[:, at]
     if block.throttled is not None:
         part = np.concatenate([part, block.throttled[:, at]])
     infinite = np.isinf(part).any(axis=0)
     if block.flawed is not None:
         infinite |= block.flawed[at]
-    codes[at[infinite]] = _ORDER.index(NOT_FINITE)
-    codes[at[(part < 0).any(axis=0)]] = _ORDER.index(NEGATIVE)
-    codes[at[block.ids[at] == NO_ID]] = _ORDER.index(BAD_GROUP)
+    codes[at[infinite]] = REASON_OF_CODE.index(NOT_FINITE)
+    codes[at[(part < 0).any(axis=0)]] = REASON_OF_CODE.index(NEGATIVE)
+    codes[at[block.ids[at] == NOT_READ]] = REASON_OF_CODE.index(TOO_MANY_ENTRIES)
+    codes[at[block.ids[at] == NO_ID]] = REASON_OF_CODE.index(BAD_GROUP)
     return codes
 
 
 def describe(
     block: Block, entries: IntArray, codes: npt.NDArray[np.uint8], size: int, most: float
-) -> tuple[str, str]:
-    """The reason and the detail for these bad entries of one report, which has ``size`` entries.
-
-    The reason is that of the worst; the detail names the first few groups.
-    """
-    names, columns = RATE_COLUMNS[: len(block.rates)], block.rates
-    if block.throttled is not None:
-        names += THROTTLED_COLUMNS[: len(block.throttled)]
-        columns = np.concatenate([columns, block.throttled])
+) -> str:
+    """The detail for these bad entries of one report, which has ``size``: the first few groups."""
+    told = block.take(entries[:_MOST_SHOWN])
+    names, columns = RATE_COLUMNS[: len(told.rates)], told.rates
+    if told.throttled is not None:
+        names += THROTTLED_COLUMNS[: len(told.throttled)]
+        columns = np.concatenate([columns, told.throttled])
     texts = []
-    for entry in entries[:_MOST_SHOWN].tolist():
-        name = None if block.names is None else block.names[entry].as_py()
-        group = f"id {block.ids[entry]}" if name is None else shown(name)
-        values = columns[:, entry]
+    for place, entry in enumerate(entries[:_MOST_SHOWN].tolist()):
+        name = None if told.names is None else told.names[place].as_py()
+        group = f"id {told.ids[place]}" if name is None else shown(name)
+        values = columns[:, place]
         wrong = np.flatnonzero((values < 0) | (values > most) | np.isinf(values))
-        if codes[entry] == _ORDER.index(BAD_GROUP):
+        if codes[entry] == REASON_OF_CODE.index(BAD_GROUP):
             texts.append(f"{group} is no group" if name is not None else "a negative id")
+        elif told.ids[place] == NOT_READ:
+            texts.append(f"{group} is new, and so are more than {NEW_NAMES} names at once")
         elif len(wrong):
             texts.append(f"{group}: {names[wrong[0]]} is {values[wrong[0]]:g}")
         else:
             texts.append(f"{group}: throttled is NaN where usage is not")
     more = f", and {len(entries) - _MOST_SHOWN} more" if len(entries) > _MOST_SHOWN else ""
-    which = f"{len(entries)} of {size} entries: {', '.join(texts)}{more}"
-    return _ORDER[int(codes[entries].max())], which
+    return f"{len(entries)} of {size} entries: {', '.join(texts)}{more}"
 
 
 def last_of_each(block: Block) -> Block:
@@ -85,7 +93,13 @@ def last_of_each(block: Block) -> Block:
     mixed.sort()
     if not (mixed[1:] == mixed[:-1]).any():
         return block
-    order = np.lexsort((block.ids, block.report))  # stable: equal ones stay in their order
-    report, ids = block.report[order], block.ids[order]
-    replaced = (report[1:] == report[:-1]) & (ids[1:] == ids[:-1])
+    # A name that only has the id of another one's group must not replace that one's entry.
+    name = np.zeros(len(block.ids), np.int32)
+    if block.names is not None:
+        name = block.names.dictionary_encode().indices.to_numpy()
+    order = np.lexsort((name, block.ids, block.report))  # stable: equal ones stay in their order
+    one, next_ = order[:-1], order[1:]
+    replaced = np.ones(len(one), bool)
+    for array in (block.report, block.ids, name):
+        replaced &= array[one] == array[next_]
     return block.take(np.sort(order[np.r_[~replaced, True]]))

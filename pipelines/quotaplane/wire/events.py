@@ -7,7 +7,7 @@ entries of one shard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -18,6 +18,7 @@ import pyarrow as pa
 from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
 from quotaplane.packing import pack, unpack
 from quotaplane.policy import POLICY_COLUMNS
+from quotaplane.wire.caps import newest
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -82,10 +83,14 @@ REJECTED: Final = pa.schema(
         _required("position", pa.string()),
         _required("published_at_ms", pa.int64()),
         _required("counts_as_bad", pa.bool_()),
+        _required("reports", pa.int64()),
         _required("raw", pa.binary()),
     ]
 )
-"""A row per report, or part of one, that can't be used; ``reason`` is a code of ``reasons``."""
+"""A row per report, or part of one, that can't be used; ``reason`` is a code of ``reasons``.
+
+``reports``: how many it stands for. ``position`` is the first one's.
+"""
 
 GROUPS: Final = pa.schema(
     [
@@ -116,10 +121,9 @@ def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
     """One payload for each shard, in order; none when the batch has no usable report."""
     if not decoded.headers.num_rows:
         return []
-    return [
-        (shard, pack(decoded.headers, part))
-        for shard, part in enumerate(_by_shard(decoded.entries, shards))
-    ]
+    headers = pack(decoded.headers)
+    parts = enumerate(_by_shard(decoded.entries, shards))
+    return [(shard, headers + pack(part)) for shard, part in parts]
 
 
 def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
@@ -145,6 +149,30 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
     return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
 
 
+def newest_reports(
+    headers: pa.Table, entries: pa.Table, most: int
+) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+    """The newest ``most`` reports of each broker, and the headers of the others, if any.
+
+    In whatever order the reports come, the same ones are kept.
+    """
+    code = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+    if not len(code) or np.bincount(code).max() <= most:
+        return headers, entries, None
+    started, sequence, published = (
+        headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
+    )
+    _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
+    later = np.empty(len(code), np.int64)
+    later[np.lexsort((place, published))] = np.arange(len(code))
+    kept = newest(code.astype(np.int64), started, sequence, later, most)
+    report = entries["report"].to_numpy()
+    row = pa.array((np.cumsum(kept) - 1)[report].astype(np.int32))
+    entries = entries.set_column(0, ENTRIES.field("report"), row)
+    left = entries.filter(pa.array(kept[report])).combine_chunks()
+    return headers.filter(pa.array(kept)), left, headers.filter(pa.array(~kept))
+
+
 def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
     """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned.
 
@@ -168,7 +196,7 @@ def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _by_shard(table: pa.Table, shards: int) -> list[pa.Table]:
+def _by_shard(table: pa.Table, shards: int) -> Iterator[pa.Table]:
     """The rows of each shard by id, those of one id in the order that they had.
 
     Sorted, as the state is: the operator then walks through memory instead of jumping about.
@@ -178,9 +206,9 @@ def _by_shard(table: pa.Table, shards: int) -> list[pa.Table]:
     shard = shard_of(ids[order], shards).astype(np.uint16)  # settings: at most 4096
     by_shard = np.argsort(shard, kind="stable")
     order, shard = order[by_shard], shard[by_shard]
-    ordered = table.take(pa.array(order))
     bounds = np.searchsorted(shard, np.arange(shards + 1)).tolist()
-    return [ordered.slice(a, b - a) for a, b in pairwise(bounds)]
+    for begin, end in pairwise(bounds):
+        yield table.take(pa.array(order[begin:end]))
 
 
 def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:

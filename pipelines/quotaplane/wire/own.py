@@ -18,13 +18,16 @@ from quotaplane.model import (
     IntArray,
 )
 from quotaplane.wire.blocks import Block, Header
+from quotaplane.wire.caps import BYTES_AN_ENTRY, BYTES_AN_ID, Caps
 from quotaplane.wire.ids import NO_ID, ids_of
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
     ABSURD,
+    FUTURE,
     LENGTH_MISMATCH,
     NEGATIVE,
     NOT_PROTOBUF,
+    TOO_MANY_ENTRIES,
     WRONG_PROTOBUF,
     UnusableReportError,
     check_broker,
@@ -36,13 +39,19 @@ FAMILY: Final = b"\x0dQP"
 
 REPORT_HEAD: Final = FAMILY + b"R1"
 _MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
-_MOST: Final = 2**63
+MOST: Final = 2**63
+"""A number of a report from here on is a negative long of Java's."""
 Names: TypeAlias = Sequence[str] | pa.StringArray
 _REPORT: Final = ColumnView(UsageReport)
+_IN_FORCE: Final = frozenset(("applied_seqs", *LIMIT_COLUMNS))
+_FURTHER: Final = frozenset(
+    name for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS) for name in names[BASIC:]
+)
+"""Columns of the dimensions that not every broker counts."""
 _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
 
 
-def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
+def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tuple[Header, Block]:
     """Decode one report; ``index`` is its place in the batch. Rates are not checked yet.
 
     Raises:
@@ -51,26 +60,31 @@ def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
     message, columns = _parse(value)
     broker = check_broker(message.broker)
     for name in _NUMBERS:
-        if getattr(message, name) >= _MOST:
+        if getattr(message, name) >= MOST:
             raise UnusableReportError(ABSURD, f"{name} is {getattr(message, name)}")
-    names: list[str] = list(message.groups)
+    if message.started_at_ms > latest_start_ms:
+        raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
     given = columns["group_ids"]
+    count = len(message.groups) or len(given)  # no name is an object yet
+    each = BYTES_AN_ENTRY if message.groups else BYTES_AN_ID
+    if caps.refuses(count, len(value), each):
+        raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} groups in {len(value)} bytes")
+    names: list[str] = list(message.groups)
     if names and len(given):
         raise UnusableReportError(
             LENGTH_MISMATCH, f"{len(names)} groups by name and {len(given)} by id: one or the other"
         )
-    count = len(names) or len(given)
-    ids = ids_of(names) if names else np.maximum(given, NO_ID).astype(np.int64)
+    ids = ids_of(names, caps) if names else np.maximum(given, NO_ID).astype(np.int64)
     d = _spoken_of(columns)
     rates = _stack(columns, RATE_COLUMNS[:d], count)
     throttled = flawed = None
-    given_throttled = [row for row, name in enumerate(THROTTLED_COLUMNS) if len(columns[name])]
+    given_throttled = [row for row, name in enumerate(THROTTLED_COLUMNS) if name in columns]
     if given_throttled:
         throttled = _stack(columns, THROTTLED_COLUMNS[:d], count)
         holes = np.isnan(throttled[given_throttled]) & ~np.isnan(rates[given_throttled])
         flawed = holes.any(axis=0)
     in_force = None
-    if len(columns["applied_seqs"]) or any(len(columns[name]) for name in LIMIT_COLUMNS):
+    if not columns.keys().isdisjoint(_IN_FORCE):
         in_force = _stack(columns, ("applied_seqs", *LIMIT_COLUMNS[:d]), count)
         if (in_force[1:] < 0).any():
             raise UnusableReportError(NEGATIVE, "a limit in force is below zero")
@@ -96,6 +110,14 @@ def decode_own(value: bytes, index: int) -> tuple[Header, Block]:
     return header, block
 
 
+def started_too_late(started_at_ms: int, latest_start_ms: int) -> str:
+    """The detail for a report whose broker says that it started when it can't have."""
+    return (
+        f"its broker started {(started_at_ms - latest_start_ms) / 1000:g} s later than now and "
+        "reports.max_clock_skew_s allow (started_at_ms)"
+    )
+
+
 def _parse(value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
     if value[:5] != REPORT_HEAD:
         head = value[1:5].decode("ascii", "replace")
@@ -115,10 +137,7 @@ def _parse(value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
 
 def _spoken_of(columns: dict[str, FloatArray | IntArray]) -> int:
     """How many of the dimensions a report is about: the first four, or all."""
-    further = (
-        name for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS) for name in names[BASIC:]
-    )
-    return len(RATE_COLUMNS) if any(len(columns[name]) for name in further) else BASIC
+    return BASIC if columns.keys().isdisjoint(_FURTHER) else len(RATE_COLUMNS)
 
 
 def _stack(
@@ -127,10 +146,12 @@ def _stack(
     """The columns as (names, count); an empty one is all NaN."""
     stacked = np.full((len(names), count), np.nan)
     for row, name in enumerate(names):
+        if name not in columns:
+            continue
         column = columns[name]
         if len(column) == count:
             stacked[row] = column
-        elif len(column):
+        else:
             raise UnusableReportError(
                 LENGTH_MISMATCH, f"{name} has {len(column)} values for {count} groups"
             )
@@ -143,9 +164,7 @@ def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
     picked = np.fromiter(chosen, np.int64)
     part = _head(message)
     part.groups.extend([message.groups[i] for i in picked.tolist()] if message.groups else [])
-    return _REPORT.write(
-        part, {name: column[picked] for name, column in columns.items() if len(column)}
-    )
+    return _REPORT.write(part, {name: column[picked] for name, column in columns.items()})
 
 
 def _head(message: Any) -> Any:

@@ -20,6 +20,8 @@ NOT_FINITE: Final = "not_finite"
 ABSURD: Final = "absurd"
 FUTURE: Final = "future"
 STALE: Final = "stale"
+TOO_MANY_ENTRIES: Final = "too_many_entries"
+TOO_MANY_REPORTS: Final = "too_many_reports"
 TOO_MUCH: Final = "too_much"
 SKIPPED_BATCH: Final = "skipped_batch"
 
@@ -35,13 +37,19 @@ REASONS: Final = {
     NEGATIVE: "a rate below zero",
     NOT_FINITE: "an infinite rate, or NaN where it means nothing",
     ABSURD: "a number that can't be: a rate above reports.max_rate_per_s, a count beyond 63 bits",
-    FUTURE: "published more than reports.max_clock_skew_s ahead of now",
+    FUTURE: "published, or its broker started, more than reports.max_clock_skew_s ahead of now",
     STALE: "published more than reports.stale_after_intervals intervals ago",
+    TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its bytes allow",
+    TOO_MANY_REPORTS: "older than the newest reports.max_reports_per_broker of its broker at once, "
+    "or more reports than are read at once",
 }
 """Every code that ``decode`` gives, in words."""
 
+NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH})
+"""Whole reports that may be good ones: how a healthy system looks after a pause."""
+
 BATCH_REASONS: Final = {
-    TOO_MUCH: "the micro-batch already had as many bytes of reports as one task decodes; not read",
+    TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read",
     SKIPPED_BATCH: "an operator skipped the micro-batch; one letter for all of its reports",
 }
 """Codes of reports that never reach ``decode``, in words."""

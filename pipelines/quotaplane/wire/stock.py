@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
-from quotaplane.model import BASIC, FloatArray, IntArray
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.wire.blocks import Block
+from quotaplane.wire.caps import Caps
 from quotaplane.wire.ids import ids_of_column
+from quotaplane.wire.letters import Letters
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.reasons import (
     MISSING_FIELD,
     NOT_PROTOBUF,
+    TOO_MANY_ENTRIES,
+    TOO_MANY_REPORTS,
     WRONG_PROTOBUF,
     UnusableReportError,
     check_broker,
@@ -26,108 +30,169 @@ from quotaplane.wire.scan import scan
 _CHUNK_BYTES: Final = 1 << 20
 """Reports are scanned together up to this size: small ones share the cost of the array calls, and
 large ones don't push each other's arrays out of the processor's cache."""
+_MOST_ODD: Final = 5_000
+"""So many reports of a batch are read by the protobuf library, at some 10 microseconds each."""
+_MOST_ODD_ENTRIES: Final = 50_000
+"""So many entries of a batch are taken out of its messages, at some 2 microseconds each."""
+_MOST_LOOKED_AT: Final = 1_000
+"""In so many of its entries a report's error is looked for, to tell which one it is in."""
+_NOT_UTF8: Final = "a name in it is not UTF-8"
 
 
-def decode_stock(
-    values: dict[int, bytes], interval_s: float
-) -> tuple[dict[int, str | UnusableReportError], list[Block]]:
-    """Decode reports, keyed by their index in the batch.
+def read_stock(
+    index: IntArray,
+    first_entry: IntArray,
+    plain: BoolArray,
+    values: Sequence[bytes | None],
+    letters: Letters,
+    caps: Caps,
+    interval_s: float,
+) -> tuple[dict[int, str], list[Block]]:
+    """Read reports ``index`` (n,) of ``values``, whose entries begin at byte ``first_entry``.
 
-    Returns the broker, or what is wrong, of every report, and the entries of the usable ones
-    (values not checked yet) as rates: count / ``interval_s``.
+    Where that is known, as the head is ``plain``. What can't be used is refused in ``letters``.
+    Returns the brokers of the reports that are usable though not plain, by index, and all entries,
+    not checked yet, as rates: count / ``interval_s``.
     """
-    brokers: dict[int, str | UnusableReportError] = {}
     blocks: list[Block] = []
-    others = []
-    for chunk in _chunks(values):
-        heads = {index: _plain_head(values[index]) for index in chunk}
-        plain = [index for index in chunk if heads[index] is not None]
-        others += [index for index in chunk if heads[index] is None]
-        if not plain:
+    known = np.flatnonzero(plain)
+    chosen = [values[i] or b"" for i in index[known].tolist()]
+    odd = _scan(index[known], first_entry[known], chosen, letters, caps, blocks)
+    odd = np.sort(np.concatenate([odd, index[~plain]]))
+    letters.refuse(
+        odd[_MOST_ODD:],
+        TOO_MANY_REPORTS,
+        lambda _: f"more than {_MOST_ODD} reports at once that are not as Pulsar writes them",
+    )
+    brokers = _read_odd(odd[:_MOST_ODD], values, letters, caps, blocks)
+    if not blocks:
+        return brokers, []
+    block = Block.join(blocks)
+    np.divide(block.rates, interval_s, out=block.rates)
+    ids = ids_of_column(block.names, caps)
+    return brokers, [Block(block.report, ids, block.names, block.rates)]
+
+
+def _scan(
+    index: IntArray,
+    first_entry: IntArray,
+    values: Sequence[bytes],
+    letters: Letters,
+    caps: Caps,
+    blocks: list[Block],
+) -> IntArray:
+    """Read what is plainly written into ``blocks``; the answer is what is not, by index."""
+    odd: list[IntArray] = [np.empty(0, np.int64)]
+    size = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+    cuts = np.flatnonzero(np.diff(size // _CHUNK_BYTES)) + 1
+    for begin, end in pairwise([0, *cuts.tolist(), len(values)]):
+        if begin == end:
             continue
-        found = scan([values[i] for i in plain], [heads[i][1] for i in plain])  # type: ignore[index]
-        for index, good in zip(plain, found.good.tolist(), strict=True):
-            if good:
-                brokers[index] = heads[index][0]  # type: ignore[index]
-            else:
-                others.append(index)
-        report = np.asarray(plain, np.int64)[found.report]
+        found = scan(values[begin:end], first_entry[begin:end], caps)
+        which = index[begin:end]
+        letters.refuse(
+            which[found.refused],
+            TOO_MANY_ENTRIES,
+            lambda _: "more entries than may be, or too many that are next to empty; not read",
+        )
+        letters.refuse(which[found.garbled], NOT_PROTOBUF, lambda _: _NOT_UTF8)
+        odd.append(which[~(found.good | found.refused | found.garbled)])
+        report = which[found.report]
         blocks.append(Block(report, report, found.owners, found.counts))
-    blocks = [_finished(Block.join(blocks), interval_s)] if blocks else []
-    for index in others:
+    return np.concatenate(odd)
+
+
+def _read_odd(
+    odd: IntArray,
+    values: Sequence[bytes | None],
+    letters: Letters,
+    caps: Caps,
+    blocks: list[Block],
+) -> dict[int, str]:
+    """Read reports that are written in another way: the protobuf library writes them plainly.
+
+    Their entries go into ``blocks``; the answer is their brokers, by index.
+    """
+    brokers: dict[int, str] = {}
+    plainly: list[bytes] = []
+    for number in odd.tolist():
         try:
-            brokers[index], block = _decode_one(values[index], index)
+            message = parse(values[number] or b"", caps)
+            brokers[number] = check_broker(message.broker)
         except UnusableReportError as error:
-            brokers[index] = error
-        else:
-            blocks.append(_finished(block, interval_s))
-    return brokers, blocks
+            letters.refuse_one(number, error)
+            continue
+        message.DiscardUnknownFields()
+        message.ClearField("broker")
+        plainly.append(message.SerializePartialToString())
+    index, room = np.array([*brokers], np.int64), _MOST_ODD_ENTRIES
+    counted = Caps(caps.most_entries)  # they were counted before they were parsed
+    left = _scan(index, np.zeros_like(index), plainly, letters, counted, blocks)
+    for number in left.tolist():
+        message = parse(values[number] or b"", None)
+        room -= len(message.usageMap)
+        try:
+            blocks.append(_one_by_one(message, number, room))
+        except UnusableReportError as error:
+            letters.refuse_one(number, error)
+    return brokers
 
 
-def _finished(block: Block, interval_s: float) -> Block:
-    """With ids for names, and rates for counts."""
-    return Block(block.report, ids_of_column(block.names), block.names, block.rates / interval_s)
-
-
-def _chunks(values: dict[int, bytes]) -> Iterable[list[int]]:
-    chunk: list[int] = []
-    size = 0
-    for index, value in values.items():
-        chunk.append(index)
-        size += len(value)
-        if size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _plain_head(value: bytes) -> tuple[str, int] | None:
-    """The broker and where the entries begin, if the report begins as plainly as Pulsar's do."""
-    if len(value) < 3 or value[0] != 0x0A:
-        return None
-    begin, length = 2, value[1]
-    if length >= 0x80:
-        if value[2] >= 0x80:
-            return None
-        begin, length = 3, length - 0x80 + (value[2] << 7)
-    if begin + length > len(value):
-        return None
-    try:
-        return check_broker(value[begin : begin + length].decode()), begin + length
-    except (UnicodeDecodeError, UnusableReportError):
-        return None
-
-
-def parse(value: bytes) -> Any:
-    """The report as protobuf reads it, with all that is required.
+def parse(value: bytes, caps: Caps | None) -> Any:
+    """The report as protobuf reads it, with all that is required, in at most so many entries.
 
     Raises:
         UnusableReportError: it can't be read, or is no report.
     """
+    # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed.
+    if caps is not None and value.count(b"\x12") > caps.most_entries + len(value) // 8:
+        raise UnusableReportError(TOO_MANY_ENTRIES, f"too many of them in {len(value)} bytes")
     try:
         message: Any = ResourceUsageInfo.FromString(value)
     except DecodeError:
         raise UnusableReportError(
             NOT_PROTOBUF, f"{len(value)} bytes that are no ResourceUsageInfo, or not all of it"
         ) from None
-    if not message.usageMap and (len(UnknownFieldSet(message)) or not message.HasField("broker")):
+    count = len(message.usageMap)
+    if not count and (not message.HasField("broker") or _has_unknown_fields(message)):
         raise UnusableReportError(WRONG_PROTOBUF, "none of a report's fields, but others")
+    if caps is not None and caps.refuses(count, len(value)):
+        raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} of them in {len(value)} bytes")
     if not message.IsInitialized():
-        missing = message.FindInitializationErrors()
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise UnusableReportError(MISSING_FIELD, f"without {', '.join(missing[:3])}{more}")
+        raise UnusableReportError(MISSING_FIELD, f"without {_missing(message)}")
+    if isinstance(message.broker, bytes):  # what becomes of a proto2 string that is not UTF-8
+        raise UnusableReportError(NOT_PROTOBUF, _NOT_UTF8)
     return message
 
 
-def _decode_one(value: bytes, index: int) -> tuple[str, Block]:
-    """The same by the protobuf library, for what ``scan`` does not read. Rates are counts."""
-    message = parse(value)
+def _has_unknown_fields(message: Any) -> bool:
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return bool(message.ByteSize() != size)
+
+
+def _missing(message: Any) -> str:
+    """Which required fields are not there, in the first place where any is not."""
+    if not message.HasField("broker"):
+        return "broker"
+    for place, entry in enumerate(message.usageMap[:_MOST_LOOKED_AT]):
+        if not entry.IsInitialized():
+            return ", ".join(f"usageMap[{place}].{one}" for one in entry.FindInitializationErrors())
+    return f"a required field, behind the first {_MOST_LOOKED_AT} entries"
+
+
+def _one_by_one(message: Any, index: int, room: int) -> Block:
+    """The entries of one report, for what ``scan`` does not read. Rates are counts.
+
+    Raises:
+        UnusableReportError: there is no ``room`` left, or a name is not UTF-8.
+    """
+    if room < 0:
+        why = "only to be read entry by entry, as too many entries of a batch are"
+        raise UnusableReportError(TOO_MANY_ENTRIES, why)
     owners = [entry.owner for entry in message.usageMap]
-    if any(isinstance(name, bytes) for name in (message.broker, *owners)):
-        # What protobuf makes of a proto2 string that is not UTF-8.
-        raise UnusableReportError(NOT_PROTOBUF, "a name in it is not UTF-8")
-    broker = check_broker(message.broker)
+    if any(isinstance(name, bytes) for name in owners):
+        raise UnusableReportError(NOT_PROTOBUF, _NOT_UTF8)
     counts = np.full((BASIC, len(owners)), np.nan)
     for part, rows in (("publish", slice(0, 2)), ("dispatch", slice(2, 4))):
         has = [i for i, entry in enumerate(message.usageMap) if entry.HasField(part)]
@@ -135,12 +200,12 @@ def _decode_one(value: bytes, index: int) -> tuple[str, Block]:
         both = [[u.messagesPerPeriod for u in usage], [u.bytesPerPeriod for u in usage]]
         counts[rows, has] = np.array(both, dtype=np.uint64)
     report = np.full(len(owners), index, np.int64)
-    return broker, Block(report, report, pa.array(owners, pa.string()), counts)
+    return Block(report, report, pa.array(owners, pa.string()), counts)
 
 
 def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
     """The report cut down to some of its entries."""
-    whole = parse(value)
+    whole = parse(value, None)
     part: Any = ResourceUsageInfo(broker=whole.broker)
     part.usageMap.extend([whole.usageMap[i] for i in chosen])
     return part.SerializeToString()  # type: ignore[no-any-return]

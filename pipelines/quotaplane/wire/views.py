@@ -18,7 +18,6 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from quotaplane.model import FloatArray, IntArray
 
@@ -27,14 +26,25 @@ _PACKED_TYPES: Final = {
     FieldDescriptorProto.TYPE_SFIXED64: "<i8",
 }
 
-
 Column: TypeAlias = FloatArray | IntArray | pa.StringArray
+
+
+class _Columns(dict[str, FloatArray | IntArray]):
+    """Columns by name; one that is asked for and not there is empty."""
+
+    def __init__(self, dtypes: Mapping[str, str]) -> None:
+        self._dtypes = dtypes
+
+    def __missing__(self, name: str) -> FloatArray | IntArray:
+        return np.empty(0, self._dtypes[name])
 
 
 class ColumnView:
     """Reads and writes one message type whose packed columns (double, sfixed64) are arrays.
 
-    It also writes repeated strings from Arrow; it reads them as protobuf does.
+    It also writes repeated strings from Arrow; it reads them as protobuf does. A column is a field
+    of bytes that is there once: a message in which that is not so is written anew before it is
+    read, so that no message makes more objects than it has strings.
     """
 
     def __init__(self, message: type[Message]) -> None:
@@ -47,31 +57,32 @@ class ColumnView:
             if field.type in _PACKED_TYPES:
                 self._dtypes[field.name] = _PACKED_TYPES[field.type]
                 field.type = FieldDescriptorProto.TYPE_BYTES
+                field.label = FieldDescriptorProto.LABEL_OPTIONAL
         pool = DescriptorPool()
         pool.Add(file)
         self._whole = message
         self._view = GetMessageClass(pool.FindMessageTypeByName(descriptor.full_name))
 
     def parse(self, value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
-        """The message (for all that is no column) and its columns.
+        """The message (for all that is no column) and its columns; those that are empty, too.
 
         Raises:
             google.protobuf.message.DecodeError: protobuf would not parse it either.
         """
         view: Any = self._view.FromString(value)
-        if len(UnknownFieldSet(view)):
-            # Also how a column looks that was not written packed, which is as valid.
+        view.DiscardUnknownFields()
+        # Shorter by what the view can't hold: columns in pieces or not packed (which are as valid),
+        # unknown fields, and fields that are there twice.
+        if view.ByteSize() != len(value):
             whole: Any = self._whole.FromString(value)
-            return whole, {
-                name: np.array(list(getattr(whole, name)), dtype=dtype)
-                for name, dtype in self._dtypes.items()
-            }
-        columns = {}
-        for name, dtype in self._dtypes.items():
-            pieces = list(getattr(view, name))
-            if any(len(piece) % 8 for piece in pieces):
-                self._whole.FromString(value)  # raises what is to be raised
-            columns[name] = np.frombuffer(b"".join(pieces), dtype=dtype)
+            whole.DiscardUnknownFields()
+            view = self._view.FromString(whole.SerializeToString())
+        columns = _Columns(self._dtypes)
+        for field, data in view.ListFields():
+            if field.name in self._dtypes:
+                if len(data) % 8:
+                    self._whole.FromString(value)  # raises what is to be raised
+                columns[field.name] = np.frombuffer(data, dtype=self._dtypes[field.name])
         return view, columns
 
     def write(self, message: Message, columns: Mapping[str, Column]) -> bytes:

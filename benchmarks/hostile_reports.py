@@ -1,0 +1,300 @@
+"""What 16 MB of the worst reports cost: CPU time and memory of decoding, packing and a round.
+
+    .venv/bin/python benchmarks/hostile_reports.py [CASE ...]
+
+``decode`` gets all of a case's reports in one call; then its output is packed for two shards, and
+one shard takes a round of it. Each case runs three times, each time in a process of its own, so
+that the peak of memory is that of the case: the least time and the highest peak are printed. MB are
+those on top of the reports themselves; the peak after a step includes the steps before. The last
+cases are honest reports, for comparison. docs/wire.md has figures made by this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "pipelines"), str(ROOT / "benchmarks")]
+
+import numpy as np  # noqa: E402
+
+from quotaplane.settings import parse_settings  # noqa: E402
+from quotaplane.state import ShardState  # noqa: E402
+from quotaplane.streams.rounds import round_config, run_round  # noqa: E402
+from quotaplane.wire.events import pack_reports  # noqa: E402
+from quotaplane.wire.reports import decode, encode_stock_report  # noqa: E402
+from workload import Workload  # noqa: E402
+
+BYTES: Final = 16 << 20
+ONE: Final = 8 << 20
+"""Of the largest report that is read: ``reports.max_report_bytes``."""
+NOW_MS: Final = 1_700_000_000_000
+RUNS: Final = 3
+TIMES: Final = ("decode_s", "pack_s", "round_s")
+PEAKS: Final = ("decode_mb", "pack_mb", "round_mb")
+
+
+def _varint(number: int) -> bytes:
+    low = bytearray()
+    while number > 0x7F:
+        low.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*low, number])
+
+
+def _field(tag: int, data: bytes) -> bytes:
+    return bytes([tag]) + _varint(len(data)) + data
+
+
+def _stock(broker: str, entries: bytes = b"") -> bytes:
+    return _field(0x0A, broker.encode()) + entries
+
+
+def _own(broker: str, number: int, rest: bytes = b"") -> bytes:
+    """A heartbeat as brokers send it, and what may come behind."""
+    started, window = b"\x18" + _varint(NOW_MS - 1000), b"\x28" + _varint(5000)
+    sequence = b"\x20" + _varint(1_000_000 + number)
+    return b"\x0dQPR1" + _field(0x12, broker.encode()) + started + sequence + window + rest
+
+
+def _doubles(tag: int, *values: float) -> bytes:
+    return _field(tag, np.array(values, "<f8").tobytes())
+
+
+def _group(name: str, rate: float) -> bytes:
+    return _field(0x42, name.encode()) + _doubles(0x52, rate)
+
+
+def _ids(count: int) -> bytes:
+    return _field(0x4A, np.arange(count, dtype="<i8").tobytes())
+
+
+def _filled(head: Callable[[int], bytes], piece: bytes, size: int = ONE) -> list[bytes]:
+    """Reports of ``size`` bytes of different brokers, 16 MB: the same piece again and again."""
+    heads = [head(number) for number in range(BYTES // size)]
+    return [one + piece * ((size - len(one)) // len(piece)) for one in heads]
+
+
+def _many(make: Callable[[int], bytes], count: int = 0) -> list[bytes]:
+    """Small reports, so many or 16 MB of them."""
+    return [make(number) for number in range(count or BYTES // len(make(0)))]
+
+
+def _names(length: int, size: int) -> list[bytes]:
+    """Stock reports of ``size`` bytes, 16 MB: groups with a name alone, each another one."""
+
+    def entry(number: int) -> bytes:
+        return _field(0x12, _field(0x0A, f"{number:0{length}d}".encode()))
+
+    each = size // len(entry(0))
+    return [
+        _stock(f"b{n:07d}", b"".join(map(entry, range(n * each, n * each + each))))
+        for n in range(BYTES // size)
+    ]
+
+
+def _s(number: int) -> bytes:
+    return _stock(f"broker-{number:07d}")
+
+
+def _o(number: int) -> bytes:
+    return _own(f"broker-{number:07d}", number)
+
+
+def _partly_bad(number: int) -> bytes:
+    counts = np.array([[1, 1, 1, 1], [2.0**63, 1, 1, 1]])
+    good_and_bad = encode_stock_report("", ["good", "bad"], counts)[2:]
+    return _stock(f"b{number:07d}", good_and_bad)
+
+
+def _wide(number: int) -> bytes:
+    """Ids in all that there may be of columns if ``number`` is 0, else by themselves."""
+    count = 2 if number == 0 else 4000
+    columns = [*range(10, 23), *range(23, 32)] if number == 0 else [10]
+    made = b"".join(
+        _varint(column << 3 | 2) + _doubles(0, *[1.0] * count)[1:] for column in columns
+    )
+    return _own(f"b{number}", number, _ids(count) + made)
+
+
+_LONG: Final = b"\xff" * 9 + b"\x01"
+_SMALL: Final = 65536
+
+CASES: Final[dict[str, Callable[[], list[bytes]]]] = {
+    "stock, 8 MB: empty entries (12 00)": lambda: _filled(_s, b"\x12\x00"),
+    "stock, 8 MB: the same without a broker": lambda: _filled(lambda _: b"", b"\x12\x00"),
+    "stock, 600 kB: empty entries": lambda: _filled(_s, b"\x12\x00", 600_000),
+    "stock, 8 MB: empty names (12 02 0a 00)": lambda: _filled(_s, b"\x12\x02\x0a\x00"),
+    "stock, 64 kB: empty names": lambda: _filled(_s, b"\x12\x02\x0a\x00", _SMALL),
+    "stock, 8 MB: one-letter names": lambda: _filled(_s, b"\x12\x03\x0a\x01a"),
+    "stock, 64 kB: one-letter names": lambda: _filled(_s, b"\x12\x03\x0a\x01a", _SMALL),
+    "stock, 64 kB: names of 12 letters, all different": lambda: _names(12, _SMALL),
+    "stock, 512 kB: names of 20 letters, all different": lambda: _names(20, 1 << 19),
+    "stock, 8 MB: unknown fields (18 01)": lambda: _filled(_s, b"\x18\x01"),
+    "stock, 64 kB: an unknown field in each entry": lambda: _filled(
+        _s, b"\x12\x06\x0a\x02ab\x28\x01", _SMALL
+    ),
+    "stock, 64 kB: counts of ten bytes": lambda: _filled(
+        _s, _field(0x12, b"\x0a\x01a" + _field(0x12, b"\x08" + _LONG + b"\x10" + _LONG)), _SMALL
+    ),
+    "stock, 200 B: a name that is not UTF-8": lambda: _many(
+        lambda n: _stock(f"b{n:07d}", b"\x12\x08\x0a\x06abcdef" * 18 + b"\x12\x04\x0a\x02\xc0\xa1")
+    ),
+    "stock, 64 kB: names of 20 kB": lambda: _filled(
+        _s, _field(0x12, _field(0x0A, b"x" * 20_000)) + b"\x12\x03\x0a\x01a" * 1000, _SMALL
+    ),
+    "stock, 8 MB: nested 90 deep": lambda: _filled(_s, b"\x1b" * 90 + b"\x1c" * 90),
+    "stock, 8 MB: nested 1,000,000 deep": lambda: _filled(_s, b"\x1b" * 10**6 + b"\x1c" * 10**6),
+    "stock, 60 B: one bad entry of two": lambda: _many(_partly_bad),
+    "stock, 16 B: heartbeats, all different brokers": lambda: _many(_s),
+    "stock, 4 B: the same heartbeat": lambda: [_stock("b1")] * (BYTES // 4),
+    "ours, 8 MB: empty names (42 00)": lambda: _filled(_o, b"\x42\x00"),
+    "ours, 8 MB: one-letter names": lambda: _filled(_o, b"\x42\x01a"),
+    "ours, 64 kB: one-letter names": lambda: _filled(_o, b"\x42\x01a", _SMALL),
+    "ours, 8 MB: ids alone": lambda: [_o(n) + _ids((ONE - 64) // 8) for n in range(2)],
+    "ours, 64 kB: ids alone": lambda: [_o(n) + _ids(8180) for n in range(256)],
+    "ours, 64 kB: ids, one report with every column": lambda: _many(_wide, 256),
+    "ours, 8 MB: ids in pieces of one": lambda: _filled(_o, b"\x4a\x08abcdefg\0"),
+    "ours, 8 MB: empty pieces (4a 00)": lambda: _filled(_o, b"\x4a\x00"),
+    "ours, 8 MB: ids not packed": lambda: _filled(_o, b"\x49abcdefg\0"),
+    "ours, 8 MB: unknown fields (78 00)": lambda: _filled(_o, b"\x78\x00"),
+    "ours, 8 MB: one long name": lambda: [_o(n) + _field(0x42, b"x" * (ONE - 64)) for n in (1, 2)],
+    "ours, 8 MB: a broker's long name": lambda: [_own("x" * (ONE - 64), n) for n in (1, 2)],
+    "ours, 8 MB: the broker again and again": lambda: _filled(_o, b"\x12\x02b1"),
+    "ours: 100,000 heartbeats of one broker": lambda: _many(lambda n: _own("b1", n), 100_000),
+    "ours, 36 B: heartbeats of one broker": lambda: _many(lambda n: _own("broker-1", n)),
+    "ours, 36 B: heartbeats, all different brokers": lambda: _many(_o),
+    "ours, 36 B: the same heartbeat": lambda: [_o(1)] * (BYTES // 36),
+    "ours: a group each, 100,000 brokers": lambda: _many(
+        lambda n: _o(n) + _group(f"g{n:07d}", 1.0), 100_000
+    ),
+    "ours, 50 B: a group each, one broker": lambda: _many(
+        lambda n: _own("b1", n, _group("g", 1.0))
+    ),
+    "ours, 60 B: a negative rate each": lambda: _many(lambda n: _o(n) + _group(f"g{n:07d}", -1.0)),
+    "ours, 38 B: an unknown field each": lambda: _many(lambda n: _o(n) + b"\x78\x00"),
+    "junk of 100 bytes": lambda: [b"\xff" * 100] * (BYTES // 100),
+    "junk of 3 bytes": lambda: [b"?!?"] * (BYTES // 3),
+    "1,000,000 empty messages": lambda: [b""] * 1_000_000,
+    "limits in place of reports": lambda: [b"\x0dQPL1" + b"x" * 55] * (BYTES // 60),
+    "honest: PIP-82's scale, 32 MB": lambda: [
+        value for _, value in next(Workload(100_000, 100).rounds(1))
+    ],
+    "honest: 300,000 groups, 96 MB": lambda: [
+        value for _, value in next(Workload(300_000, 100).rounds(1))
+    ],
+    "honest: six brokers, 12 groups": lambda: [
+        value for _, value in next(Workload(12, 6, 6).rounds(1))
+    ],
+}
+
+
+def _memory_mb(what: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith(what)) / 1024
+
+
+def _run(case: str) -> dict[str, Any]:
+    settings = parse_settings(
+        {
+            "transport": {"kind": "delta", "path": "t"},
+            "history": {"path": "h"},
+            "checkpoint": "c",
+        }
+    )
+    config = round_config(settings, epoch=1)
+
+    def once(values: list[bytes]) -> Callable[[], dict[str, Any]]:
+        times, places = np.full(len(values), NOW_MS), [f"t/0@{n}" for n in range(len(values))]
+
+        def go() -> dict[str, Any]:
+            begun = time.process_time()
+            found = decode(values, times, places, now_ms=NOW_MS, reports=settings.reports)
+            decoded, decoded_mb = time.process_time(), _memory_mb("VmHWM")
+            payloads = pack_reports(found, 2)
+            packed, packed_mb = time.process_time(), _memory_mb("VmHWM")
+            reports, entries = len(found.headers), len(found.entries)
+            letters = len(found.rejected)
+            reasons = sorted(set(found.rejected["reason"].to_pylist()))
+            del found
+            if payloads:
+                run_round(
+                    ShardState(),
+                    {"reports": [payloads[0][1]]},
+                    shard=0,
+                    seq=1,
+                    now_ms=NOW_MS,
+                    config=config,
+                )
+            done = time.process_time()
+            return {
+                "decode_s": decoded - begun,
+                "decode_mb": decoded_mb,
+                "pack_s": packed - decoded,
+                "pack_mb": packed_mb,
+                "round_s": done - packed,
+                "round_mb": _memory_mb("VmHWM"),
+                "used": reports,
+                "entries": entries,
+                "letters": letters,
+                "reasons": reasons,
+            }
+
+        return go
+
+    once([_o(1) + _group("g", 1.0), _s(1), _s(2) + b"\x12\x03\x0a\x01a", b"?"])()
+    go = once(CASES[case]())
+    before = _memory_mb("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    found = go()
+    return {
+        name: value - before if name.endswith("_mb") else value for name, value in found.items()
+    }
+
+
+def _best(case: str) -> dict[str, Any]:
+    """The least time and the most memory of some runs, each in a process of its own."""
+    runs = []
+    for _ in range(RUNS):
+        command = [sys.executable, __file__, "--one", case]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise SystemExit(f"{case}: exit code {done.returncode}: {done.stderr[-300:]}")
+        runs.append(json.loads(done.stdout))
+    least, most = (
+        {name: of(run[name] for run in runs) for name in TIMES + PEAKS} for of in (min, max)
+    )
+    times = {name: least[name] for name in TIMES}
+    return {**runs[0], **times, **{name: most[name] for name in PEAKS}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help="parts of names of cases; default: all")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(_run(args.one)))
+        return
+    print("| case | decode s | MB | pack s | MB | round s | MB | used | entries | letters | why |")
+    print(f"|---|{'---:|' * 9}---|")
+    for case in CASES:
+        if args.cases and not any(part in case for part in args.cases):
+            continue
+        got = _best(case)
+        times = [f"{got[name]:.2f}" for name in TIMES]
+        peaks = [f"{got[name]:.0f}" for name in PEAKS]
+        cells = [cell for both in zip(times, peaks, strict=True) for cell in both]
+        numbers = [f"{got[name]}" for name in ("used", "entries", "letters")]
+        print("|", " | ".join([case, *cells, *numbers, " ".join(got["reasons"])]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+"""Reports made to cost as much as they can: what is read of them, and what is made of the rest.
+
+Nothing here measures time; benchmarks/hostile_reports.py does.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.settings import Reports
+from quotaplane.wire import batch, caps, letters, reports, stock
+from quotaplane.wire.letters import MOST_LETTERS
+from quotaplane.wire.own import encode_report
+from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
+from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.reports import Decoded, decode, encode_stock_report
+from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report
+
+GROUP = "a group as it may be called"
+GOOD, NICE = (
+    encode_stock_report(broker, [GROUP], np.array([[5, 10, 15, 20]])) for broker in ("good", "nice")
+)
+SIZE = 1 << 20
+
+
+def own(broker: str = "b", rest: bytes = b"", **head: int) -> bytes:
+    """A report in our own format: a heartbeat, and what comes behind its head."""
+    given = {"started_at_ms": 1, "sequence": 1, "window_ms": 5000, **head}
+    return encode_report(broker=broker, groups=[], usage=np.empty((0, 4)), **given) + rest
+
+
+def filled(head: bytes, piece: bytes, size: int = SIZE) -> list[bytes]:
+    return [head + piece * ((size - len(head)) // len(piece))]
+
+
+def refused(found: Decoded) -> dict[str, int]:
+    """How many reports were refused, by reason, as the letters say."""
+    sums = found.rejected.group_by("reason").aggregate([("reports", "sum")]).to_pylist()
+    return {row["reason"]: row["reports_sum"] for row in sums}
+
+
+STOCK = b"\x0a\x01b"
+IDS = b"\x4a\xc0\x84\x3d" + np.arange(125_000, dtype="<i8").tobytes()
+BOMBS: dict[str, Callable[[], list[bytes]]] = {
+    "empty entries": lambda: filled(STOCK, b"\x12\x00"),
+    "empty entries without a broker": lambda: filled(b"", b"\x12\x00"),
+    "empty names": lambda: filled(STOCK, b"\x12\x02\x0a\x00"),
+    "names of a letter": lambda: filled(STOCK, b"\x12\x03\x0a\x01a"),
+    "names of a letter without a broker": lambda: filled(b"", b"\x12\x03\x0a\x01a"),
+    "unknown fields": lambda: filled(STOCK, b"\x18\x01"),
+    "nested": lambda: filled(STOCK, b"\x1b" * 90 + b"\x1c" * 90),
+    "nested too deep": lambda: filled(STOCK, b"\x1b" * 1000 + b"\x1c" * 1000),
+    "our empty names": lambda: filled(own(), b"\x42\x00"),
+    "our names of a letter": lambda: filled(own(), b"\x42\x01a"),
+    "our ids alone": lambda: [own(rest=IDS)],
+    "our ids in pieces": lambda: filled(own(), b"\x4a\x08abcdefg\x00"),
+    "our ids not packed": lambda: filled(own(), b"\x49abcdefg\x00"),
+    "our empty pieces": lambda: filled(own(), b"\x4a\x00"),
+    "our unknown fields": lambda: filled(own(), b"\x78\x00"),
+    "our brokers": lambda: filled(own(), b"\x12\x01b"),
+    "a long name": lambda: [own(rest=b"\x42\xff\xff\x3f" + b"x" * 0xFFFFF)],
+    "a long broker": lambda: [own("b" * SIZE)],
+    "junk": lambda: [b"\xff" * 100] * 10_000,
+    "heartbeats": lambda: [own(sequence=n) for n in range(10_000)],
+    "heartbeats of many": lambda: [own(f"b{n}") for n in range(10_000)],
+    "odd heartbeats": lambda: [own(f"b{n}", b"\x78\x00") for n in range(10_000)],
+    "one group each": lambda: [
+        own(f"b{n}", b"\x42\x01g\x52\x08" + bytes(8)) for n in range(10_000)
+    ],
+    "nothing": lambda: [b""] * 10_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_costs_few_objects_and_leaves_good_reports_alone(
+    bomb: Callable[[], list[bytes]],
+) -> None:
+    values = bomb()
+    decode_now(GOOD, values[0][:1000])  # what is made once
+    tracemalloc.start()
+    try:
+        found = decode_now(GOOD, *values, NICE, reports=Reports())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30e6  # of Python and numpy
+    brokers = found.headers["broker"].to_pylist()
+    assert {brokers[0], brokers[-1]} == {"good", "nice"}
+    assert found.entries["group"].to_pylist().count(GROUP) == 2
+    assert found.rejected.num_rows <= 2 * (MOST_LETTERS + 1)
+    assert max(map(len, found.rejected["detail"].to_pylist()), default=0) < 600
+    assert found.headers.num_rows + sum(refused(found).values()) == len(values) + 2
+
+
+@pytest.mark.parametrize("kind", ["stock", "stock, odd", "ours"])
+def test_a_report_may_have_so_many_entries_and_no_more(kind: str) -> None:
+    def report(count: int) -> bytes:
+        names = [f"a group with a usual name {n}" for n in range(count)]
+        if kind == "ours":
+            return own_report(groups=names, usage=np.ones((count, 4)))
+        odd = bytes.fromhex("18 01") if kind == "stock, odd" else b""
+        return encode_stock_report("b", names, np.ones((count, 4))) + odd
+
+    limit = Reports(max_entries_per_report=50)
+    assert decode_now(report(50), reports=limit).entries.num_rows == 50
+    found = decode_now(report(51), GOOD, reports=limit)
+    assert found.entries.num_rows == 1
+    (letter,) = found.rejected.to_pylist()
+    assert (letter["reason"], letter["counts_as_bad"]) == ("too_many_entries", True)
+
+
+@pytest.mark.parametrize("format_", ["stock", "ours"])
+def test_small_entries_are_refused_only_beyond_the_spare_ones(
+    format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what has entries of ordinary size, or few of them, is not refused for it."""
+    monkeypatch.setattr(caps, "SPARE_ENTRIES", 250)
+
+    def report(broker: str, count: int, length: int) -> bytes:
+        names = [f"{n:0{length}d}" for n in range(count)]
+        if format_ == "stock":
+            return encode_stock_report(broker, names, np.full((count, 4), np.nan))
+        return own_report(broker=broker, groups=names, usage=np.full((count, 4), np.nan))
+
+    values = [
+        report("dense-1", 200, 4),
+        report("usual-1", 20, 24),
+        report("dense-2", 200, 4),
+        report("small", 30, 4),
+        report("dense-3", 200, 4),
+        report("usual-2", 20, 24),
+    ]
+    found = decode_now(*values)
+    used = set(found.headers["broker"].to_pylist())
+    assert used >= {"usual-1", "usual-2"}
+    assert len(used & {"dense-1", "dense-2", "dense-3"}) == 1
+    assert refused(found) == {"too_many_entries": len(values) - len(used)}
+    assert "small" in used or format_ == "ours"  # ours are read in the order in which they come
+
+
+@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
+def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
+    cap = caps.Caps(most_entries=300_000)
+    entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
+    first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
+    kept = ~np.r_[cap.refuse(entries[first], size[first]), cap.refuse(entries[rest], size[rest])]
+    most = caps.SPARE_ENTRIES + (size // caps.BYTES_AN_ENTRY)[kept].sum()
+    assert entries[kept].sum() <= most
+    assert (entries[kept] <= 300_000).all()
+    usual = (entries <= 300_000) & (entries <= size // caps.BYTES_AN_ENTRY)
+    assert kept[usual].all()
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x42\x01g", b"\x78\x00"])
+def test_of_many_reports_of_a_broker_the_newest_are_used(rest: bytes) -> None:
+    order = np.random.default_rng(3).permutation(60)
+    values = [own("b", rest, started_at_ms=5 + n // 50, sequence=n % 50) for n in order.tolist()]
+    found = decode_now(*values, GOOD, reports=Reports(max_reports_per_broker=12))
+    mine = [row for row in found.headers.to_pylist() if row["broker"] == "b"]
+    newest = {(5, n) for n in range(48, 50)} | {(6, n) for n in range(10)}
+    assert {(row["started_at_ms"], row["sequence"]) for row in mine} == newest
+    assert refused(found) == {"too_many_reports": 48}
+    assert not any(found.rejected["counts_as_bad"].to_pylist())
+
+
+def test_of_many_stock_reports_of_a_broker_those_published_last_are_used() -> None:
+    values = [encode_stock_report("b", [f"g{n}"], np.ones((1, 4))) for n in range(30)]
+    times = NOW_MS - np.arange(30) * 100
+    found = decode(
+        values,
+        times,
+        [str(n) for n in range(30)],
+        now_ms=NOW_MS,
+        reports=Reports(max_reports_per_broker=3),
+    )
+    assert found.entries["group"].to_pylist() == ["g0", "g1", "g2"]
+
+
+def test_of_a_flood_the_newest_reports_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MOST_REPORTS", 20)
+    values = [own(f"b{n}") for n in range(50)]
+    times = NOW_MS - np.r_[np.zeros(10, np.int64), np.full(40, 7)]
+    found = decode(values, times, [str(n) for n in range(50)], now_ms=NOW_MS, reports=Reports())
+    newest = [*range(10), *range(40, 50)]
+    assert found.headers["broker"].to_pylist() == [f"b{n}" for n in newest]
+    assert refused(found) == {"too_many_reports": 30}
+
+
+def test_what_must_be_read_one_by_one_is_not_read_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stock, "_MOST_ODD", 10)
+    monkeypatch.setattr(reports, "_MOST_OWN", 20)
+    odd = [encode_stock_report(f"s{n}", ["g"], np.ones((1, 4))) + b"\x18\x01" for n in range(15)]
+    ours = [own_report(broker=f"o{n}") for n in range(25)]
+    found = decode_now(*odd, GOOD, *ours)
+    assert refused(found) == {"too_many_reports": 10}
+    assert found.headers.num_rows == 31
+    assert "good" in found.headers["broker"].to_pylist()
+
+
+def test_names_that_are_new_are_learned_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"never seen before {n}" for n in range(50)]
+    value = encode_stock_report("b", names, np.ones((50, 4)))
+    monkeypatch.setattr(caps, "NEW_NAMES", 20)
+    known = GOOD
+    decode_now(known)
+    for round_ in range(3):
+        found = decode_now(known, value)
+        assert found.entries.num_rows == 1 + min(20 * (round_ + 1), 50)
+        letters = found.rejected.to_pylist()
+        assert [letter["reason"] for letter in letters] == ["too_many_entries"] * (round_ < 2)
+        assert not any(letter["counts_as_bad"] for letter in letters)  # the report is used
+
+
+def test_of_a_report_with_many_bad_entries_a_few_are_kept() -> None:
+    counts = np.ones((3000, 4))
+    counts[1:] = 2.0**63
+    value = encode_stock_report("b", [f"group {n}" for n in range(3000)], counts)
+    usage = np.full((3000, 4), -1.0)
+    usage[0] = 1.0
+    ours = own_report(groups=[f"group {n}" for n in range(3000)], usage=usage)
+    found = decode_now(value, ours)
+    assert found.entries["group"].to_pylist() == ["group 0"] * 2
+    raw = found.rejected["raw"].to_pylist()
+    kept = ResourceUsageInfo.FromString(raw[0])
+    assert [entry.owner for entry in kept.usageMap] == [f"group {n}" for n in range(1, 101)]
+    assert len(raw[1]) < 5000
+    assert all("2999 of 3000 entries" in text for text in found.rejected["detail"].to_pylist())
+
+
+def test_many_reports_with_bad_entries_share_a_letter() -> None:
+    values = [
+        own_report(broker=f"b{n}", usage=np.array([[1.0] * 4, [-1.0] * 4])) for n in range(300)
+    ]
+    found = decode_now(*values)
+    assert found.entries.num_rows == 300
+    rows = found.rejected.to_pylist()
+    assert [row["reports"] for row in rows] == [1] * MOST_LETTERS + [300 - MOST_LETTERS]
+    assert rows[-1]["position"] == str(MOST_LETTERS)
+    assert rows[-1]["detail"].endswith("the last one at 299")
+    assert not any(row["counts_as_bad"] for row in rows)
+
+
+def test_a_name_that_is_not_utf8_costs_its_own_report_only() -> None:
+    bad = GOOD + b"\x12\x04\x0a\x02\xc0\xa1"
+    cut = GOOD + b"\x12\x05\x0a\x03\xe2\x82a"  # the character goes on in what is no name any more
+    found = decode_now(GOOD, bad, NICE, cut)
+    assert found.headers["broker"].to_pylist() == ["good", "nice"]
+    assert found.rejected["detail"].to_pylist() == ["a name in it is not UTF-8"] * 2
+
+
+def test_a_name_of_many_kilobytes_is_read_and_one_more_that_is_not_utf8_does_not_raise() -> None:
+    long = encode_stock_report("b", ["g" * 20_000, "usual"], np.ones((2, 4)))
+    found = decode_now(long, long + b"\x12\x04\x0a\x02\xc0\xa1", GOOD)
+    assert found.entries["group"].to_pylist() == [GROUP, "usual"]
+    assert found.rejected["reason"].to_pylist() == ["bad_group", "not_protobuf"]
+
+
+@pytest.mark.parametrize("at_ms", [-(2**63), -1, 2**62, 2**63 - 1])
+def test_no_publish_time_raises(at_ms: int) -> None:
+    found = decode_now(GOOD, own(), published_at_ms=at_ms)
+    assert sum(refused(found).values()) == 2
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x42\x01g", b"\x78\x00"], ids=["alone", "groups", "odd"])
+@pytest.mark.parametrize(
+    ("started_at_ms", "reason"),
+    [
+        (NOW_MS + 30_000, None),
+        (NOW_MS + 30_001, "future"),
+        (2**63 - 1, "future"),
+        (2**63, "absurd"),
+        (2**64 - 1, "absurd"),
+    ],
+)
+def test_a_broker_that_started_after_now_is_not_heard(
+    rest: bytes, started_at_ms: int, reason: str | None
+) -> None:
+    said_twice = own("b", rest) + UsageReport(started_at_ms=started_at_ms).SerializeToString()
+    for value in (own("b", rest, started_at_ms=started_at_ms), said_twice):
+        found = decode_now(value)
+        assert refused(found) == ({} if reason is None else {reason: 1})
+        assert found.headers.num_rows == (reason is None)
+
+
+def test_a_head_says_the_same_whether_the_library_reads_it_or_not() -> None:
+    plain = own("b", started_at_ms=2**40, sequence=2**63 - 1, window_ms=2**32 - 1)
+    applied = encode_report(
+        broker="b", started_at_ms=0, sequence=0, window_ms=0, groups=[], usage=np.empty((0, 4)),
+        applied=(0, 2**62),
+    )  # fmt: skip
+    for value in (plain, applied):
+        one, other = (decode_now(v).headers.to_pylist() for v in (value, value + b"\x78\x00"))
+        assert one == other != []
+
+
+HEARTBEATS = st.builds(
+    own,
+    st.text(min_size=1, max_size=5),
+    started_at_ms=st.sampled_from([0, 1, 127, 128, 2**40, 2**56, 2**63 - 1, 2**63, 2**64 - 1]),
+    sequence=st.sampled_from([0, 7, 2**56 - 1, 2**63, 2**64 - 1]),
+    window_ms=st.sampled_from([0, 5000, 2**32 - 1]),
+)
+
+
+@given(damaged(HEARTBEATS))
+def test_damaged_heads_are_read_as_the_library_reads_them(value: bytes) -> None:
+    plainly = decode_now(value)
+    if value[:5] != b"\x0dQPR1":
+        return
+    # A second magic changes nothing, but then it is no head as they are written.
+    odd = decode_now(value[:5] + value[:5] + value[5:])
+    for name in plainly.headers.column_names:
+        assert plainly.headers[name].to_pylist() == odd.headers[name].to_pylist()
+    assert refused(plainly) == refused(odd)
+
+
+ANY: list[Any] = [
+    None, b"", b"?", GOOD, GOOD[:-1], GOOD + b"\x18\x01", own(), own("b", b"\x42\x01g"),
+    own(""), own(started_at_ms=2**63 - 1), own_report(usage=np.array([[-1.0] * 4, [1.0] * 4])),
+    own_report(usage=np.full((2, 4), -1.0)), b"\x0dQPL1",
+    encode_stock_report("b\n", [], np.empty((0, 4))),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(ANY), max_size=60), st.integers(1, 5), st.integers(1, 5))
+def test_every_report_is_used_or_counted(values: list[bytes | None], told: int, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(letters, "MOST_LETTERS", told)
+        found = decode_now(*values, reports=Reports(max_reports_per_broker=most))
+    part = sum(value == ANY[10] for value in values)
+    used = found.headers.num_rows
+    total = used + sum(refused(found).values())
+    # A report that was used in part is in both; of one broker only the newest are used.
+    assert len(values) <= total <= len(values) + min(part, most)
+    of_each = found.rejected["reason"].to_pylist()
+    assert all(of_each.count(reason) <= 2 * (told + 1) for reason in set(of_each))

@@ -1,0 +1,51 @@
+"""Names: which are UTF-8, and which have which id."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.model import MAX_GROUP_CHARS, group_id
+from quotaplane.wire.ids import NO_ID, ids_of, ids_of_column
+from quotaplane.wire.utf8 import as_strings
+
+PIECES = st.one_of(
+    st.binary(max_size=4),
+    st.sampled_from("aé€😀\ud7ff\ue000\U0010ffff").map(lambda text: text.encode()),
+    st.sampled_from([b"\xc2", b"\xe0\x9f", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90", b"\x80"]),
+)
+
+
+def is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(st.lists(st.lists(PIECES, max_size=4).map(b"".join), max_size=6), st.integers(0, 2))
+def test_names_are_utf8_when_python_says_so(names: list[bytes], first: int) -> None:
+    found, flawed = as_strings(pa.array(names, pa.binary()).slice(first))
+    expected = [not is_utf8(name) for name in names[first:]]
+    assert (flawed.tolist() if flawed is not None else [False] * len(expected)) == expected
+    texts = [b"" if bad else name for bad, name in zip(expected, names[first:], strict=True)]
+    assert [text.encode() for text in found.to_pylist()] == texts
+
+
+GROUPS = st.one_of(
+    st.text(max_size=6),
+    st.lists(st.text("ab:\n", max_size=3), max_size=4).map("::".join),
+    st.sampled_from(["x" * MAX_GROUP_CHARS, "x" * (MAX_GROUP_CHARS + 1), "ü" * MAX_GROUP_CHARS]),
+)
+
+
+@given(st.lists(GROUPS, max_size=8))
+def test_ids_of_many_names_are_those_of_each(names: list[str]) -> None:
+    expected = [
+        group_id(name) if 0 < len(name) <= MAX_GROUP_CHARS and name.isprintable() else NO_ID
+        for name in names
+    ]
+    assert ids_of(names).tolist() == expected
+    assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
