@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "pipelines"), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
+from quotaplane.options import OptionParser  # noqa: E402
 from quotaplane.settings import parse_settings  # noqa: E402
 from quotaplane.state import ShardState  # noqa: E402
 from quotaplane.streams.rounds import round_config, run_round  # noqa: E402
@@ -276,7 +277,7 @@ def _best(case: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = OptionParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help="parts of names of cases; default: all")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
