@@ -127,23 +127,13 @@ def test_a_removed_group_is_unlimited_for_good_until_it_is_told_anew(by_id: bool
     assert holds(book) == 30
 
 
-def test_a_removed_group_is_left_alone_where_its_rates_are_to_stay() -> None:
+def test_a_group_is_known_once_anybody_was_told_of_it_a_removal_too() -> None:
     book = Book()
-    told(book, groups=["g", "h"], limits=[1.0, 2.0], safe=[40.0, 40.0])
-    told(book, "b2", groups=["g", "h"], limits=[1.0, 2.0])
-    told(book, groups=[], limits=[], seq=2, removed_groups=["g"])
-    brokers, groups = ("b2", "b1", "new"), ("new", "h", "g")
-    broker, group = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
-    for now_ms, safe in ((T0, 2.0), (np.inf, 40.0)):
-        limits = book.in_force(brokers, groups, broker, group, now_ms, keep_removed=True)
-        told_b1 = limits[3:6, 0]
-        assert np.array_equal(told_b1, [np.nan, safe, np.nan], equal_nan=True)
-        assert np.isnan(limits[5]).all()
-    assert book.removed(brokers, groups) == ["g"]
-    assert book.removed(("b2", "new"), groups) == []
-    told(book, limits=[30.0], seq=3)
-    assert book.removed(brokers, groups) == []
-    assert Book().removed(brokers, groups) == []
+    told(book, groups=["g"], limits=[1.0])
+    told(book, "b2", groups=[], limits=[], removed_groups=["h"])
+    assert book.told(["new", "h", "g"]).tolist() == [False, True, True]
+    assert book.told([]).tolist() == []
+    assert Book().told(["g"]).tolist() == [False]
 
 
 def test_a_message_for_an_incarnation_is_not_for_a_stock_broker() -> None:

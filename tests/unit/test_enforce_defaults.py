@@ -102,6 +102,30 @@ def test_namespaces_without_topics_have_one_too(tmp_path: Path) -> None:
         assert enforced(cluster, tmp_path, scene) == []
 
 
+def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.5)
+
+    async def first(running: Running, _: Link) -> None:
+        await running.until(lambda: cluster.default() == 25)
+
+    async def second(running: Running, _: Link) -> None:
+        await running.until(lambda: running.enforcer._scene.ready)
+        await running.ticks(10)
+        assert cluster.default() == 25
+        assert record(cluster) is not None
+
+    enforced(cluster, tmp_path, first)
+    cluster.answers[f"GET persistent/{NAMESPACE}"] = Answer(500, {"reason": "upset"})
+    enforced(cluster, tmp_path, second)
+    assert cluster.default() == 25
+    # A stop that takes rates off takes this one off, too.
+    enforced(cluster, tmp_path, second, on_exit="remove")
+    assert cluster.default() is None
+    assert record(cluster) is None
+
+
 def test_a_namespaces_own_rates_are_never_overwritten(cluster: FakePulsar, tmp_path: Path) -> None:
     own = {"publishThrottlingRateInMsg": 25, "publishThrottlingRateInByte": -1}
     cluster.namespace_rates[NAMESPACE, "publishRate"] = own

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.history.groups import put_groups
+from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, full, settings_for
@@ -83,9 +83,13 @@ def test_a_group_that_cant_be_handed_back_keeps_its_rates(
 
 def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> None:
     cluster.put("g")
-    settings = settings_for(cluster, tmp_path)
-    shutil.rmtree(Path(settings.history.path, "resource_groups"))
-    lines = stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
+    history = settings_for(cluster, tmp_path).history
+    put(history, g=300.0)
+
+    def lose() -> None:
+        shutil.rmtree(Path(history.path, "resource_groups"))
+
+    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
     assert cluster.default() == 15
     assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
@@ -163,11 +167,16 @@ def test_a_hand_back_that_has_no_effect_leaves_the_rates(
 def test_a_group_that_the_table_does_not_have_keeps_its_rates(
     cluster: FakePulsar, tmp_path: Path, take_over: bool
 ) -> None:
-    put(settings_for(cluster, tmp_path).history, other=1.0)
+    history = settings_for(cluster, tmp_path).history
+    put(history, g=300.0, other=1.0)
     cluster.put("g")
-    lines = stopped(cluster, tmp_path, {}, take_over=take_over, on_exit="remove")
+
+    def lose() -> None:
+        delete_groups(history, ["g"], "test")
+
+    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=take_over, on_exit="remove")
     assert cluster.published() == HELD
-    assert lines.startswith("on_exit: remove: the publish quotas of g could not be handed back")
+    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
 
 
 def test_what_an_earlier_run_took_over_is_handed_back_without_take_over_too(

@@ -223,27 +223,34 @@ def test_rates_of_a_group_that_the_table_lost_stay(
     settings = settings_for(cluster, tmp_path, take_over=take_over)
     cluster.add("a", used=500.0)
     cluster.put("g")
-    record(settings.history, "other", messages=1.0)
+    record(settings.history, "g", messages=200.0)
     link = Link()
     link.tell("pulsar://b0", 200.0, dispatch=70.0)
+
+    def lose() -> None:
+        delete_groups(settings.history, ["g"], "test")
+        link.remove("pulsar://b0")
 
     async def scene() -> list[str]:
         async with enforcing(settings, link) as running:
             await running.until(lambda: len(cluster.rates) == 2)
-            link.remove("pulsar://b0")
+            lose()
             if not take_over:
                 await running.until(lambda: not cluster.rates)
                 return running.lines
             await running.until(lambda: bool(running.lines))
+            # Whatever somebody tells of it: no quota says how much is right.
+            link.tell("pulsar://b0", 1e9)
             await running.ticks(10)
             assert cluster.published() == {"a": 200}
             assert len(cluster.rates) == 2
             assert len(running.lines) == 1
             # It is back, and lost again.
+            record(settings.history, "g", messages=100.0)
             link.tell("pulsar://b0", 100.0)
             await running.until(lambda: cluster.published() == {"a": 100})
             await running.ticks(10)
-            link.remove("pulsar://b0")
+            lose()
             await running.until(lambda: len(running.lines) == 2)
             # Detached it has no limits any more.
             cluster.namespaces["acme/orders"] = None
@@ -251,8 +258,50 @@ def test_rates_of_a_group_that_the_table_lost_stay(
         return running.lines
 
     lines = asyncio.run(scene())
-    told = "resource groups 'g': deleted in the table, while namespaces are attached"
+    told = "resource groups 'g': not in the table any more, while namespaces are attached"
     assert [line.startswith(told) for line in lines] == [True] * 2 * take_over
+
+
+def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quota(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what in ("BROKERS", "TOPICS", "QUOTAS"):
+        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    settings = settings_for(cluster, tmp_path, take_over=True)
+    cluster.add("a", used=500.0)
+    record(settings.history, "g", messages=100.0)
+    link = Link()
+    link.tell("pulsar://b0", 60.0)
+
+    async def scene() -> list[str]:
+        async with enforcing(settings, link) as running:
+            await running.until(lambda: cluster.published() == {"a": 60})
+            link.remove("pulsar://b0")
+            link.tell("pulsar://other", 1e9)
+            await running.until(lambda: cluster.published() == {"a": 100})
+            await running.ticks(5)
+            assert cluster.published() == {"a": 100}
+        return running.lines
+
+    assert asyncio.run(scene()) == []
+
+
+def test_while_the_quotas_cant_be_read_what_was_taken_over_stays_as_it_is(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    settings = settings_for(cluster, tmp_path, take_over=True)
+    cluster.add("a", used=500.0)
+    shutil.rmtree(Path(settings.history.path))
+    link = Link()
+    link.tell("pulsar://b0", 200.0)
+
+    async def scene() -> list[str]:
+        async with enforcing(settings, link) as running:
+            await running.ticks(10)
+            assert not cluster.rates
+        return running.lines
+
+    assert "rates stay as they are" in "".join(asyncio.run(scene()))
 
 
 def test_groups_are_looked_at_in_turn(cluster: FakePulsar, tmp_path: Path) -> None:

@@ -11,23 +11,28 @@ from quotaplane.enforce.caps import Caps, capped, caps_of
 from quotaplane.enforce.layout import Layout, nothing
 from quotaplane.enforce.quotas import Quotas, QuotaTable
 from quotaplane.enforce.trouble import Say, some
-from quotaplane.model import BASIC, FloatArray, IntArray
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
 _TOLD_AFTER_S: Final = 10.0
 """A quota that was just changed is known here and to the job at different times; that passes."""
 
 
 class Allowed:
-    """Limits out of the book, cut down to the table's quotas."""
+    """Limits out of the book, cut down to the table's quotas.
+
+    ``only_recorded``: groups that the table does not have are left alone, whatever was told. That
+    is for a cluster whose quotas were taken over: our rates may be such a group's only limit.
+    """
 
     def __init__(
-        self, book: Book, table: QuotaTable, say: Say, *, keep_removed: bool = False
+        self, book: Book, table: QuotaTable, say: Say, *, only_recorded: bool = False
     ) -> None:
         self._book, self._table, self._say = book, table, say
-        self._keep_removed = keep_removed
+        self._only_recorded = only_recorded
         self._layout: Layout = nothing()
         self._quotas: Quotas | None = None
         self._caps: Caps = caps_of((), None)
+        self._left_alone: BoolArray = np.zeros(0, np.bool_)
         self._since_s: dict[str, float] = {}
         """Of the groups whose limits are cut now: since when."""
         self._told = False
@@ -62,9 +67,20 @@ class Allowed:
         if layout is not self._layout or self._table.quotas is not self._quotas:
             self._layout, self._quotas = layout, self._table.quotas
             self._caps = caps_of(layout.groups, self._quotas)
-        return self._book.in_force(
-            layout.brokers, layout.groups, broker, group, now_ms, keep_removed=self._keep_removed
-        )
+            recorded = self._quotas.place if self._quotas is not None else {}
+            alone = [self._only_recorded and name not in recorded for name in layout.groups]
+            self._left_alone = np.array(alone, np.bool_)
+        told = self._book.in_force(layout.brokers, layout.groups, broker, group, now_ms)
+        told[self._left_alone[group]] = np.nan
+        return told
+
+    def lost(self, layout: Layout) -> list[str]:
+        """Groups that limits were told of and that the table does not have."""
+        quotas = self._table.quotas
+        if quotas is None:
+            return []
+        missing = [group for group in layout.groups if group not in quotas.place]
+        return [missing[at] for at in np.flatnonzero(self._book.told(missing)).tolist()]
 
     def _note(self, cut: list[str], now_s: float) -> None:
         self._since_s = {group: self._since_s.get(group, now_s) for group in cut}

@@ -45,7 +45,6 @@ class Book:
         self._safe: FloatArray = np.full((1, 1, BASIC), np.nan)
         self._until_ms: IntArray = np.full((1, 1), _NO_END)
         self._version: IntArray = np.full((1, 1, 2), -1, np.int64)
-        self._removed: BoolArray = np.zeros((1, 1), np.bool_)
         self._told_ms: FloatArray = np.full(1, -np.inf)
         self._listed_brokers: frozenset[str] = frozenset()
         self._listed_ids: IntArray = np.zeros(0, np.int64)
@@ -88,10 +87,9 @@ class Book:
         gone, _ = self._newer(broker, message, now_ms, gone=True)
         self.safe_changes += bool(np.isfinite(self._safe[broker, gone]).any())
         self._limit[broker, gone] = self._safe[broker, gone] = np.inf
-        for those, removed in ((at, False), (gone, True)):
+        for those in (at, gone):
             self._until_ms[broker, those] = until_ms
             self._version[broker, those] = message.epoch, message.seq
-            self._removed[broker, those] = removed
         return int((before != limits).any(axis=1).sum()) + len(gone)
 
     def _row(self, broker: str) -> int | None:
@@ -166,7 +164,6 @@ class Book:
         self._safe = np.pad(self._safe, [*room, (0, 0)], constant_values=np.nan)
         self._until_ms = np.pad(self._until_ms, room, constant_values=_NO_END)
         self._version = np.pad(self._version, [*room, (0, 0)], constant_values=-1)
-        self._removed = np.pad(self._removed, room)
 
     def forget(self, now_ms: float) -> None:
         """Forget brokers and groups that are not listed and whose leases are long over."""
@@ -189,7 +186,6 @@ class Book:
         self._ids, self._column = self._ids[stays], np.arange(len(columns))
         self._limit, self._safe = self._limit[kept], self._safe[kept]
         self._until_ms, self._version = self._until_ms[kept], self._version[kept]
-        self._removed = self._removed[kept]
         self._told_ms = self._told_ms[columns]
 
     def told_ms(self, groups: Sequence[str]) -> FloatArray:
@@ -204,14 +200,11 @@ class Book:
         broker: IntArray,
         group: IntArray,
         now_ms: float,
-        *,
-        keep_removed: bool = False,
     ) -> FloatArray:
         """Limits of k pairs at a time, (k, 4) per second: inf = unlimited, NaN = leave it alone.
 
         The limit told holds within its lease, afterwards the safe limit; ``now_ms=inf`` asks for
         safe limits. NaN is what was never told: the limit, or the safe limit of an ended lease.
-        With ``keep_removed`` it is also what was removed.
 
         ``broker`` (k,) and ``group`` (k,) are indices into ``brokers`` and ``groups``, as reports
         and the cluster name them.
@@ -227,14 +220,10 @@ class Book:
         until_ms = self._until_ms[b, g]
         over = (until_ms < now_ms) & (until_ms < _NO_END)
         limits[told] = np.where(over[:, None], self._safe[b, g], self._limit[b, g])
-        if keep_removed:
-            limits[told[self._removed[b, g]]] = np.nan
         return limits
 
-    def removed(self, brokers: Sequence[str], groups: Sequence[str]) -> list[str]:
-        """Those of the groups that were removed from one of the brokers, and not told anew."""
-        known = [self._brokers[name] for name in brokers if name in self._brokers]
-        broker = np.array(known, np.int64)[:, None]
+    def told(self, groups: Sequence[str]) -> BoolArray:
+        """Of which groups (g,) some broker was told anything, a removal too."""
         at = self._places(ids_of(groups))
-        found = (self._removed[broker, at] & (at >= 0)).any(axis=0)
-        return [groups[one] for one in np.flatnonzero(found).tolist()]
+        told: BoolArray = self._version[:, at, 0] >= 0
+        return np.asarray(told.any(axis=0)) & (at >= 0)

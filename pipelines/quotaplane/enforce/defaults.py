@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ class _Known(NamedTuple):
 
     names: tuple[str, ...]
     group: IntArray
-    """(n,) index of each one's group in the layout, -1 = none."""
+    """(n,) index of each one's group in the layout, -1 = none, -2 = one that is not there."""
     in_force: FloatArray
     """(n, 4)"""
     ours: BoolArray
@@ -180,14 +181,22 @@ class Defaults:
         """Start what the budget allows; returns how many namespaces have other rates than they
         should.
 
-        The groups (g, 4) should have these rates as their default, NaN = what they have. The
-        namespaces of a group that the layout does not have should have none.
+        The groups (g, 4) should have these rates as their default, NaN = what they have. A group
+        that the layout does not have may be one whose topics can't be read: what its namespaces
+        have stays. Those that are attached to none should have none.
         """
         known = self._as_arrays(layout)
-        none = np.full(BASIC, np.inf)
-        of_each = np.where(
-            (known.group >= 0)[:, None], np.vstack([default, none])[known.group], none
-        )
+        rows = np.vstack([default, np.full(BASIC, np.nan), np.full(BASIC, np.inf)])
+        return self._begin(known, rows[known.group], now_s)
+
+    def begin_removal(self, layout: Layout, kept: Collection[str], now_s: float) -> int:
+        """As ``begin``: only namespaces of the groups ``kept`` should have a rate of ours."""
+        known = self._as_arrays(layout)
+        stays = np.array([self._group[name] in kept for name in known.names], np.bool_)
+        return self._begin(known, np.where(stays[:, None], np.nan, np.full(BASIC, np.inf)), now_s)
+
+    def _begin(self, known: _Known, of_each: FloatArray, now_s: float) -> int:
+        """Start to write what namespaces should have, (n, 4)."""
         self._tell_foreign(known, of_each)
         wanted = wanted_rates(known.in_force, known.ours, of_each)
         due = (wanted != known.in_force).any(axis=1)
@@ -275,7 +284,7 @@ class Defaults:
             groups = {name: at for at, name in enumerate(layout.groups)}
             of_namespace, index = layout.namespaces
             at = np.array([place.get(name, -1) for name in of_namespace], np.int64)
-            group = [groups.get(self._group[name] or "", -1) for name in names]
+            group = [groups.get(of, -2) if of else -1 for of in map(self._group.get, names)]
             self._known = (
                 layout,
                 _Known(

@@ -71,10 +71,7 @@ class Leave:
         until_s = loop.time() + within_s
         await self._defaults.idle(PATIENCE_S)
         while True:
-            layout = self._ledger.layout
-            none = np.full((len(layout.groups), BASIC), np.inf)
-            none[[group in kept for group in layout.groups]] = np.nan
-            begun = self._defaults.begin(layout, none, loop.time())
+            begun = self._defaults.begin_removal(self._ledger.layout, kept, loop.time())
             if not begun or loop.time() > until_s:
                 break
             await self._defaults.idle(max(until_s - loop.time(), 0.0))

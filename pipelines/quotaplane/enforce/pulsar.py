@@ -76,10 +76,11 @@ class Enforcer:
         self._enforce, self._say, self._now_ms = enforce, say, now_ms
         self._trouble = Trouble(say)
         reads = Pace(enforce.max_reads_per_s)
-        self._quotas = QuotaTable(settings.history, self._trouble)
+        unread = {"unread": "rates stay as they are"} if enforce.take_over else {}
+        self._quotas = QuotaTable(settings.history, self._trouble, **unread)
         self._listener = Listener(link, self._quotas, settings, say, now_ms)
         self._allowed = Allowed(
-            self._listener.book, self._quotas, say, keep_removed=enforce.take_over
+            self._listener.book, self._quotas, say, only_recorded=enforce.take_over
         )
         self._ledger = Ledger()
         most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
@@ -241,8 +242,7 @@ class Enforcer:
         ), division
 
     async def _take(self) -> None:
-        layout = self._ledger.layout
-        self._lost.tell(self._listener.book.removed(layout.brokers, layout.groups))
+        self._lost.tell(self._allowed.lost(self._ledger.layout))
         await self._take_over.take(self._in_force.groups())
 
     def status(self) -> dict[str, Any]:

@@ -48,11 +48,17 @@ class Quotas(NamedTuple):
 class QuotaTable:
     """The tables ``resource_groups`` and ``rounds``, read off the loop's thread.
 
-    A failure is told, and leaves the quotas as they were read last.
+    A failure is told, and leaves the quotas as they were read last; ``unread`` says what it means
+    that there are none so far.
     """
 
-    def __init__(self, history: History, trouble: Trouble) -> None:
-        self._history, self._trouble = history, trouble
+    def __init__(
+        self,
+        history: History,
+        trouble: Trouble,
+        unread: str = "limits are not held against any",
+    ) -> None:
+        self._history, self._trouble, self._unread = history, trouble, unread
         self._tables: dict[str, tuple[DeltaTable, int]] = {}
         self._version = -1
         self._reading: dict[str, asyncio.Future[Any]] = {}
@@ -65,7 +71,7 @@ class QuotaTable:
 
     async def look(self) -> None:
         """Read the quotas again if somebody changed one."""
-        meanwhile = "the last ones hold" if self.quotas else "limits are not held against any"
+        meanwhile = "the last ones hold" if self.quotas else self._unread
         self.quotas = await self._off_thread(_QUOTAS, self._read_quotas, meanwhile) or self.quotas
         self.looked = True
 

@@ -36,9 +36,10 @@ _DIMENSIONS: Final = 2
 
 
 class Lost:
-    """Tells of groups that our table lost while namespaces are attached to them in the cluster.
+    """Tells of groups that limits were told of and that our table does not have (any more), while
+    namespaces are attached to them in the cluster.
 
-    The cluster may have no quota of such a group any more, so its rates stay as they are.
+    The cluster may have no quota of such a group, so its rates stay as they are.
     """
 
     def __init__(self, say: Say) -> None:
@@ -49,10 +50,10 @@ class Lost:
         """These are all of them."""
         if set(groups) - self._told:
             self._say(
-                f"resource groups {some_of(groups)}: deleted in the table, while namespaces are "
-                "attached to them in the cluster: their topics' rates stay as they are; bring the "
-                "groups back (`quotaplane groups restore --from-history`), detach the namespaces, "
-                "or say that they are unlimited (`quotaplane groups put GROUP "
+                f"resource groups {some_of(groups)}: not in the table any more, while namespaces "
+                "are attached to them in the cluster: their topics' rates stay as they are; bring "
+                "the groups back (`quotaplane groups restore --from-history`), detach the "
+                "namespaces, or say that they are unlimited (`quotaplane groups put GROUP "
                 "--publish-messages-per-s unlimited --publish-bytes-per-s unlimited`)"
             )
         self._told = set(groups)
