@@ -22,7 +22,10 @@ def test_of_a_large_report_only_the_beginning_leaves_the_jvm(spark: SparkSession
             "transport": {"kind": "delta", "path": "topics"},
             "history": {"path": "history"},
             "checkpoint": "checkpoint",
-            "reports": {"max_report_bytes": MOST},
+            "limits": {"lease_s": 1200},
+            "shards": 1,
+            # A slow start must not make the report stale.
+            "reports": {"max_report_bytes": MOST, "interval_s": 60},
         }
     )
     now_ms = int(time.time() * 1000)
