@@ -39,7 +39,8 @@ class Intake:
     that began anew and know of no limits. ``used`` and ``unknown`` are entries (a
     row each, as they came): of known groups, and of groups that nobody defined. ``astray`` are
     those of the latter under a limit, as ``group``, ``group_id`` and ``code``, the broker's index:
-    it missed that the group was deleted.
+    it missed that the group was deleted. A name that has the id of a defined group is never astray:
+    receivers may look groups up by id, and would drop the limit of the defined one.
     """
 
     brokers: Brokers
@@ -88,6 +89,7 @@ def take_in(
     known: BoolArray = np.zeros(len(ids), bool)
     inside = place < len(groups)
     known[inside] = groups.ids[place[inside]] == ids[inside]
+    known_by_id = known
     known = _of_that_name(known, entries["group"], groups.names, place)
     entry = np.flatnonzero(counts[report] & known)
     # Sorted like the rows, those of a row as they were made: all that follows then walks through
@@ -158,7 +160,7 @@ def take_in(
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms != brokers.started_at_ms),
         used=_used(entries, headers, entry, groups, place, dict(zip(rates, usage, strict=True))),
         unknown=_unknown(entries, headers, unknown),
-        astray=_astray(entries, unknown[limited], code),
+        astray=_astray(entries, unknown[limited & ~known_by_id[unknown]], code),
         reports=int(counts.sum()),
         duplicates=int(ordered.duplicate.sum()),
         outdated=int((~counts & ~ordered.duplicate).sum()),

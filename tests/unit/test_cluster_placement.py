@@ -128,3 +128,17 @@ def test_many_topics_that_are_not_listed_are_gone_after_three_looks(cluster: Fak
     gone = answers(cluster, f"persistent/{name}", Answer(200, []))
     counts, _ = looked(cluster, nothing, gone, nothing, nothing)
     assert counts == [every, every, every, 5]
+
+
+@pytest.mark.parametrize("failing", ["", "/partitioned"])
+def test_trouble_with_one_of_two_lists_of_topics_is_told_when_it_begins_and_when_it_is_over(
+    cluster: FakePulsar, failing: str
+) -> None:
+    path = f"persistent/{NAMESPACES[0]}{failing}"
+    fail = answers(cluster, path, Answer(500))
+    counts, lines = looked(cluster, nothing, fail, *[nothing] * 3, cluster.answers.clear, nothing)
+    assert counts == [6] * 7
+    begun, over = lines
+    assert begun.startswith(f"topics: {NAMESPACES[0]}: ")
+    assert begun.endswith("; it is tried again")
+    assert over == "topics: all well again; failed 4 times"

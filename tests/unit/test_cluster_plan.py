@@ -16,10 +16,12 @@ from quotaplane.cluster.plan import (
     last_quotas,
     puts,
     rivals,
+    taken,
     unfit,
 )
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from tests.unit.test_collisions import ONE, OTHER
 
 INF = np.inf
 NAN = np.nan
@@ -258,6 +260,31 @@ def test_names_that_no_table_takes() -> None:
     found = unfit(["rg", "a::b", "\x01x", "a::", "x" * 1025, "user=alice", "user=%", "name with ü"])
     assert list(found) == ["\x01x", "a::", "x" * 1025, "user=%"]
     assert all(line.endswith("; it is left out") for line in found.values())
+
+
+@pytest.mark.parametrize(
+    ("listed", "defined", "left_out"),
+    [
+        ([ONE, OTHER], [], {ONE: OTHER}),  # OTHER is the first by name
+        ([OTHER, "a", ONE], ["b"], {ONE: OTHER}),
+        ([ONE, OTHER], [ONE], {OTHER: ONE}),
+        ([OTHER], [ONE], {OTHER: ONE}),
+        ([ONE], [ONE], {}),
+        ([ONE, OTHER], [ONE, OTHER], {}),  # somebody else put both: nothing is put here
+        ([ONE], [], {}),
+        ([], [ONE, OTHER], {}),
+        ([], [], {}),
+    ],
+)
+def test_of_names_with_one_id_the_one_in_the_table_holds_it_and_then_the_first(
+    listed: list[str], defined: list[str], left_out: dict[str, str]
+) -> None:
+    rows = table(**{group: [1] for group in sorted(defined)})
+    found = taken(listed, rows)
+    assert set(found) == set(left_out)
+    for group, holder in left_out.items():
+        assert f"{group!r}: has the same id as {holder!r}" in found[group]
+        assert "left out" in found[group]
 
 
 def test_another_cluster_that_writes_the_same_rows_is_a_rival() -> None:

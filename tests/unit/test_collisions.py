@@ -22,6 +22,7 @@ from quotaplane.streams.rounds import Output, run_round
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
+from tests.unit.step_cases import CONFIG as STEP
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 from tests.unit.test_rounds import CONFIG, SETTINGS
 
@@ -44,6 +45,21 @@ def test_use_of_one_is_not_use_of_the_other() -> None:
     assert outcome.unknown is not None
     assert [(row["broker"], row["group"]) for row in outcome.unknown.to_pylist()] == [("b2", OTHER)]
     assert list(shard.in_force) == [(ONE, "b1")]
+
+
+def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
+    """Brokers know groups by id: told that OTHER is removed, one would remove ONE's limit."""
+    shard = Shard()
+    shard.run(quotas((ONE, 100)), now_ms=T0)
+    shard.run(reports(report("b1", T0, {ONE: 10.0})), now_ms=T0)
+    at = T0 + int(STEP.lease_ms + STEP.stale_after_ms) + 5
+    shard.run(now_ms=at)
+    held = report("b1", at, {OTHER: 0.0, "nobody": 0.0}, limit=1.0)
+    outcome = shard.run(reports(held), now_ms=at)
+    assert outcome.astray is not None
+    assert outcome.astray["group"].to_pylist() == ["nobody"]
+    assert outcome.unknown is not None
+    assert set(outcome.unknown["group"].to_pylist()) == {OTHER, "nobody"}
 
 
 @pytest.mark.parametrize("groups", [[ONE, OTHER], [OTHER, ONE], [OTHER, ONE, OTHER, ONE, OTHER]])

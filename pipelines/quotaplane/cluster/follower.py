@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.cluster.groups import GROUPS, group_path, has_zero, rates_of
-from quotaplane.cluster.plan import absent, created_by, known, rivals, unfit
+from quotaplane.cluster.plan import absent, created_by, known, rivals, taken, unfit
 from quotaplane.cluster.reading import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.cluster.silence import Silence
@@ -60,6 +60,8 @@ class Follower:
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
         self._vanished = Vanished()
+        self._taken: dict[str, str] = {}
+        """Groups that are left out as another one has their id, and why."""
         self._doubts: list[str] = []
         self._zeros: set[str] = set()
         self._rivals: set[str] = set()
@@ -83,12 +85,13 @@ class Follower:
             raise
         problems = unfit(listed)
         fit = [group for group in listed if group not in problems]
-        read = await self._rates.read(rest, fit)
-        self._note(fit, read)
+        wanted = [group for group in fit if group not in self._taken]
+        read = await self._rates.read(rest, wanted)
+        self._note(wanted, read)
         failures: list[QuotaplaneError] = [*self._rates.failing.values()]
         self._doubts = []
         try:
-            table = self._put({group: said.rates for group, said in read.items()})
+            table = self._put(fit, {group: said.rates for group, said in read.items()})
         except QuotaplaneError as error:
             self._rates.again(read)
             failures.append(error)
@@ -106,6 +109,7 @@ class Follower:
             failures += self._tenants.failing
         except ClusterError as error:
             failures.append(error)
+        problems |= self._taken
         self._tell([*problems.values(), *self._tenants.waiting.values(), *self._odd()])
         return failures
 
@@ -114,12 +118,15 @@ class Follower:
         self._zeros = self._zeros.intersection(listed).difference(read)
         self._zeros |= {group for group, said in read.items() if said.has_zero}
 
-    def _put(self, read: Mapping[str, Sequence[float]]) -> GroupsRead:
+    def _put(self, listed: Sequence[str], read: Mapping[str, Sequence[float]]) -> GroupsRead:
         """Put what differs from the table; returns the table as it is then."""
-        groups = list(read)
-        rates: FloatArray = np.array(list(read.values()), np.float64).reshape(-1, BASIC)
         for _ in range(_ATTEMPTS):
             table = read_groups(self._history)
+            # One of these would have all of them refused.
+            self._taken = taken(listed, table.rows)
+            groups = [group for group in read if group not in self._taken]
+            rates: FloatArray = np.array([read[group] for group in groups], np.float64)
+            rates = rates.reshape(-1, BASIC)
             plan = self._silence.plan(groups, rates, table)
             if plan.groups:
                 # A row that somebody deletes or changes meanwhile must not be made of what is

@@ -187,13 +187,10 @@ class Placement:
                 self._detached.add(name)
             self._told("topics", name, None)
             return
-        path = Rest.path("persistent", name)
-        topics = await self._read("topics", name, lambda: read_names(self._rest, path), [])
-        # In this order: partitions that are there have a topic then.
-        more = f"{path}/partitioned"
-        partitioned = await self._read("topics", name, lambda: read_names(self._rest, more), [])
-        if topics is _FAILED or partitioned is _FAILED:
+        lists = await self._read("topics", name, lambda: self._topics_of(name), ([], []))
+        if lists is _FAILED:
             return
+        topics, partitioned = lists
         ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not _SYSTEM.search(t))
         read = Namespace(group, ours, set(partitioned))
         before = self._namespaces.get(name)
@@ -205,6 +202,14 @@ class Placement:
         if before != read:
             self._namespaces[name] = read
             self._changed = True
+
+    async def _topics_of(self, namespace: str) -> tuple[list[str], list[str]]:
+        """Its topics, and those that are partitioned; read as one: either fails for both."""
+        path = Rest.path("persistent", namespace)
+        topics = await read_names(self._rest, path)
+        await self._pace.take()
+        # In this order: partitions that are there have a topic then.
+        return topics, await read_names(self._rest, f"{path}/partitioned")
 
     async def _group_of(self, namespace: str) -> str | None:
         begun_s = asyncio.get_running_loop().time()
