@@ -14,7 +14,12 @@ import pytest
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import STATUS_EVERY_S, JobLines
-from quotaplane.streams.job_output import end_at_once_on_signals, speaking, transport_in_words
+from quotaplane.streams.job_output import (
+    end_at_once_on_signals,
+    own_signal_handlers,
+    speaking,
+    transport_in_words,
+)
 from quotaplane.streams.status import JobStatus, RoundCounts
 from quotaplane.terminal import write_line
 
@@ -232,6 +237,23 @@ def test_signals_end_a_job_that_only_starts(
     end_at_once_on_signals()
     with pytest.raises(raised):
         signal.raise_signal(number)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_while_spark_starts_the_handler_for_ctrl_c_stays_ours() -> None:
+    end_at_once_on_signals()
+    ours = signal.getsignal(signal.SIGINT)
+
+    def of_spark(number: int, frame: object) -> None:
+        """Talks to the JVM."""
+
+    with own_signal_handlers():
+        signal.signal(signal.SIGINT, of_spark)
+        assert signal.getsignal(signal.SIGINT) is ours
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the process that becomes the JVM
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, of_spark)
+    assert signal.getsignal(signal.SIGINT) is of_spark
 
 
 @pytest.mark.parametrize(

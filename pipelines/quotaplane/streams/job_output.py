@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
@@ -53,11 +54,28 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
         raise failure from None
 
 
-def end_at_once_on_signals() -> None:
-    """Until the job runs SIGTERM and Ctrl-C end the process; also set again after Spark's start.
+@contextmanager
+def own_signal_handlers() -> Iterator[None]:
+    """Within this nobody else sets a handler for Ctrl-C: ours stays.
 
-    PySpark sets a handler of its own for Ctrl-C, which talks to the JVM amid another call.
+    PySpark sets one as it starts, which talks to the JVM amid another call.
     """
+    set_handler = signal.signal
+
+    def unless_for_ctrl_c(number: int, handler: Any, /) -> Any:
+        if number == signal.SIGINT and callable(handler):
+            return signal.getsignal(number)
+        return set_handler(number, handler)
+
+    signal.signal = unless_for_ctrl_c  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        signal.signal = set_handler
+
+
+def end_at_once_on_signals() -> None:
+    """Until the job runs SIGTERM and Ctrl-C end the process."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)

@@ -21,7 +21,7 @@ from quotaplane.streams.checkpoint import CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
     absolute,
-    end_at_once_on_signals,
+    own_signal_handlers,
     speaking,
     transport_in_words,
 )
@@ -148,8 +148,8 @@ def run_quota(
     lines = JobLines(quota_status())
     # First what can fail within seconds: the cluster's rights, which are one line then.
     with _groups_followed(settings, lines), speaking("quota", settings.checkpoint, lines) as log:
-        spark = session(log)
-        end_at_once_on_signals()
+        with own_signal_handlers():
+            spark = session(log)
         # At most a batch that was begun, and one that passes over: then the stream goes on.
         may_pass_over = iter((True, True))
 

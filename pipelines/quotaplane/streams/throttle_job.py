@@ -22,7 +22,7 @@ from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
     absolute,
-    end_at_once_on_signals,
+    own_signal_handlers,
     speaking,
     transport_in_words,
 )
@@ -259,8 +259,8 @@ def run_throttle(
     lines = JobLines(throttle_status())
     # One folder of logs for both jobs: their files have different names.
     with speaking("throttle", settings.checkpoint, lines) as log:
-        spark = session(log)
-        end_at_once_on_signals()
+        with own_signal_handlers():
+            spark = session(log)
 
         def start(skip: int | None) -> ThrottleJob:
             return ThrottleJob(spark, settings, transport, skip, lines=lines)
