@@ -101,6 +101,18 @@ def _names(length: int, size: int) -> list[bytes]:
     ]
 
 
+def _short_names(different: bool) -> list[bytes]:
+    """100 stock reports of names of seven letters, as many as are read of a batch."""
+    each = 13_000
+
+    def report(number: int) -> bytes:
+        names = range(number * each if different else 0, number * each * different + each)
+        entries = b"".join(_field(0x12, _field(0x0A, f"{name:07d}".encode())) for name in names)
+        return _stock(f"b{number:07d}", entries)
+
+    return [report(number) for number in range(100)]
+
+
 def _s(number: int) -> bytes:
     return _stock(f"broker-{number:07d}")
 
@@ -138,6 +150,8 @@ CASES: Final[dict[str, Callable[[], list[bytes]]]] = {
     "stock, 64 kB: one-letter names": lambda: _filled(_s, b"\x12\x03\x0a\x01a", _SMALL),
     "stock, 64 kB: names of 12 letters, all different": lambda: _names(12, _SMALL),
     "stock, 512 kB: names of 20 letters, all different": lambda: _names(20, 1 << 19),
+    "stock, 143 kB: 13,000 short names, known": lambda: _short_names(different=False),
+    "stock, 143 kB: 13,000 short names, all different": lambda: _short_names(different=True),
     "stock, 8 MB: unknown fields (18 01)": lambda: _filled(_s, b"\x18\x01"),
     "stock, 64 kB: an unknown field in each entry": lambda: _filled(
         _s, b"\x12\x06\x0a\x02ab\x28\x01", _SMALL

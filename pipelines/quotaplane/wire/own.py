@@ -18,7 +18,7 @@ from quotaplane.model import (
     IntArray,
 )
 from quotaplane.wire.blocks import Block, Header
-from quotaplane.wire.caps import BYTES_AN_ENTRY, BYTES_AN_ID, Caps
+from quotaplane.wire.caps import LEAST_ID, LEAST_OWN, Caps
 from quotaplane.wire.ids import NO_ID, ids_of
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
@@ -66,8 +66,7 @@ def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tu
         raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
     given = columns["group_ids"]
     count = len(message.groups) or len(given)  # no name is an object yet
-    each = BYTES_AN_ENTRY if message.groups else BYTES_AN_ID
-    if caps.refuses(count, len(value), each):
+    if caps.refuses(count, len(value), LEAST_OWN if message.groups else LEAST_ID):
         raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} groups in {len(value)} bytes")
     names: list[str] = list(message.groups)
     if names and len(given):
