@@ -48,7 +48,7 @@ class Letters:
         self._usable = np.ones(len(values), bool)
         self._letters: list[_Letter] = []
         self._told: Counter[tuple[str, bool]] = Counter()
-        self._others: dict[tuple[str, bool], tuple[int, int, int]] = {}
+        self._others: dict[tuple[str, bool], list[IntArray]] = {}
 
     @property
     def usable(self) -> BoolArray:
@@ -87,22 +87,21 @@ class Letters:
             detail, raw = what(index)
             self._letters.append(_Letter(index, reason, detail, bad, raw, 1))
         self._told[kind] += min(room, len(which))
-        if len(which) > room:  # how many, the first and the last
-            rest = which[room:]
-            begin, end = int(rest[0]), int(rest[-1])
-            count, first, last = self._others.get(kind, (0, begin, end))
-            self._others[kind] = count + len(rest), min(first, begin), max(last, end)
+        if len(which) > room:
+            self._others.setdefault(kind, []).append(which[room:])
 
     def table(self) -> pa.Table:
         """The letters in the order of their reports, as ``events.REJECTED``."""
         letters = sorted(self._letters, key=lambda letter: letter.index)
-        for (reason, bad), (count, first, last) in self._others.items():
-            detail = others(count, self._positions[last])
-            letters.append(_Letter(first, reason, detail, bad, b"", count))
-        at = [letter.index for letter in letters]
+        times = [int(self._times[letter.index]) for letter in letters]
+        for (reason, bad), parts in self._others.items():
+            rest = np.concatenate(parts)
+            detail = others(len(rest), self._positions[int(rest.max())])
+            letters.append(_Letter(int(rest.min()), reason, detail, bad, b"", len(rest)))
+            times.append(median_time_ms(self._times[rest], np.ones(len(rest), np.int64)))
         columns: dict[str, Any] = {
-            "position": [self._positions[index] for index in at],
-            "published_at_ms": self._times[at],
+            "position": [self._positions[letter.index] for letter in letters],
+            "published_at_ms": times,
             "reason": [letter.reason for letter in letters],
             "detail": [letter.detail for letter in letters],
             "counts_as_bad": [letter.bad for letter in letters],
@@ -117,6 +116,23 @@ def others(count: int, last: str) -> str:
     return f"{count} more reports for this reason, the last one at {last}"
 
 
+def median_time_ms(times_ms: IntArray, reports: IntArray) -> int:
+    """The median publish time of ``reports`` (n,) reports at each time; -1 if none is known.
+
+    Below 0 a time is not known. A letter that stands for many reports has their median time, so
+    that a few reports with another time, of whatever age, do not stand for the others.
+
+    >>> median_time_ms(np.array([5, 1000, -1]), np.array([2, 3, 9]))
+    1000
+    """
+    known = np.flatnonzero(times_ms >= 0)
+    if not len(known):
+        return -1
+    order = known[np.argsort(times_ms[known], kind="stable")]
+    up_to = np.cumsum(reports[order])
+    return int(times_ms[order[np.searchsorted(2 * up_to, up_to[-1])]])
+
+
 def condensed(letters: pa.Table) -> pa.Table:
     """Letters of several batches as those of one: no more of each reason, and no more raw bytes."""
     if len(letters) <= MOST_LETTERS:
@@ -129,7 +145,7 @@ def condensed(letters: pa.Table) -> pa.Table:
     begins = np.flatnonzero(np.diff(code[order], prepend=-1))
     rank = np.empty(len(code), np.int64)
     rank[order] = np.arange(len(code)) - np.repeat(begins, np.diff(np.r_[begins, len(code)]))
-    reports = letters["reports"].to_numpy()
+    reports, times = (letters[name].to_numpy() for name in ("reports", "published_at_ms"))
     single = rank < MOST_LETTERS
     kept = [letters.filter(pa.array(single))]
     for kind_code in np.unique(code[~single]).tolist():
@@ -137,7 +153,9 @@ def condensed(letters: pa.Table) -> pa.Table:
         row = letters.slice(int(rest[0]), 1).to_pylist()[0]
         last = letters["position"][int(rest[-1])].as_py()
         count = int(reports[rest].sum())
-        row |= {"detail": others(count, last), "reports": count, "raw": b""}
+        at_ms = median_time_ms(times[rest], reports[rest])
+        told = {"detail": others(count, last), "published_at_ms": at_ms}
+        row |= {**told, "reports": count, "raw": b""}
         kept.append(pa.Table.from_pylist([row], schema=REJECTED))
     return _with_less_raw(pa.concat_tables(kept))
 
