@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
-from quotaplane.wire import caps
+from quotaplane.wire import caps, own, stock
 from quotaplane.wire.reports import encode_stock_report
+from quotaplane.wire.views import ColumnView
 from tests.unit.wire_cases import decode_now, own_report, refused
 
 GOOD = encode_stock_report("good", ["a group as it may be called"], np.array([[5, 10, 15, 20]]))
@@ -130,3 +131,31 @@ def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) 
     assert (entries[kept] <= 300_000).all()
     usual = by_bytes + caps.EVEN_ENTRIES // max(len(sizes), 1)
     assert kept[entries <= np.minimum(usual, size // 6).clip(max=300_000)].all()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [b"\xf8\x07\x01" + b"\x42\x00" * 1000, b"\xc2\x00\x00" * 1000, b"\xc2\x00\x03abc" * 1000],
+    ids=["an unknown field", "long tags of empty names", "long tags of names"],
+)
+def test_a_report_with_too_many_names_is_not_written_anew(
+    names: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the library has to do with one that no encoder of ours wrote."""
+    head = own_report(groups=[], usage=np.empty((0, 4)))
+    most = Reports(max_entries_per_report=999)
+    for small in (b"\x42\x03abc", b"\xc2\x00\x03abc"):
+        assert decode_now(head + small, reports=most).entries.num_rows == 1
+    assert isinstance(own._REPORT, ColumnView)
+    monkeypatch.setattr(own._REPORT, "_whole", None)
+    assert refused(decode_now(head + names, reports=most)) == {"too_many_entries": 1}
+
+
+@pytest.mark.parametrize("entry", [b"\x12\x00", b"\x92\x00\x00", b"\x92\x80\x00\x02\x0a\x00"])
+def test_a_stock_report_with_too_many_entries_is_not_parsed(
+    entry: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock, "ResourceUsageInfo", None)
+    found = decode_now(b"\x0a\x01b" + entry * 5000, reports=Reports(max_entries_per_report=50))
+    (letter,) = found.rejected.to_pylist()
+    assert letter["reason"] == "too_many_entries"
