@@ -47,7 +47,7 @@ def test_a_few_have_a_letter_of_their_own_and_one_stands_for_the_others() -> Non
         "reason": NOT_PROTOBUF,
         "detail": f"{600 - MOST_LETTERS} more reports for this reason, the last one at t/0@699",
         "position": f"t/0@{MOST_LETTERS}",
-        "published_at_ms": 3490,  # in the middle of those it stands for
+        "published_at_ms": 2990,  # in the middle of 1000 to 4990, which most have
         "counts_as_bad": True,
         "reports": 600 - MOST_LETTERS,
         "raw": b"",
@@ -128,6 +128,7 @@ def test_the_median_time_counts_every_report_whose_time_is_known(
     times = sorted(time for time, reports in letters if time >= 0 for _ in range(reports))
     found = median_time_ms(*np.array(letters, np.int64).T)
     assert found == (times[(len(times) - 1) // 2] if times else -1)
+    assert median_time_ms(np.repeat(*np.array(letters, np.int64).T)) == found
 
 
 @pytest.mark.parametrize("batches", [1, 7])

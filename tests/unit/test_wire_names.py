@@ -57,6 +57,9 @@ def test_ids_of_many_names_are_those_of_each(names: list[str]) -> None:
     ]
     assert ids_of(names).tolist() == expected
     assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "_ENCODED", 3)
+        assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
 
 
 @pytest.mark.parametrize("character", ["a", "ü", "€", "😀"])

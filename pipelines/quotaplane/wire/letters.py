@@ -48,7 +48,7 @@ class Letters:
         self._usable = np.ones(len(values), bool)
         self._letters: list[_Letter] = []
         self._told: Counter[tuple[str, bool]] = Counter()
-        self._others: dict[tuple[str, bool], list[IntArray]] = {}
+        self._others: dict[tuple[str, bool], list[tuple[int, int, int, int]]] = {}
 
     @property
     def usable(self) -> BoolArray:
@@ -87,18 +87,21 @@ class Letters:
             detail, raw = what(index)
             self._letters.append(_Letter(index, reason, detail, bad, raw, 1))
         self._told[kind] += min(room, len(which))
-        if len(which) > room:
-            self._others.setdefault(kind, []).append(which[room:])
+        if len(which) > room:  # how many, the first and the last, and their time
+            rest = which[room:]
+            told = len(rest), int(rest[0]), int(rest[-1]), median_time_ms(self._times[rest])
+            self._others.setdefault(kind, []).append(told)
 
     def table(self) -> pa.Table:
         """The letters in the order of their reports, as ``events.REJECTED``."""
         letters = sorted(self._letters, key=lambda letter: letter.index)
         times = [int(self._times[letter.index]) for letter in letters]
         for (reason, bad), parts in self._others.items():
-            rest = np.concatenate(parts)
-            detail = others(len(rest), self._positions[int(rest.max())])
-            letters.append(_Letter(int(rest.min()), reason, detail, bad, b"", len(rest)))
-            times.append(median_time_ms(self._times[rest], np.ones(len(rest), np.int64)))
+            counts, first, last, at_ms = np.array(parts, np.int64).T
+            total = int(counts.sum())
+            detail = others(total, self._positions[int(last.max())])
+            letters.append(_Letter(int(first.min()), reason, detail, bad, b"", total))
+            times.append(median_time_ms(at_ms, counts))
         columns: dict[str, Any] = {
             "position": [self._positions[letter.index] for letter in letters],
             "published_at_ms": times,
@@ -116,21 +119,26 @@ def others(count: int, last: str) -> str:
     return f"{count} more reports for this reason, the last one at {last}"
 
 
-def median_time_ms(times_ms: IntArray, reports: IntArray) -> int:
-    """The median publish time of ``reports`` (n,) reports at each time; -1 if none is known.
+def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
+    """The median publish time of so many ``reports`` (n,) at each time, or of one each.
 
-    Below 0 a time is not known. A letter that stands for many reports has their median time, so
-    that a few reports with another time, of whatever age, do not stand for the others.
+    -1 if no time is known; below 0 a time is not. A letter that stands for many reports has their
+    median time, so that a few reports with another time do not speak for the others.
 
     >>> median_time_ms(np.array([5, 1000, -1]), np.array([2, 3, 9]))
     1000
     """
-    known = np.flatnonzero(times_ms >= 0)
-    if not len(known):
+    known = times_ms >= 0
+    times = times_ms[known]
+    if not len(times):
         return -1
-    order = known[np.argsort(times_ms[known], kind="stable")]
-    up_to = np.cumsum(reports[order])
-    return int(times_ms[order[np.searchsorted(2 * up_to, up_to[-1])]])
+    if reports is None:
+        middle = (len(times) - 1) // 2
+        times.partition(middle)
+        return int(times[middle])
+    order = np.argsort(times, kind="stable")
+    up_to = np.cumsum(reports[known][order])
+    return int(times[order[np.searchsorted(2 * up_to, up_to[-1])]])
 
 
 def condensed(letters: pa.Table) -> pa.Table:
