@@ -88,17 +88,29 @@ def _many(make: Callable[[int], bytes], count: int = 0) -> list[bytes]:
     return [make(number) for number in range(count or BYTES // len(make(0)))]
 
 
-def _names(length: int, size: int) -> list[bytes]:
+def _names(length: int, size: int, more: str = "") -> list[bytes]:
     """Stock reports of ``size`` bytes, 16 MB: groups with a name alone, each another one."""
 
     def entry(number: int) -> bytes:
-        return _field(0x12, _field(0x0A, f"{number:0{length}d}".encode()))
+        return _field(0x12, _field(0x0A, f"{number:0{length}d}{more}".encode()))
 
     each = size // len(entry(0))
     return [
         _stock(f"b{n:07d}", b"".join(map(entry, range(n * each, n * each + each))))
         for n in range(BYTES // size)
     ]
+
+
+def _short_names(different: bool) -> list[bytes]:
+    """100 stock reports of names of seven letters, as many as are read of a batch."""
+    each = 13_000
+
+    def report(number: int) -> bytes:
+        names = range(number * each if different else 0, number * each * different + each)
+        entries = b"".join(_field(0x12, _field(0x0A, f"{name:07d}".encode())) for name in names)
+        return _stock(f"b{number:07d}", entries)
+
+    return [report(number) for number in range(100)]
 
 
 def _s(number: int) -> bytes:
@@ -138,6 +150,10 @@ CASES: Final[dict[str, Callable[[], list[bytes]]]] = {
     "stock, 64 kB: one-letter names": lambda: _filled(_s, b"\x12\x03\x0a\x01a", _SMALL),
     "stock, 64 kB: names of 12 letters, all different": lambda: _names(12, _SMALL),
     "stock, 512 kB: names of 20 letters, all different": lambda: _names(20, 1 << 19),
+    "stock, 512 kB: names of 8 digits and 8 emoji": lambda: _names(8, 1 << 19, "\U0001f600" * 8),
+    "stock, 8 MB: empty entries with long tags": lambda: _filled(_s, b"\x92\x00\x00"),
+    "stock, 143 kB: 13,000 short names, known": lambda: _short_names(different=False),
+    "stock, 143 kB: 13,000 short names, all different": lambda: _short_names(different=True),
     "stock, 8 MB: unknown fields (18 01)": lambda: _filled(_s, b"\x18\x01"),
     "stock, 64 kB: an unknown field in each entry": lambda: _filled(
         _s, b"\x12\x06\x0a\x02ab\x28\x01", _SMALL
@@ -157,11 +173,19 @@ CASES: Final[dict[str, Callable[[], list[bytes]]]] = {
     "stock, 16 B: heartbeats, all different brokers": lambda: _many(_s),
     "stock, 4 B: the same heartbeat": lambda: [_stock("b1")] * (BYTES // 4),
     "ours, 8 MB: empty names (42 00)": lambda: _filled(_o, b"\x42\x00"),
+    "ours, 8 MB: empty names and an unknown field": lambda: _filled(
+        lambda n: _o(n) + b"\xf8\x07\x01", b"\x42\x00"
+    ),
+    "ours, 8 MB: empty names with long tags": lambda: _filled(_o, b"\xc2\x00\x00"),
     "ours, 8 MB: one-letter names": lambda: _filled(_o, b"\x42\x01a"),
     "ours, 64 kB: one-letter names": lambda: _filled(_o, b"\x42\x01a", _SMALL),
     "ours, 8 MB: ids alone": lambda: [_o(n) + _ids((ONE - 64) // 8) for n in range(2)],
     "ours, 64 kB: ids alone": lambda: [_o(n) + _ids(8180) for n in range(256)],
     "ours, 64 kB: ids, one report with every column": lambda: _many(_wide, 256),
+    "ours, 160 kB: as many ids as are read, one report with every column": lambda: [
+        _wide(0),
+        *(_o(n) + _ids(13_400) + bytes([0x78, 0]) * 26_000 for n in range(1, 100)),
+    ],
     "ours, 8 MB: ids in pieces of one": lambda: _filled(_o, b"\x4a\x08abcdefg\0"),
     "ours, 8 MB: empty pieces (4a 00)": lambda: _filled(_o, b"\x4a\x00"),
     "ours, 8 MB: ids not packed": lambda: _filled(_o, b"\x49abcdefg\0"),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import NoUsableReportsError
-from quotaplane.model import Round
+from quotaplane.model import IntArray, Round
 from quotaplane.packing import pack
 from quotaplane.settings import parse_settings
 from quotaplane.state import ShardState
@@ -82,7 +82,7 @@ class Job:
         monkeypatch.setattr("time.monotonic", lambda: self.now_ms / 1000)
         monkeypatch.setattr("time.time", lambda: self.now_ms / 1000)
 
-    def round(self, *values: bytes, published_at_ms: int | None = None) -> None:
+    def round(self, *values: bytes, published_at_ms: int | IntArray | None = None) -> None:
         """A round a second after the one before, of reports that were just published."""
         self.now_ms += 1000
         self._seq += 1
@@ -91,7 +91,7 @@ class Job:
         if values:
             decoded = decode(
                 values,
-                np.full(len(values), times),
+                np.broadcast_to(np.asarray(times, np.int64), len(values)),
                 [f"reports/0@{number}" for number in range(len(values))],
                 now_ms=self.now_ms,
                 reports=SETTINGS.reports,
@@ -144,6 +144,16 @@ def test_junk_does_not_fill_the_disk(job: Job) -> None:
     assert letters[-1]["detail"].startswith("101 letters of this round are left out")
     rounds = [each["rounds"]["rejected"][0].as_py() for each in job.written.tables]
     assert rounds == [101] * 60
+
+
+def test_few_reports_with_another_time_do_not_change_what_is_said_of_the_clock(job: Job) -> None:
+    """The oldest have a letter each, and one letter stands for all others."""
+    for _ in range(10):
+        late_ms = job.now_ms + 1000 - 11_000
+        times = np.r_[np.full(101, 1000), np.full(5000, late_ms)]
+        job.round(*[job.report(f"b{n}") for n in range(len(times))], published_at_ms=times)
+    (line,) = job.said
+    assert "Their publish times are 11.0 s behind this host's clock" in line
 
 
 def test_a_wrong_clock_is_told_with_its_difference_and_ends_the_job_if_asked(

@@ -20,8 +20,8 @@ from quotaplane.wire.letters import MOST_LETTERS
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
-from quotaplane.wire.reports import Decoded, decode, encode_stock_report
-from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report
+from quotaplane.wire.reports import decode, encode_stock_report
+from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report, refused
 
 GROUP = "a group as it may be called"
 GOOD, NICE = (
@@ -38,12 +38,6 @@ def own(broker: str = "b", rest: bytes = b"", **head: int) -> bytes:
 
 def filled(head: bytes, piece: bytes, size: int = SIZE) -> list[bytes]:
     return [head + piece * ((size - len(head)) // len(piece))]
-
-
-def refused(found: Decoded) -> dict[str, int]:
-    """How many reports were refused, by reason, as the letters say."""
-    sums = found.rejected.group_by("reason").aggregate([("reports", "sum")]).to_pylist()
-    return {row["reason"]: row["reports_sum"] for row in sums}
 
 
 STOCK = b"\x0a\x01b"
@@ -97,65 +91,6 @@ def test_a_bomb_costs_few_objects_and_leaves_good_reports_alone(
     assert found.rejected.num_rows <= 2 * (MOST_LETTERS + 1)
     assert max(map(len, found.rejected["detail"].to_pylist()), default=0) < 600
     assert found.headers.num_rows + sum(refused(found).values()) == len(values) + 2
-
-
-@pytest.mark.parametrize("kind", ["stock", "stock, odd", "ours"])
-def test_a_report_may_have_so_many_entries_and_no_more(kind: str) -> None:
-    def report(count: int) -> bytes:
-        names = [f"a group with a usual name {n}" for n in range(count)]
-        if kind == "ours":
-            return own_report(groups=names, usage=np.ones((count, 4)))
-        odd = bytes.fromhex("18 01") if kind == "stock, odd" else b""
-        return encode_stock_report("b", names, np.ones((count, 4))) + odd
-
-    limit = Reports(max_entries_per_report=50)
-    assert decode_now(report(50), reports=limit).entries.num_rows == 50
-    found = decode_now(report(51), GOOD, reports=limit)
-    assert found.entries.num_rows == 1
-    (letter,) = found.rejected.to_pylist()
-    assert (letter["reason"], letter["counts_as_bad"]) == ("too_many_entries", True)
-
-
-@pytest.mark.parametrize("format_", ["stock", "ours"])
-def test_small_entries_are_refused_only_beyond_the_spare_ones(
-    format_: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what has entries of ordinary size, or few of them, is not refused for it."""
-    monkeypatch.setattr(caps, "SPARE_ENTRIES", 250)
-
-    def report(broker: str, count: int, length: int) -> bytes:
-        names = [f"{n:0{length}d}" for n in range(count)]
-        if format_ == "stock":
-            return encode_stock_report(broker, names, np.full((count, 4), np.nan))
-        return own_report(broker=broker, groups=names, usage=np.full((count, 4), np.nan))
-
-    values = [
-        report("dense-1", 200, 4),
-        report("usual-1", 20, 24),
-        report("dense-2", 200, 4),
-        report("small", 30, 4),
-        report("dense-3", 200, 4),
-        report("usual-2", 20, 24),
-    ]
-    found = decode_now(*values)
-    used = set(found.headers["broker"].to_pylist())
-    assert used >= {"usual-1", "usual-2"}
-    assert len(used & {"dense-1", "dense-2", "dense-3"}) == 1
-    assert refused(found) == {"too_many_entries": len(values) - len(used)}
-    assert "small" in used or format_ == "ours"  # ours are read in the order in which they come
-
-
-@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
-def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
-    cap = caps.Caps(most_entries=300_000)
-    entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
-    first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
-    kept = ~np.r_[cap.refuse(entries[first], size[first]), cap.refuse(entries[rest], size[rest])]
-    most = caps.SPARE_ENTRIES + (size // caps.BYTES_AN_ENTRY)[kept].sum()
-    assert entries[kept].sum() <= most
-    assert (entries[kept] <= 300_000).all()
-    usual = (entries <= 300_000) & (entries <= size // caps.BYTES_AN_ENTRY)
-    assert kept[usual].all()
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x42\x01g", b"\x78\x00"])

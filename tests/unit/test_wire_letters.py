@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quotaplane.wire.events import REJECTED
-from quotaplane.wire.letters import MOST_LETTERS, Letters, condensed
+from quotaplane.wire.letters import MOST_LETTERS, Letters, condensed, median_time_ms
 from quotaplane.wire.reasons import ABSURD, NOT_PROTOBUF, STALE
 
 
@@ -45,7 +47,7 @@ def test_a_few_have_a_letter_of_their_own_and_one_stands_for_the_others() -> Non
         "reason": NOT_PROTOBUF,
         "detail": f"{600 - MOST_LETTERS} more reports for this reason, the last one at t/0@699",
         "position": f"t/0@{MOST_LETTERS}",
-        "published_at_ms": MOST_LETTERS * 10,
+        "published_at_ms": 2990,  # in the middle of 1000 to 4990, which most have
         "counts_as_bad": True,
         "reports": 600 - MOST_LETTERS,
         "raw": b"",
@@ -115,3 +117,32 @@ def test_letters_that_stand_for_many_keep_their_positions() -> None:
     told = [(row["position"], row["reports"]) for row in rows if row["reason"] == STALE]
     assert told == [(f"t/{n}@0 to 4999", 5000) for n in range(60)]
     assert sum(row["reports"] for row in rows if row["reason"] == NOT_PROTOBUF) == 150
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 60), st.integers(1, 5)), min_size=1, max_size=40),
+)
+def test_the_median_time_counts_every_report_whose_time_is_known(
+    letters: list[tuple[int, int]],
+) -> None:
+    times = sorted(time for time, reports in letters if time >= 0 for _ in range(reports))
+    found = median_time_ms(*np.array(letters, np.int64).T)
+    assert found == (times[(len(times) - 1) // 2] if times else -1)
+    assert median_time_ms(np.repeat(*np.array(letters, np.int64).T)) == found
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_few_old_reports_do_not_move_the_time_of_the_letter_that_stands_for_many(
+    batches: int,
+) -> None:
+    made = []
+    for _ in range(batches):
+        times = np.r_[np.full(101, 1_000), np.full(700, 1_000_000)]
+        letters = Letters([b""] * len(times), times, [""] * len(times))
+        letters.refuse(np.arange(len(times)), STALE, str)
+        made.append(letters.table())
+    table = condensed(pa.concat_tables(made).sort_by("published_at_ms"))
+    (all_others,) = [row for row in table.to_pylist() if row["reports"] > 1]
+    assert all_others["published_at_ms"] == 1_000_000
+    columns = (table[name].to_numpy() for name in ("published_at_ms", "reports"))
+    assert median_time_ms(*columns) == 1_000_000

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.model import MAX_GROUP_CHARS, group_id
+from quotaplane.wire import ids
 from quotaplane.wire.ids import NO_ID, ids_of, ids_of_column
+from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.utf8 import as_strings
+from tests.unit.wire_cases import decode_now, own_report
 
 PIECES = st.one_of(
     st.binary(max_size=4),
@@ -36,6 +43,7 @@ def test_names_are_utf8_when_python_says_so(names: list[bytes], first: int) -> N
 
 GROUPS = st.one_of(
     st.text(max_size=6),
+    st.text("aü€😀\u200b\ue000", max_size=4),
     st.lists(st.text("ab:\n", max_size=3), max_size=4).map("::".join),
     st.sampled_from(["x" * MAX_GROUP_CHARS, "x" * (MAX_GROUP_CHARS + 1), "ü" * MAX_GROUP_CHARS]),
 )
@@ -49,3 +57,24 @@ def test_ids_of_many_names_are_those_of_each(names: list[str]) -> None:
     ]
     assert ids_of(names).tolist() == expected
     assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "_ENCODED", 3)
+        assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
+
+
+@pytest.mark.parametrize("character", ["a", "ü", "€", "😀"])
+@pytest.mark.parametrize("format_", ["stock", "ours"])
+def test_names_that_are_remembered_take_a_bounded_memory(
+    character: str, format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered = ids._GroupIds()
+    monkeypatch.setattr(ids, "_IDS", remembered)
+    monkeypatch.setattr(ids, "_MOST_BYTES", 1_000_000)
+    for round_ in range(20):
+        names = [f"{round_}/{n}/{character * 1000}" for n in range(50)]
+        if format_ == "stock":
+            values = [encode_stock_report("b", names, np.ones((50, 4)))]
+        else:
+            values = [own_report(groups=names, usage=np.ones((50, 4)))]
+        assert decode_now(*values).entries.num_rows == 50
+        assert 0 < sum(map(sys.getsizeof, remembered)) <= 1_000_000

@@ -48,7 +48,7 @@ def _read(values: list[bytes]) -> list[Any]:
     settings, times = Reports(interval_s=1), np.full(len(values), NOW_MS)
     letters = Letters(values, times, [""] * len(values))
     batch = open_batch(values, times, letters, NOW_MS, settings)
-    odd, blocks = _read_stock(batch, values, times, letters, Caps(1_000_000), settings)
+    odd, blocks = _read_stock(batch, values, times, letters, Caps(1_000_000, len(values)), settings)
     names = batch.heads.names.take(pa.array(batch.heads.broker)).to_pylist()
     brokers = dict(zip(batch.index.tolist(), names, strict=True))
     brokers |= {index: header.broker for index, header in odd.items()}

@@ -105,3 +105,9 @@ def decode_now(*values: bytes | None, **options: Any) -> Decoded:
         now_ms=NOW_MS,
         reports=options.pop("reports", REPORTS),
     )
+
+
+def refused(found: Decoded) -> dict[str, int]:
+    """How many reports were refused, by reason, as the letters say."""
+    sums = found.rejected.group_by("reason").aggregate([("reports", "sum")]).to_pylist()
+    return {row["reason"]: row["reports_sum"] for row in sums}

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
 from quotaplane.transport import Message, Transport
-from quotaplane.wire.letters import reports_by_reason
+from quotaplane.wire.letters import median_time_ms, reports_by_reason
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 
 if TYPE_CHECKING:
@@ -99,10 +98,9 @@ def _arrivals(counts: Mapping[str, int], letters: pa.Table | None) -> Arrivals:
     good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
     whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
     refused |= reports_by_reason(whole)
-    by_time = pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE]))
-    times_ms = whole.filter(by_time)["published_at_ms"].to_numpy()
-    times_ms = times_ms[times_ms >= 0]  # below 0: the transport knows none
-    age_s = float(counts["now_ms"] - np.median(times_ms)) / 1000 if len(times_ms) else None
+    by_time = whole.filter(pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE])))
+    at_ms = median_time_ms(*(by_time[name].to_numpy() for name in ("published_at_ms", "reports")))
+    age_s = (counts["now_ms"] - at_ms) / 1000 if at_ms >= 0 else None
     examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
     return Arrivals(counts["reports"], refused, age_s, examples)
 

@@ -13,53 +13,68 @@ from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.raw import U64
 
 BYTES_AN_ENTRY: Final = 24
-"""A report with fewer bytes an entry than this draws on the batch's spare entries. A name of 20
-characters takes so many where nothing changed, and about 40 with what was published."""
+"""Every report may have an entry for so many of its bytes. A name of 20 characters takes so many in
+a stock report where nothing changed, and about 40 with what was published."""
 
-BYTES_AN_ID: Final = 16
-"""The same for a report by id: one column beside the ids takes so many."""
+EVEN_ENTRIES: Final = 500_000
+"""So many more are divided evenly between the reports of a batch, which no report can take from
+another: names may be short. A batch from Spark has at most 100 reports, so each has 5,000."""
 
 SPARE_ENTRIES: Final = 200_000
-"""What the reports of a batch may have together beyond that."""
+"""So many more are for the reports of a batch that need more than that, together."""
+
+LEAST_STOCK, LEAST_OWN, LEAST_ID = 6, 4, 8
+"""Bytes of the smallest entry: ``12 LEN 0a LEN`` or ``42 LEN`` with a name of two bytes, or an id.
+A report in which entries take less has names that are empty, or repeats names."""
+
+_SHORTER: Final = 95
+"""So many printable names have one byte."""
 
 NEW_NAMES: Final = 300_000
 """So many names that this process has not seen before become ids in a batch, each by a SHA-256."""
 
 
 class Caps:
-    """What may still be read of a batch; a new one for each batch.
+    """What may still be read of a batch; a new one for each batch of so many ``reports``.
 
-    Reports with entries of ordinary size are never refused for what others in the batch have.
+    A report is refused for what others in the batch have only if it has more entries than its bytes
+    allow and its even part of ``EVEN_ENTRIES`` together.
 
-    >>> caps = Caps(most_entries=1_000_000)
-    >>> caps.refuse(np.array([50, 400_000, 100_000]), np.array([1200, 2_400_000, 24])).tolist()
-    [False, True, False]
+    >>> caps = Caps(most_entries=1_000_000, reports=4)
+    >>> entries = np.array([50, 400_000, 400_000, 9])
+    >>> caps.refuse(entries, np.array([300, 3_000_000, 2_400_000, 9]), LEAST_STOCK).tolist()
+    [False, False, True, False]
     """
 
-    def __init__(self, most_entries: int) -> None:
+    def __init__(self, most_entries: int, reports: int) -> None:
         self.most_entries = most_entries
         self.new_names = NEW_NAMES
+        self._each = EVEN_ENTRIES // max(reports, 1)
         self._spare = SPARE_ENTRIES
 
-    def might_refuse(self, entries: int, size: int, each: int = BYTES_AN_ENTRY) -> bool:
+    def might_refuse(self, entries: int, size: int) -> bool:
         """Whether any of some reports, with so many entries in so many bytes, could be refused."""
-        return entries > min(self.most_entries, size // each)
+        return entries > min(self.most_entries, size // BYTES_AN_ENTRY)
 
-    def refuse(self, entries: IntArray, size: IntArray, each: int = BYTES_AN_ENTRY) -> BoolArray:
-        """For each report, with so many entries in so many bytes, whether that is too much."""
-        refused = entries > self.most_entries
-        excess = np.where(refused, 0, np.maximum(entries - size // each, 0))
+    def refuse(self, entries: IntArray, size: IntArray, least: int) -> BoolArray:
+        """For each report, with so many entries in so many bytes, whether that is too much.
+
+        ``least``: bytes of the smallest entry in the format.
+        """
+        refused = (entries > self.most_entries) | (entries > (size + _SHORTER) // least)
+        allowed = size // BYTES_AN_ENTRY + self._each
+        excess = np.where(refused, 0, np.maximum(entries - allowed, 0))
         order = np.argsort(excess, kind="stable")  # what needs least is served first
         served = np.cumsum(excess[order])
         refused[order[(served > self._spare) & (excess[order] > 0)]] = True
         self._spare -= int(excess[~refused].sum())
         return refused
 
-    def refuses(self, entries: int, size: int, each: int = BYTES_AN_ENTRY) -> bool:
+    def refuses(self, entries: int, size: int, least: int) -> bool:
         """The same for a single report."""
-        if not self.might_refuse(entries, size, each):
+        if not self.might_refuse(entries, size):
             return False
-        return bool(self.refuse(np.array([entries]), np.array([size]), each).any())
+        return bool(self.refuse(np.array([entries]), np.array([size]), least).any())
 
 
 def newest(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Final
 
@@ -21,8 +23,13 @@ NOT_READ: Final = -2
 """In place of an id: the name is new, and so are too many of its batch."""
 
 _MOST_NAMES: Final = 400_000
-_MOST_CHARS: Final = 40_000_000
-"""What is remembered, names or their characters together: below 100 MB."""
+_MOST_BYTES: Final = 64_000_000
+"""What is remembered, names or their bytes in memory: with the dictionary itself below 100 MB. An
+emoji in a name makes each of its characters take four bytes."""
+
+_ENCODED: Final = 500_000
+"""So many entries are searched for distinct names at a time: the table of a million names takes
+longer than two of half a million."""
 
 _AT_ONCE: Final = 100_000
 """So many distinct names of a column become Python's strings at a time."""
@@ -35,7 +42,7 @@ class _GroupIds(dict[str, int]):
     """
 
     def __init__(self) -> None:
-        self._chars = 0
+        self._bytes = 0
 
     def of(self, names: Sequence[str], caps: Caps | None) -> IntArray:
         found = list(map(self.get, names))
@@ -47,12 +54,12 @@ class _GroupIds(dict[str, int]):
             new = new[: caps.new_names]
             caps.new_names -= len(new)
         texts = [names[at] for at in new]
-        digested = numbers[new] = _digested(pa.array(texts, pa.string()))
-        chars = sum(map(len, texts))
-        if len(self) + len(new) > _MOST_NAMES or self._chars + chars > _MOST_CHARS:
+        digested = numbers[new] = _digested(texts)
+        size = sum(map(sys.getsizeof, texts))
+        if len(self) + len(new) > _MOST_NAMES or self._bytes + size > _MOST_BYTES:
             self.clear()
-            self._chars = 0
-        self._chars += chars
+            self._bytes = 0
+        self._bytes += size
         self.update(zip(texts, digested.tolist(), strict=True))
         return numbers
 
@@ -60,36 +67,48 @@ class _GroupIds(dict[str, int]):
 _IDS: Final = _GroupIds()
 
 
-def _digested(names: pa.StringArray) -> IntArray:
+def _digested(names: Sequence[str]) -> IntArray:
     """``model.group_id`` of many names, ``NO_ID`` for what can't be one."""
-    numbers = _upper_bits(names)
-    in_trees = np.flatnonzero(pc.match_substring(names, SEPARATOR).to_numpy(zero_copy_only=False))
+    # Not from the names themselves: a name given to Arrow keeps its UTF-8 form as well.
+    encoded = [name.encode() for name in names]
+    column = pa.array(encoded, pa.binary()).cast(pa.string())
+    numbers = _upper_bits(encoded)
+    in_trees = np.flatnonzero(pc.match_substring(column, SEPARATOR).to_numpy(zero_copy_only=False))
     if len(in_trees):
-        paths = names.take(pa.array(in_trees)).to_numpy(zero_copy_only=False)
-        roots = [path.partition(SEPARATOR)[0] for path in paths]
-        coded = pa.array(roots, pa.string()).dictionary_encode()
-        root = _upper_bits(coded.dictionary)[coded.indices.to_numpy()]
+        roots = [names[at].partition(SEPARATOR)[0].encode() for at in in_trees.tolist()]
+        coded = pa.array(roots, pa.binary()).dictionary_encode()
+        root = _upper_bits(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
         own = (1 << TREE_BITS) - 1
         numbers[in_trees] = root & ~own | numbers[in_trees] & own
-    numbers[~_usable(names)] = NO_ID
+    numbers[~_usable(names, column)] = NO_ID
     return numbers
 
 
-def _upper_bits(names: pa.StringArray) -> IntArray:
+def _upper_bits(names: Sequence[bytes]) -> IntArray:
     """The first 63 bits of each name's SHA-256."""
-    texts = names.cast(pa.binary()).to_numpy(zero_copy_only=False)
-    digests = b"".join([sha256(text).digest() for text in texts])
+    digests = b"".join([sha256(name).digest() for name in names])
     first: IntArray = (np.frombuffer(digests, ">u8")[::4] >> np.uint64(1)).astype(np.int64)
     return first
 
 
-def _usable(names: pa.StringArray) -> BoolArray:
-    length = pc.utf8_length(names).to_numpy()
+def _usable(names: Sequence[str], column: pa.StringArray) -> BoolArray:
+    length = pc.utf8_length(column).to_numpy().astype(np.int64)
     usable: BoolArray = (length > 0) & (length <= MAX_GROUP_CHARS)
-    ascii_ = pc.ascii_is_printable(names).to_numpy(zero_copy_only=False)
-    for at in np.flatnonzero(usable & ~ascii_).tolist():
-        usable[at] = names[at].as_py().isprintable()
+    ascii_ = pc.ascii_is_printable(column).to_numpy(zero_copy_only=False)
+    others = np.flatnonzero(usable & ~ascii_)
+    if len(others):
+        text = "".join([names[at] for at in others.tolist()])
+        printable = _printable()[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+        begins = np.cumsum(length[others]) - length[others]
+        usable[others] = np.logical_and.reduceat(printable, begins)
     return usable
+
+
+@cache
+def _printable() -> BoolArray:
+    """For every character of Unicode whether it is printable, as ``str.isprintable`` says."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    return np.fromiter(map(str.isprintable, characters), bool, sys.maxunicode + 1)
 
 
 def ids_of(names: Iterable[str], caps: Caps | None = None) -> IntArray:
@@ -108,6 +127,11 @@ def ids_of(names: Iterable[str], caps: Caps | None = None) -> IntArray:
 
 def ids_of_column(names: pa.Array, caps: Caps | None = None) -> IntArray:
     """The same for an Arrow array of strings in which names may repeat (no nulls)."""
+    slices = (names.slice(begin, _ENCODED) for begin in range(0, len(names), _ENCODED))
+    return np.concatenate([np.empty(0, np.int64), *(_ids_of_slice(one, caps) for one in slices)])
+
+
+def _ids_of_slice(names: pa.Array, caps: Caps | None) -> IntArray:
     # Hashing in Arrow first: a group used on five brokers becomes one Python string, not five.
     encoded = names.dictionary_encode()
     texts = encoded.dictionary

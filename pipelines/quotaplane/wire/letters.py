@@ -48,7 +48,7 @@ class Letters:
         self._usable = np.ones(len(values), bool)
         self._letters: list[_Letter] = []
         self._told: Counter[tuple[str, bool]] = Counter()
-        self._others: dict[tuple[str, bool], tuple[int, int, int]] = {}
+        self._others: dict[tuple[str, bool], list[tuple[int, int, int, int]]] = {}
 
     @property
     def usable(self) -> BoolArray:
@@ -87,22 +87,24 @@ class Letters:
             detail, raw = what(index)
             self._letters.append(_Letter(index, reason, detail, bad, raw, 1))
         self._told[kind] += min(room, len(which))
-        if len(which) > room:  # how many, the first and the last
+        if len(which) > room:  # how many, the first and the last, and their time
             rest = which[room:]
-            begin, end = int(rest[0]), int(rest[-1])
-            count, first, last = self._others.get(kind, (0, begin, end))
-            self._others[kind] = count + len(rest), min(first, begin), max(last, end)
+            told = len(rest), int(rest[0]), int(rest[-1]), median_time_ms(self._times[rest])
+            self._others.setdefault(kind, []).append(told)
 
     def table(self) -> pa.Table:
         """The letters in the order of their reports, as ``events.REJECTED``."""
         letters = sorted(self._letters, key=lambda letter: letter.index)
-        for (reason, bad), (count, first, last) in self._others.items():
-            detail = others(count, self._positions[last])
-            letters.append(_Letter(first, reason, detail, bad, b"", count))
-        at = [letter.index for letter in letters]
+        times = [int(self._times[letter.index]) for letter in letters]
+        for (reason, bad), parts in self._others.items():
+            counts, first, last, at_ms = np.array(parts, np.int64).T
+            total = int(counts.sum())
+            detail = others(total, self._positions[int(last.max())])
+            letters.append(_Letter(int(first.min()), reason, detail, bad, b"", total))
+            times.append(median_time_ms(at_ms, counts))
         columns: dict[str, Any] = {
-            "position": [self._positions[index] for index in at],
-            "published_at_ms": self._times[at],
+            "position": [self._positions[letter.index] for letter in letters],
+            "published_at_ms": times,
             "reason": [letter.reason for letter in letters],
             "detail": [letter.detail for letter in letters],
             "counts_as_bad": [letter.bad for letter in letters],
@@ -117,6 +119,28 @@ def others(count: int, last: str) -> str:
     return f"{count} more reports for this reason, the last one at {last}"
 
 
+def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
+    """The median publish time of so many ``reports`` (n,) at each time, or of one each.
+
+    -1 if no time is known; below 0 a time is not. A letter that stands for many reports has their
+    median time, so that a few reports with another time do not speak for the others.
+
+    >>> median_time_ms(np.array([5, 1000, -1]), np.array([2, 3, 9]))
+    1000
+    """
+    known = times_ms >= 0
+    times = times_ms[known]
+    if not len(times):
+        return -1
+    if reports is None:
+        middle = (len(times) - 1) // 2
+        times.partition(middle)
+        return int(times[middle])
+    order = np.argsort(times, kind="stable")
+    up_to = np.cumsum(reports[known][order])
+    return int(times[order[np.searchsorted(2 * up_to, up_to[-1])]])
+
+
 def condensed(letters: pa.Table) -> pa.Table:
     """Letters of several batches as those of one: no more of each reason, and no more raw bytes."""
     if len(letters) <= MOST_LETTERS:
@@ -129,7 +153,7 @@ def condensed(letters: pa.Table) -> pa.Table:
     begins = np.flatnonzero(np.diff(code[order], prepend=-1))
     rank = np.empty(len(code), np.int64)
     rank[order] = np.arange(len(code)) - np.repeat(begins, np.diff(np.r_[begins, len(code)]))
-    reports = letters["reports"].to_numpy()
+    reports, times = (letters[name].to_numpy() for name in ("reports", "published_at_ms"))
     single = rank < MOST_LETTERS
     kept = [letters.filter(pa.array(single))]
     for kind_code in np.unique(code[~single]).tolist():
@@ -137,7 +161,9 @@ def condensed(letters: pa.Table) -> pa.Table:
         row = letters.slice(int(rest[0]), 1).to_pylist()[0]
         last = letters["position"][int(rest[-1])].as_py()
         count = int(reports[rest].sum())
-        row |= {"detail": others(count, last), "reports": count, "raw": b""}
+        at_ms = median_time_ms(times[rest], reports[rest])
+        told = {"detail": others(count, last), "published_at_ms": at_ms}
+        row |= {**told, "reports": count, "raw": b""}
         kept.append(pa.Table.from_pylist([row], schema=REJECTED))
     return _with_less_raw(pa.concat_tables(kept))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from quotaplane.model import (
     IntArray,
 )
 from quotaplane.wire.blocks import Block, Header
-from quotaplane.wire.caps import BYTES_AN_ENTRY, BYTES_AN_ID, Caps
+from quotaplane.wire.caps import LEAST_ID, LEAST_OWN, Caps
 from quotaplane.wire.ids import NO_ID, ids_of
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
@@ -57,7 +57,12 @@ def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tu
     Raises:
         UnusableReportError: the report as a whole can't be used.
     """
-    message, columns = _parse(value)
+
+    def check_count(count: int, least: int) -> None:
+        if caps.refuses(count, len(value), least):
+            raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} groups in {len(value)} bytes")
+
+    message, columns = _parse(value, lambda view: check_count(len(view.groups), LEAST_OWN))
     broker = check_broker(message.broker)
     for name in _NUMBERS:
         if getattr(message, name) >= MOST:
@@ -65,15 +70,14 @@ def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tu
     if message.started_at_ms > latest_start_ms:
         raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
     given = columns["group_ids"]
-    count = len(message.groups) or len(given)  # no name is an object yet
-    each = BYTES_AN_ENTRY if message.groups else BYTES_AN_ID
-    if caps.refuses(count, len(value), each):
-        raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} groups in {len(value)} bytes")
+    check_count(len(given), LEAST_ID)
+    count = len(message.groups) or len(given)
     names: list[str] = list(message.groups)
     if names and len(given):
         raise UnusableReportError(
             LENGTH_MISMATCH, f"{len(names)} groups by name and {len(given)} by id: one or the other"
         )
+    column = pa.array(names, pa.string()) if names else None
     ids = ids_of(names, caps) if names else np.maximum(given, NO_ID).astype(np.int64)
     d = _spoken_of(columns)
     rates = _stack(columns, RATE_COLUMNS[:d], count)
@@ -91,7 +95,7 @@ def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tu
     block = Block(
         report=np.full(count, index, np.int64),
         ids=ids,
-        names=pa.array(names, pa.string()) if names else None,
+        names=column,
         rates=rates,
         throttled=throttled,
         flawed=flawed if flawed is not None and flawed.any() else None,
@@ -118,14 +122,16 @@ def started_too_late(started_at_ms: int, latest_start_ms: int) -> str:
     )
 
 
-def _parse(value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
+def _parse(
+    value: bytes, check: Callable[[Any], None] = lambda _: None
+) -> tuple[Any, dict[str, FloatArray | IntArray]]:
     if value[:5] != REPORT_HEAD:
         head = value[1:5].decode("ascii", "replace")
         raise UnusableReportError(
             WRONG_PROTOBUF, f"a quotaplane message, but {head!r} is no report"
         )
     try:
-        message, columns = _REPORT.parse(value)
+        message, columns = _REPORT.parse(value, check)
     except DecodeError:
         raise UnusableReportError(
             NOT_PROTOBUF, f"{len(value)} bytes that are no UsageReport, or not all of it"

@@ -64,7 +64,8 @@ def decode(
     """
     letters = Letters(values, published_at_ms, positions)
     batch = open_batch(values, published_at_ms, letters, now_ms, reports)
-    caps = Caps(reports.max_entries_per_report)
+    to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
+    caps = Caps(reports.max_entries_per_report, int(to_read))
     odd, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
     odd |= _read_own(batch, values, letters, caps, latest_start_ms(now_ms, reports), blocks)
     blocks = [

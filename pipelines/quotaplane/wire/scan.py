@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.caps import Caps
+from quotaplane.wire.caps import LEAST_STOCK, Caps
 from quotaplane.wire.raw import PAD, U8, U64, number, pieces, words_of
 from quotaplane.wire.utf8 import as_strings
 
@@ -50,8 +50,10 @@ class Scanned(NamedTuple):
     garbled: BoolArray
 
 
-def scan(values: Sequence[bytes], first_entry: IntArray, caps: Caps) -> Scanned:
+def scan(values: Sequence[bytes], first_entry: IntArray, caps: Caps | None) -> Scanned:
     """Read serialized reports whose entries begin at byte ``first_entry`` of each.
+
+    ``caps``: None if their entries were counted before.
 
     The values together have to be under 2 GiB, none of them empty.
     """
@@ -76,7 +78,7 @@ def scan(values: Sequence[bytes], first_entry: IntArray, caps: Caps) -> Scanned:
 
 
 def _frames(
-    raw: U8, begin: IntArray, end: IntArray, caps: Caps
+    raw: U8, begin: IntArray, end: IntArray, caps: Caps | None
 ) -> tuple[IntArray, IntArray, IntArray, BoolArray, BoolArray]:
     """Where the entries are: report, start and stop of each body, and which reports are good.
 
@@ -96,9 +98,9 @@ def _frames(
     likely = (raw[body] == _OWNER) & ~(long & (raw[at + 2] >= 0x80)) & (stop <= size)
     at, body, stop = at[likely], body[likely], stop[likely]
     refused: BoolArray = np.zeros(len(end), bool)
-    if caps.might_refuse(len(at), size):
+    if caps is not None and caps.might_refuse(len(at), size):
         report = np.searchsorted(end, at, side="right")
-        refused = caps.refuse(np.bincount(report, minlength=len(end)), end - begin)
+        refused = caps.refuse(np.bincount(report, minlength=len(end)), end - begin, LEAST_STOCK)
         kept = ~refused[report]
         at, body, stop = at[kept], body[kept], stop[kept]
     for _ in range(3):

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.wire.blocks import Block
-from quotaplane.wire.caps import Caps
+from quotaplane.wire.caps import LEAST_STOCK, Caps
 from quotaplane.wire.ids import ids_of_column
 from quotaplane.wire.letters import Letters
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
@@ -78,7 +78,7 @@ def _scan(
     first_entry: IntArray,
     values: Sequence[bytes],
     letters: Letters,
-    caps: Caps,
+    caps: Caps | None,
     blocks: list[Block],
 ) -> IntArray:
     """Read what is plainly written into ``blocks``; the answer is what is not, by index."""
@@ -93,7 +93,7 @@ def _scan(
         letters.refuse(
             which[found.refused],
             TOO_MANY_ENTRIES,
-            lambda _: "more entries than may be, or too many that are next to empty; not read",
+            lambda _: "more entries than may be, or than its bytes allow; not read",
         )
         letters.refuse(which[found.garbled], NOT_PROTOBUF, lambda _: _NOT_UTF8)
         odd.append(which[~(found.good | found.refused | found.garbled)])
@@ -126,8 +126,8 @@ def _read_odd(
         message.ClearField("broker")
         plainly.append(message.SerializePartialToString())
     index, room = np.array([*brokers], np.int64), _MOST_ODD_ENTRIES
-    counted = Caps(caps.most_entries)  # they were counted before they were parsed
-    left = _scan(index, np.zeros_like(index), plainly, letters, counted, blocks)
+    # Their entries were counted as they came: written plainly, the same ones take fewer bytes.
+    left = _scan(index, np.zeros_like(index), plainly, letters, None, blocks)
     for number in left.tolist():
         message = parse(values[number] or b"", None)
         room -= len(message.usageMap)
@@ -144,8 +144,10 @@ def parse(value: bytes, caps: Caps | None) -> Any:
     Raises:
         UnusableReportError: it can't be read, or is no report.
     """
-    # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed.
-    if caps is not None and value.count(b"\x12") > caps.most_entries + len(value) // 8:
+    # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed. The tag of
+    # an entry begins with the one byte or, if it is written longer than need be, with the other.
+    tags = value.count(b"\x12") + value.count(b"\x92") if caps is not None else 0
+    if caps is not None and tags > caps.most_entries + len(value) // 8:
         raise UnusableReportError(TOO_MANY_ENTRIES, f"too many of them in {len(value)} bytes")
     try:
         message: Any = ResourceUsageInfo.FromString(value)
@@ -156,7 +158,7 @@ def parse(value: bytes, caps: Caps | None) -> Any:
     count = len(message.usageMap)
     if not count and (not message.HasField("broker") or _has_unknown_fields(message)):
         raise UnusableReportError(WRONG_PROTOBUF, "none of a report's fields, but others")
-    if caps is not None and caps.refuses(count, len(value)):
+    if caps is not None and caps.refuses(count, len(value), LEAST_STOCK):
         raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} of them in {len(value)} bytes")
     if not message.IsInitialized():
         raise UnusableReportError(MISSING_FIELD, f"without {_missing(message)}")

@@ -8,7 +8,7 @@ whole column at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -63,13 +63,19 @@ class ColumnView:
         self._whole = message
         self._view = GetMessageClass(pool.FindMessageTypeByName(descriptor.full_name))
 
-    def parse(self, value: bytes) -> tuple[Any, dict[str, FloatArray | IntArray]]:
+    def parse(
+        self, value: bytes, check: Callable[[Any], None] = lambda _: None
+    ) -> tuple[Any, dict[str, FloatArray | IntArray]]:
         """The message (for all that is no column) and its columns; those that are empty, too.
+
+        ``check`` gets the message as soon as its strings can be counted, and may raise: to write it
+        anew costs several times as much.
 
         Raises:
             google.protobuf.message.DecodeError: protobuf would not parse it either.
         """
         view: Any = self._view.FromString(value)
+        check(view)
         view.DiscardUnknownFields()
         # Shorter by what the view can't hold: columns in pieces or not packed (which are as valid),
         # unknown fields, and fields that are there twice.
