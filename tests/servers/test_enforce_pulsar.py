@@ -213,6 +213,8 @@ def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) 
 def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene: Scene) -> None:
     rest, namespace = scene.rest, f"namespaces/{scene.namespace}"
     rest.call("PUT", f"{namespace}/properties", {"owner": "orders team"})
+    # A group that neither the table nor the cluster has a quota of would keep its rates.
+    rest.put_group(scene.group, publish_messages_per_s=1000)
     known = scene.topic("known")
     scene.limits.tell(publish=60, dispatch=80, safe_publish=60, safe_dispatch=80)
 

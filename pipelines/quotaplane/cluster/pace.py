@@ -34,11 +34,18 @@ def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> No
 
 
 async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
-    """Work on all names, so many at a time."""
+    """Work on all names, so many at a time; where one fails, none of it goes on."""
     left = iter(names)
 
     async def worker() -> None:
         for name in left:
             await work(name)
 
-    await asyncio.gather(*(worker() for _ in range(most)))
+    workers = [asyncio.ensure_future(worker()) for _ in range(most)]
+    try:
+        await asyncio.gather(*workers)
+    except BaseException:
+        for each in workers:
+            each.cancel()
+        await asyncio.wait(workers)
+        raise

@@ -90,8 +90,11 @@ class KafkaTopics:
             return ()
         return size_warnings(settings, configs, max_report_bytes)
 
-    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]]:
+    def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
         """By topic and partition the first offset of that time or later, or the end.
+
+        None: Kafka can't tell. To find a time it reads records, which may take more memory than it
+        has where one decompresses to that much (docs/kafka.md, Large records).
 
         Raises:
             TransportError: no server answers within ``connect_timeout_s``.
@@ -105,7 +108,10 @@ class KafkaTopics:
             ]
             # The ends first: what comes in between is then not before them.
             ends = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-            starts = admin.list_partition_offsets(dict.fromkeys(partitions, since_ms))
+            try:
+                starts = admin.list_partition_offsets(dict.fromkeys(partitions, since_ms))
+            except KafkaError:
+                return None
         for part in partitions:
             offset = starts[part].offset
             of_topic = found.setdefault(part.topic, {})
