@@ -39,8 +39,9 @@ jvm: env ## the throttle laws beside Kafka's own classes
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
-soak: env ## the crash tests in their long form (minutes more than `make test`; before a release)
-	$(PYTEST) --soak tests/spark/test_crash.py tests/contract/test_pulsar_crash.py
+soak: env ## what takes too long for every commit (some 20 minutes; before a release)
+	$(PYTEST) --soak -m soak tests
+	$(PYTEST) --soak tests/spark/test_crash.py
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -26,7 +26,10 @@ CALM = {"loss": 0.0, "most_delay_ms": 100}
 WILD = {"loss": 0.3, "most_delay_ms": 5000}
 
 
-@pytest.mark.parametrize("seed", range(8))
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 8))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
 def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: int) -> None:
     chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)

@@ -120,6 +120,7 @@ def test_old_reports_are_passed_over_and_the_newest_are_used_at_once(paused: Job
     assert len(paused.letters()) == 2
 
 
+@pytest.mark.soak
 def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,19 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pulsar
+import pytest
 
 from quotaplane.streams.session import SHORT_LIVED
 from tests.contract.rigs import PulsarRig
 
 ROOT = Path(__file__).parents[2]
-KILLS = 1
-SOAK_KILLS = 5
+KILLS = 5
 MESSAGES = 1400
 PER_BATCH = 70
 """What is sent together has 50: batches end amid them."""
 
 
-def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path, soak: bool) -> None:
+@pytest.mark.soak
+def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     topic = pulsar_rig.report_topics[0]
     options = {
         "service_url": pulsar_rig.server.service_url,
@@ -55,7 +56,7 @@ def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path, soak: bool)
     client.close()
 
     moments = random.Random(6)
-    for _ in range(SOAK_KILLS if soak else KILLS):
+    for _ in range(KILLS):
         job = start(tmp_path)
         try:
             begun = offsets(tmp_path)

@@ -148,6 +148,7 @@ def test_requests_in_decisions_out_and_each_once_over_restarts(
     assert sum(row["units_admitted"] for row in metrics) == 16.0
 
 
+@pytest.mark.soak
 def test_a_batch_that_fails_is_skipped_and_what_was_used_is_kept(
     spark: SparkSession,
     settings: Settings,

@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 import numpy as np
+import pytest
 from kafka import KafkaProducer
 
 from quotaplane.wire.reports import encode_report
@@ -20,6 +21,7 @@ BOMB_BYTES = 300_000_000
 """Twice that does not fit: Kafka's client decompresses a record, and copies it."""
 
 
+@pytest.mark.soak
 def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
     kafka_server: KafkaServer, tmp_path: Path
 ) -> None:
