@@ -172,6 +172,7 @@ def test_consumers_are_held_too(scene: Scene) -> None:
     client.close()
 
 
+@pytest.mark.soak
 def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
     one, other = scene.topic("one"), scene.topic("other", partitions=3)
     scene.limits.tell(publish=100)
@@ -188,6 +189,7 @@ def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
         assert enforcer.stop()["errors"] == 0
 
 
+@pytest.mark.soak
 def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) -> None:
     topics = [scene.topic(f"t{i}") for i in range(5)]
     scene.limits.tell(publish=100, dispatch=50)

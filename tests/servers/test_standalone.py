@@ -69,6 +69,7 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
         assert Path(row["library"]).is_relative_to(here / "environment")
 
 
+@pytest.mark.soak
 def test_the_quota_job_divides_fairly_on_two_workers(
     cluster: SparkStandalone, tmp_path: Path
 ) -> None:

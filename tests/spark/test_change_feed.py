@@ -150,6 +150,7 @@ def test_a_stream_survives_maintenance(history: History, follow: Follow) -> None
     ]
 
 
+@pytest.mark.soak
 def test_the_whole_feed_stays_readable_after_many_commits(
     spark: SparkSession, history: History
 ) -> None:

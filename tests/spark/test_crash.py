@@ -20,7 +20,7 @@ from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 
-KILLS = 2
+KILLS = 1
 SOAK_KILLS = 20
 ROUNDS = 24
 """Few enough that the embedded topic is not compacted: every append is one round."""
