@@ -41,7 +41,6 @@ servers: env ## tests that start servers: Kafka, a Spark cluster
 
 soak: env ## what takes too long for every commit (some 20 minutes; before a release)
 	$(PYTEST) --soak -m soak tests
-	$(PYTEST) --soak tests/spark/test_crash.py
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

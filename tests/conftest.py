@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak",
         action="store_true",
-        help="also run the tests that are marked soak; kill the crash test's job many times",
+        help="also run the tests that are marked soak",
     )
 
 
@@ -34,9 +34,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
-
-
-@pytest.fixture(scope="session")
-def soak(pytestconfig: pytest.Config) -> bool:
-    """Whether tests that repeat something at random moments take their long form."""
-    return bool(pytestconfig.getoption("--soak"))

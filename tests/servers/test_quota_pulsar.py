@@ -87,6 +87,7 @@ class Told:
         return (self._messages, self._dispatch_bytes) == (publish_messages, dispatch_bytes)
 
 
+@pytest.mark.soak
 def test_groups_and_tenants_of_the_cluster_reach_its_broker(
     pulsar_server: PulsarServer, namespace: str, busy: None, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import yaml
 
 from quotaplane.model import RATE_COLUMNS
@@ -20,8 +21,7 @@ from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 
-KILLS = 1
-SOAK_KILLS = 20
+KILLS = 20
 ROUNDS = 24
 """Few enough that the embedded topic is not compacted: every append is one round."""
 BROKERS = ("a", "b", "c", "d", "e", "f")
@@ -35,7 +35,8 @@ STEADY = {
 }
 
 
-def test_kills_change_nothing(tmp_path: Path, soak: bool) -> None:
+@pytest.mark.soak
+def test_kills_change_nothing(tmp_path: Path) -> None:
     conf = write_conf(tmp_path / "calm", _topics(tmp_path / "calm"), **STEADY)
     settings = _settings(conf)
     put_quotas(settings, **QUOTAS)
@@ -49,7 +50,7 @@ def test_kills_change_nothing(tmp_path: Path, soak: bool) -> None:
 
     moments = random.Random(20)
     kills = 0
-    while kills < (SOAK_KILLS if soak else KILLS):
+    while kills < KILLS:
         with RunningJob(rough_conf) as job:
             # Half of the kills at any moment from the start on, half of them amid the batches.
             if kills % 2:
