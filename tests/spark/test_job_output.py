@@ -49,6 +49,8 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
         link = open_broker_link(job.settings.transport)
         send(link, *[b"\xff\xffjunk \x1b[2J"] * JUNK)
         job.wait_until(lambda: said(f"(not_protobuf={JUNK})"))
+        # The warning comes when its window of ten seconds ends, with no other report in it.
+        job.wait_until(lambda: said(f" of {JUNK + 1} reports in "))
         job.wait_until(lambda: said(": warning: no reports for "))
 
         def late() -> list[str]:
@@ -79,7 +81,8 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
         "begins with round 0",
     ):
         assert text in ready
-    assert "could not be used: not_protobuf=150, for example at " in said(" of 151 reports in ")[0]
+    refused = said(f" of {JUNK + 1} reports in ")[0]
+    assert f"could not be used: not_protobuf={JUNK}, for example at " in refused
     assert 999 <= float(said("behind this host's clock")[0].split(" are ")[1].split()[0]) <= 1100
     assert "brokers_live=1 brokers_stale=0 lag_s=" in said(": status: ")[-1]
     assert set(kinds(job)) == {
