@@ -32,18 +32,25 @@ def main(argv: Sequence[str]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "contenders", nargs="*", choices=[*CONTENDERS, "none"], default=list(CONTENDERS)
+        "contenders",
+        nargs="*",
+        metavar="CONTENDER",
+        help=f"{', '.join(CONTENDERS)}, or none: only write the page again; default: all",
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "data" / "pulsar-proof")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     asked = parser.parse_args(argv)
+    contenders = asked.contenders or list(CONTENDERS)
+    for name in contenders:  # not argparse's `choices`: with `*` it refuses an empty list
+        if name not in (*CONTENDERS, "none"):
+            parser.error(f"{name!r}: must be one of {', '.join(CONTENDERS)}, none")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops what was started, too
     begun = time.monotonic()
 
     def say(words: str) -> None:
         print(f"{time.monotonic() - begun:4.0f} s  {words}", flush=True)
 
-    for name in asked.contenders:
+    for name in contenders:
         if name in CONTENDERS:
             folder = asked.folder / name
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.pulsar_proof.contenders import OURS, STOCK
+from benchmarks.pulsar_proof import __main__ as command
+from benchmarks.pulsar_proof.contenders import OURS, STOCK, Contender
 from benchmarks.pulsar_proof.figures import fair, figures
 from benchmarks.pulsar_proof.page import page, results_csv, write
 from benchmarks.pulsar_proof.record import (
@@ -143,3 +144,22 @@ def test_numbers_are_told_second_by_second() -> None:
     assert len(lines) == 1 + 60 * 3
     assert lines[1] == "idle_wakes,stock,-10,1,120,80.0,60.0,80.0"
     assert lines[-1] == "idle_wakes,stock,49,3,120,60.0,40.0,60.0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured"),
+    [([], ["stock", "ours"]), (["ours"], ["ours"]), (["none"], [])],
+)
+def test_the_command_measures_all_unless_asked_for_less(
+    asked: list[str], measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    def run(contender: Contender, folder: Path, say: object) -> list[Record]:
+        runs.append(contender.name)
+        return []
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "write", lambda docs, records, contenders: docs)
+    command.main([*asked, "--folder", str(tmp_path), "--docs", str(tmp_path)])
+    assert runs == measured
