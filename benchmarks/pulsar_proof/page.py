@@ -180,7 +180,11 @@ def _section(scene: Scenario) -> list[str]:
         topic, broker = scene.unload
         story += f" Then the topic of broker {topic + 1} is unloaded to broker {broker + 1}."
     if scene.kill is not None:
-        story += f" Then broker {scene.kill + 1} gets SIGKILL; ZooKeeper notices 10 s later."
+        story += (
+            f" Then broker {scene.kill + 1} gets SIGKILL; ZooKeeper notices 10 s later. This broker"
+            " also holds the topic of usage reports: no report arrives until another broker has"
+            " taken that topic over."
+        )
     return [
         f"## {scene.title}",
         "",

@@ -28,6 +28,9 @@ BROKERS: Final = 3
 _SETTLE_S: Final = 4.0 * REPORT_INTERVAL_S
 _CONNECTED_WITHIN_S: Final = 60.0
 _BUNDLES: Final = 16
+_USAGE_TOPIC: Final = "non-persistent://pulsar/system/resource-usage"
+"""Of the brokers' reports. It is put on the broker that will be killed, which is the harder case:
+otherwise chance decides whether reports stay away until another broker has the topic."""
 
 
 def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[Record]:
@@ -49,6 +52,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
         for stage in stages.values():
             held.callback(stage.stop)
             stage.start()
+        for scene in ALONE:
+            if scene.kill is not None:
+                cluster.move(_USAGE_TOPIC, scene.kill)
         say(f"{contender.title}: the load is on")
         held.enter_context(contender.control(cluster, scenes, folder))
         time.sleep(_SETTLE_S)

@@ -1,0 +1,241 @@
+"""How fast the Pulsar Data Source reads a real Pulsar on this machine; prints a table.
+
+    ./spark-submit.sh benchmarks/pulsar_source.py
+
+The table goes into docs/pulsar.md by hand. The first micro-batches do not count: Python workers
+and the JVM warm up in them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulsar
+from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from quotaplane.errors import QuotaplaneError  # noqa: E402
+from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.pulsar.source import PulsarDataSource  # noqa: E402
+from quotaplane.streams.entry import run_job  # noqa: E402
+from quotaplane.streams.session import build_session  # noqa: E402
+from tests.servers.pulsar_server import PulsarServer  # noqa: E402
+
+COLD = 2
+"""Micro-batches that do not count."""
+SINGLE = 40
+"""Messages that are published one by one."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One column of the table."""
+
+    title: str
+    message_bytes: int
+    messages: int
+    per_batch: int
+
+
+SIZES = (
+    Size("100 B, sent in batches", 100, 300_000, 30_000),
+    Size("200 kB", 200_000, 3_000, 300),
+)
+
+
+class Bench:
+    """A running Pulsar and a Spark session; every measurement has a topic of its own."""
+
+    def __init__(self, server: PulsarServer, spark: SparkSession, folder: Path) -> None:
+        self._server, self._spark, self._folder = server, spark, folder
+        self._client = pulsar.Client(server.service_url)
+        self._namespace = server.rest.create_namespace("public/speed")
+        self._count = itertools.count()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def measure(self, size: Size) -> dict[str, str]:
+        """Cells by the name of their row."""
+        topic = self._filled(size)
+        reader_per_s = self._without_spark(topic, size)
+        batch_per_s = self._batch(topic, size)
+        batches = self._stream(topic, size)
+        counted = batches[COLD:]
+        reading = statistics.median(
+            b["numInputRows"] / b["durationMs"]["latestOffset"] * 1000 for b in counted
+        )
+        took_s = sum(b["durationMs"]["triggerExecution"] for b in counted) / 1000
+        best = max(b["numInputRows"] / b["durationMs"]["triggerExecution"] * 1000 for b in counted)
+        stream = sum(b["numInputRows"] for b in counted) / took_s
+        latency_ms, source_ms, idle_ms = self._one_by_one(size)
+        return {
+            "batch read, 2 partitions": _speed(batch_per_s, size),
+            "stream, all of it, `foreachBatch` with a count": f"{_speed(stream, size)} "
+            f"(best batch {_speed(best, size)})",
+            "of that, the source's `latestOffset`, which reads; "
+            "the client fetches ahead between two of them": _speed(reading, size),
+            "one message: from its publishing to the end of `foreachBatch`": f"{latency_ms:.0f} ms",
+            "of that, the source": f"{source_ms:.0f} ms",
+            "a trigger that finds nothing, 2 partitions": f"{idle_ms:.0f} ms",
+            "for comparison: pulsar-client's reader without Spark, 1 partition": _speed(
+                reader_per_s, size
+            ),
+        }
+
+    def _topic(self) -> str:
+        name = f"persistent://{self._namespace}/t{next(self._count)}"
+        return self._server.rest.create_topic(name, partitions=2)
+
+    def _filled(self, size: Size) -> str:
+        topic = self._topic()
+        value = bytes(size.message_bytes)
+        with self._producer(topic) as producer:
+            for _ in range(size.messages):
+                producer.send_async(value, lambda *_: None)
+            producer.flush()
+        return topic
+
+    @contextmanager
+    def _producer(self, topic: str) -> Iterator[pulsar.Producer]:
+        producer = self._client.create_producer(
+            topic, block_if_queue_full=True, batching_enabled=True, batching_max_messages=1000
+        )
+        yield producer
+        producer.close()
+
+    def _without_spark(self, topic: str, size: Size) -> float:
+        reader = self._client.create_reader(
+            f"{topic}-partition-0", pulsar.MessageId.earliest, receiver_queue_size=1000
+        )
+        begun_s, count = time.perf_counter(), 0
+        while reader.has_message_available():
+            reader.read_next(30_000)
+            count += 1
+        took_s = time.perf_counter() - begun_s
+        reader.close()
+        return count / took_s
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {
+            "service_url": self._server.service_url,
+            "admin_url": self._server.admin_url,
+            "topic": topic,
+        }
+
+    def _batch(self, topic: str, size: Size) -> float:
+        """Messages a second, the better of two: the first starts Python workers."""
+        took_s = []
+        for _ in range(2):
+            begun_s = time.perf_counter()
+            frame = self._spark.read.format("pulsar").options(**self._options(topic)).load()
+            frame.write.format("noop").mode("overwrite").save()
+            took_s.append(time.perf_counter() - begun_s)
+        return size.messages / min(took_s)
+
+    def _query(self, topic: str, each: Any, **options: str) -> Any:
+        return (
+            self._spark.readStream.format("pulsar")
+            .options(**self._options(topic), **options)
+            .load()
+            .writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(self._folder / f"c{next(self._count)}"))
+            .start()
+        )
+
+    def _stream(self, topic: str, size: Size) -> list[dict[str, Any]]:
+        def count(frame: DataFrame, _: int) -> None:
+            frame.count()
+
+        options = {"starting": "earliest", "max_messages_per_trigger": str(size.per_batch)}
+        query = self._query(topic, count, **options)
+        try:
+            while True:
+                found = [b for b in _progress(query) if b["numInputRows"]]
+                if sum(b["numInputRows"] for b in found) >= size.messages:
+                    return found
+                query.awaitTermination(0.2)
+        finally:
+            query.stop()
+
+    def _one_by_one(self, size: Size) -> tuple[float, float, float]:
+        """Medians in ms: a message's whole way, the source's part, a trigger without messages."""
+        topic, ended_s = self._topic(), []
+
+        def count(frame: DataFrame, _: int) -> None:
+            if frame.count():
+                ended_s.append(time.perf_counter())
+
+        latencies_ms: list[float] = []
+        query = self._query(topic, count, starting="earliest")
+        try:
+            with self._producer(topic) as producer:
+                for _ in range(SINGLE):
+                    before, sent_s = len(ended_s), time.perf_counter()
+                    producer.send(bytes(size.message_bytes))
+                    while len(ended_s) == before:
+                        time.sleep(0.001)
+                        if not query.isActive:
+                            raise QuotaplaneError(f"the query ended: {query.exception()}")
+                    latencies_ms.append((ended_s[-1] - sent_s) * 1000)
+                    time.sleep(0.3)
+            query.awaitTermination(25)  # Spark tells of idle triggers every ten seconds
+            told = _progress(query)
+        finally:
+            query.stop()
+        reading_ms = [b["durationMs"]["latestOffset"] for b in told if b["numInputRows"]]
+        idle_ms = [b["durationMs"]["triggerExecution"] for b in told if not b["numInputRows"]]
+        return (
+            statistics.median(latencies_ms[COLD:]),
+            statistics.median(reading_ms[COLD:]),
+            statistics.median(idle_ms[-2:]),
+        )
+
+
+def _progress(query: Any) -> list[dict[str, Any]]:
+    return [json.loads(progress.json) for progress in query.recentProgress]
+
+
+def _speed(per_s: float, size: Size) -> str:
+    digits = len(str(int(per_s))) - 2
+    text = f"{round(per_s, -digits):,.0f} messages/s"
+    return (
+        text
+        if size.message_bytes < 1000
+        else f"{text}, {per_s * size.message_bytes / 1e6:.0f} MB/s"
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the table."""
+    OptionParser(
+        prog="./spark-submit.sh benchmarks/pulsar_source.py", description=__doc__
+    ).parse_args(argv)
+    with tempfile.TemporaryDirectory() as name, PulsarServer(Path(name, "pulsar")) as server:
+        conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+        spark = build_session("Pulsar source bench", conf, log_level="error")
+        spark.dataSource.register(PulsarDataSource)
+        bench = Bench(server, spark, Path(name))
+        columns = [bench.measure(size) for size in SIZES]
+        bench.close()
+        spark.stop()
+    print(f"| | {' | '.join(size.title for size in SIZES)} |")
+    print("|---" * (len(SIZES) + 1) + "|")
+    for row in columns[0]:
+        print(f"| {row} | {' | '.join(cells[row] for cells in columns)} |")
+
+
+if __name__ == "__main__":
+    run_job(main)
