@@ -47,7 +47,7 @@ def _ours(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> I
     conf = folder / "pulsar.yaml"
     conf.write_text(yaml.safe_dump(_settings(cluster, scenes, folder)))
     quotaplane = str(Path(sys.executable).with_name("quotaplane"))
-    # What an operator says of groups without a publish quota: docs/pulsar-groups.md, New groups.
+    # The table must know that they have no publish quota: docs/pulsar-groups.md, New groups.
     unlimited = ["--publish-messages-per-s", "unlimited", "--publish-bytes-per-s", "unlimited"]
     for scene in scenes:
         if scene.dispatch:
