@@ -9,7 +9,6 @@ and the JVM warm up in them.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import sys
 import tempfile
@@ -26,11 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.measure import batches, progress, seconds, session  # noqa: E402
 from quotaplane.errors import QuotaplaneError  # noqa: E402
 from quotaplane.options import OptionParser  # noqa: E402
 from quotaplane.pulsar.source import PulsarDataSource  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402
-from quotaplane.streams.session import build_session  # noqa: E402
 from tests.servers.pulsar_server import PulsarServer  # noqa: E402
 
 COLD = 2
@@ -72,14 +71,12 @@ class Bench:
         topic = self._filled(size)
         reader_per_s = self._without_spark(topic, size)
         batch_per_s = self._batch(topic, size)
-        batches = self._stream(topic, size)
-        counted = batches[COLD:]
+        counted = self._stream(topic, size)[COLD:]
         reading = statistics.median(
             b["numInputRows"] / b["durationMs"]["latestOffset"] * 1000 for b in counted
         )
-        took_s = sum(b["durationMs"]["triggerExecution"] for b in counted) / 1000
-        best = max(b["numInputRows"] / b["durationMs"]["triggerExecution"] * 1000 for b in counted)
-        stream = sum(b["numInputRows"] for b in counted) / took_s
+        best = max(b["numInputRows"] / seconds(b) for b in counted)
+        stream = sum(b["numInputRows"] for b in counted) / sum(map(seconds, counted))
         latency_ms, source_ms, idle_ms = self._one_by_one(size)
         return {
             "batch read, 2 partitions": _speed(batch_per_s, size),
@@ -162,11 +159,7 @@ class Bench:
         options = {"starting": "earliest", "max_messages_per_trigger": str(size.per_batch)}
         query = self._query(topic, count, **options)
         try:
-            while True:
-                found = [b for b in _progress(query) if b["numInputRows"]]
-                if sum(b["numInputRows"] for b in found) >= size.messages:
-                    return found
-                query.awaitTermination(0.2)
+            return batches(query, size.messages // size.per_batch)
         finally:
             query.stop()
 
@@ -192,11 +185,11 @@ class Bench:
                     latencies_ms.append((ended_s[-1] - sent_s) * 1000)
                     time.sleep(0.3)
             query.awaitTermination(25)  # Spark tells of idle triggers every ten seconds
-            told = _progress(query)
+            told = progress(query)
         finally:
             query.stop()
         reading_ms = [b["durationMs"]["latestOffset"] for b in told if b["numInputRows"]]
-        idle_ms = [b["durationMs"]["triggerExecution"] for b in told if not b["numInputRows"]]
+        idle_ms = [seconds(b) * 1000 for b in told if not b["numInputRows"]]
         return (
             statistics.median(latencies_ms[COLD:]),
             statistics.median(reading_ms[COLD:]),
@@ -204,18 +197,12 @@ class Bench:
         )
 
 
-def _progress(query: Any) -> list[dict[str, Any]]:
-    return [json.loads(progress.json) for progress in query.recentProgress]
-
-
 def _speed(per_s: float, size: Size) -> str:
     digits = len(str(int(per_s))) - 2
     text = f"{round(per_s, -digits):,.0f} messages/s"
-    return (
-        text
-        if size.message_bytes < 1000
-        else f"{text}, {per_s * size.message_bytes / 1e6:.0f} MB/s"
-    )
+    if size.message_bytes < 1000:
+        return text
+    return f"{text}, {per_s * size.message_bytes / 1e6:.0f} MB/s"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -224,8 +211,7 @@ def main(argv: Sequence[str]) -> None:
         prog="./spark-submit.sh benchmarks/pulsar_source.py", description=__doc__
     ).parse_args(argv)
     with tempfile.TemporaryDirectory() as name, PulsarServer(Path(name, "pulsar")) as server:
-        conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
-        spark = build_session("Pulsar source bench", conf, log_level="error")
+        spark = session("Pulsar source bench")
         spark.dataSource.register(PulsarDataSource)
         bench = Bench(server, spark, Path(name))
         columns = [bench.measure(size) for size in SIZES]

@@ -15,9 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ sys.path[:0] = _HERE
 # Spark's Python workers load the job keyed by group from here too.
 os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH", "")])
 
+from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
 from quotaplane.history.groups import put_groups  # noqa: E402
@@ -40,7 +39,6 @@ from quotaplane.options import OptionParser  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402
 from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
-from quotaplane.streams.session import build_session  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
 from workload import QUOTA, Workload  # noqa: E402
@@ -111,17 +109,15 @@ class Bench:
         with timed(HistoryWriter, "append_round") as history, timed(KafkaTopics, "publish") as out:
             job = QuotaJob(self.spark, settings, transport)
             try:
-                while len(history) < rounds:
-                    job.wait(timeout_s=0.2)
-                progress = [p for p in self._progress(job, rounds) if p["numInputRows"]]
+                found = batches(job.query, rounds)
             finally:
                 job.stop()
-        found = []
-        for batch, in_history, in_kafka in zip(progress, history, out, strict=False):
+        rows = []
+        for batch, in_history, in_kafka in zip(found, history, out, strict=False):
             took = batch["durationMs"]
-            found.append(
+            rows.append(
                 {
-                    "round": took["triggerExecution"] / 1000,
+                    "round": seconds(batch),
                     "history": in_history,
                     "publish": in_kafka,
                     "decode, shuffle, state, collect": took["addBatch"] / 1000
@@ -131,14 +127,7 @@ class Bench:
                 }
             )
         shutil.rmtree(self._folder / topic, ignore_errors=True)
-        return found[cold:]
-
-    def _progress(self, job: QuotaJob, rounds: int) -> list[dict[str, Any]]:
-        while True:
-            found = [json.loads(p.json) for p in job.query.recentProgress]
-            if sum(p["numInputRows"] > 0 for p in found) >= rounds:
-                return found
-            time.sleep(0.1)
+        return rows[cold:]
 
     def by_group(self, workload: Workload, rounds: int) -> list[float]:
         """Seconds of each warm round of the job keyed by group; one comes before them."""
@@ -158,15 +147,9 @@ class Bench:
 
     def _durations(self, query: Any, rounds: int) -> list[float]:
         try:
-            while True:
-                found = [json.loads(p.json) for p in query.recentProgress]
-                found = [p for p in found if p["numInputRows"]]
-                if len(found) >= rounds:
-                    break
-                query.awaitTermination(0.2)
+            return [seconds(report) for report in batches(query, rounds)[:rounds]]
         finally:
             query.stop()
-        return [p["durationMs"]["triggerExecution"] / 1000 for p in found[:rounds]]
 
     def plain(self, workload: Workload, rounds: int) -> list[dict[str, float]]:
         """Seconds of each warm round of the plain process, by stage; one comes before them."""
@@ -207,26 +190,6 @@ class Bench:
             .start()
         )
         return self._durations(query, rounds)[cold:]
-
-
-@contextmanager
-def timed(owner: type, method: str) -> Iterator[list[float]]:
-    """Seconds of each call of a method, while this holds."""
-    original: Callable[..., Any] = getattr(owner, method)
-    took: list[float] = []
-
-    def around(*args: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
-        try:
-            return original(*args, **options)
-        finally:
-            took.append(time.perf_counter() - begun)
-
-    setattr(owner, method, around)
-    try:
-        yield took
-    finally:
-        setattr(owner, method, original)
 
 
 class PeakMemory:
@@ -289,8 +252,7 @@ def main(argv: Sequence[str]) -> None:
     wanted = (args.only,) if args.only else ("pip82", "small", "growth")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name, KafkaServer(Path(name, "kafka")) as kafka:
-        conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
-        spark = build_session("quotaplane bench", conf, log_level="error")
+        spark = session("quotaplane bench")
         bench = Bench(Path(name), kafka, spark)
         if "pip82" in wanted:
             with PeakMemory(kafka.pid) as memory:

@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
-from quota_loop import timed  # noqa: E402
+from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
 from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS  # noqa: E402
@@ -33,13 +33,15 @@ from quotaplane.options import OptionParser  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.dry_run import dry_run  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402
-from quotaplane.streams.session import build_session  # noqa: E402
 from quotaplane.streams.throttle_job import ThrottleJob, prepare, topics_of  # noqa: E402
 from quotaplane.transport import open_broker_link  # noqa: E402
 from quotaplane.transport.delta import DeltaTopics  # noqa: E402
 
 EVENTS, ENTITIES = 1_000_000, 10_000
 QUOTA_PER_S = 10.0
+"""Of an entity, in the job."""
+RECORDED_QUOTA_PER_S = 0.01
+"""In the dry run, whose events are a millisecond apart: a tenth of what an entity asks for."""
 PER_BATCH, BATCHES, COLD = 100_000, 8, 3
 
 
@@ -71,7 +73,7 @@ def dry_runs(spark: SparkSession, settings: Settings, folder: Path) -> dict[str,
     definitions = pa.table(
         {
             "group": [f"e{n}" for n in range(ENTITIES)],
-            RATE_COLUMNS[0]: [QUOTA_PER_S / 1000] * ENTITIES,
+            RATE_COLUMNS[0]: [RECORDED_QUOTA_PER_S] * ENTITIES,
         }
     )
     took = {}
@@ -110,16 +112,13 @@ def job(spark: SparkSession, settings: Settings) -> dict[str, float]:
     with timed(HistoryWriter, "append_round") as history, timed(DeltaTopics, "publish") as topic:
         running = ThrottleJob(spark, settings, transport)
         try:
-            while len(topic) < BATCHES:
-                running.wait(timeout_s=0.2)
-            time.sleep(2)  # until the last one is committed
-            told = [json.loads(each.json) for each in running.query.recentProgress]
+            found = batches(running.query, BATCHES)
         finally:
             running.stop()
-    whole = [each["durationMs"]["triggerExecution"] / 1000 for each in told if each["numInputRows"]]
+    took_s = statistics.median(map(seconds, found[COLD:]))
     return {
-        "micro-batch": statistics.median(whole[COLD:]),
-        "events a second": PER_BATCH / statistics.median(whole[COLD:]),
+        "micro-batch": took_s,
+        "events a second": PER_BATCH / took_s,
         "history": statistics.median(history[COLD:]),
         "topic": statistics.median(topic[COLD:]),
     }
@@ -131,8 +130,7 @@ def main(argv: Sequence[str]) -> None:
     OptionParser(prog=prog, description=__doc__).parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
-        spark = build_session("throttle bench", conf, log_level="error")
+        spark = session("throttle bench")
         settings = settings_in(folder)
         found = {"dry run, seconds": dry_runs(spark, settings, folder)}
         found["job"] = job(spark, settings)
