@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from quotaplane.cluster.groups import PUBLISH, to_cluster
 from quotaplane.errors import InputError
-from quotaplane.history.groups import check_name
+from quotaplane.history.groups import check_name, collisions
 from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray
-from quotaplane.wire.ids import ids_of
 
 
 class Puts(NamedTuple):
@@ -51,18 +50,12 @@ def taken(groups: Sequence[str], rows: pa.Table) -> dict[str, str]:
     The group that is in the table holds the id; of several that are not, the first by name.
     ``groups`` are names that fit.
     """
+    # Rows of the table are not ours to leave out, even if somebody else made two of one id.
     new = sorted(np.array(groups, object)[~known(groups, rows)])
-    if not new:
-        # Rows of the table are not ours to leave out, even if somebody else made two of one id.
-        return {}
-    names = [*rows["group"].to_pylist(), *new]
-    _, first, inverse = np.unique(ids_of(names), return_index=True, return_inverse=True)
-    holders = first[inverse[-len(new) :]].tolist()
     return {
-        group: f"group {group!r}: has the same id as {names[holder]!r}, and is left out; give it "
-        "another name in the cluster"
-        for group, holder in zip(new, holders, strict=True)
-        if names[holder] != group
+        group: f"group {group!r}: has the same id as {holder!r}, and is left out; give it another "
+        "name in the cluster"
+        for group, holder in collisions(rows, new).items()
     }
 
 

@@ -35,9 +35,10 @@ from quotaplane.history.store import (
     writing,
 )
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, RESOURCE_GROUPS
-from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
+from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray
 from quotaplane.settings import History
 from quotaplane.throttle.scope import is_scope, parse_scope
+from quotaplane.wire.ids import ids_of
 
 _ATTEMPTS: Final = 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
@@ -293,7 +294,9 @@ def _rows_after(
     place = pc.index_in(group, value_set=current["group"].combine_chunks())
     known = np.asarray(place.is_valid())
     if not known.all():
-        _refuse_collisions(current, [n for n, k in zip(names, known, strict=True) if not k])
+        new_names = [name for name, there in zip(names, known, strict=True) if not there]
+        for name, other in collisions(current, new_names).items():
+            raise InputError(f"group {name!r}: has the same id as {other!r}; choose another name")
     before = current.take(place)
     old = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
     old[~known] = np.inf
@@ -317,14 +320,19 @@ def _rates(table: pa.Table, name: str) -> FloatArray:
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _refuse_collisions(current: pa.Table, new: Sequence[str]) -> None:
-    # 63 bits: with a million groups the odds are about 1 in 20 million, and a collision would let
-    # two groups share one quota without anybody being told.
-    ids = {group_id(name): name for name in current["group"].to_pylist()}
-    for name in new:
-        other = ids.setdefault(group_id(name), name)
-        if other != name:
-            raise InputError(f"group {name!r}: has the same id as {other!r}; choose another name")
+def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:
+    """Those of the ``new`` names that the table can't have, and the group whose id each has.
+
+    A group that is in the table holds its id; of several new ones, the first does. 63 bits: with a
+    million groups the odds are about 1 in 20 million, and a collision would let two groups share
+    one quota without anybody being told.
+    """
+    if not new:
+        return {}
+    names = [*current["group"].to_pylist(), *new]
+    _, first, inverse = np.unique(ids_of(names), return_index=True, return_inverse=True)
+    holders = (names[at] for at in first[inverse[-len(new) :]].tolist())
+    return {name: holder for name, holder in zip(new, holders, strict=True) if holder != name}
 
 
 def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
