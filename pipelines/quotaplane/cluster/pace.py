@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from quotaplane.enforce.plan import Bucket
+
+_Item = TypeVar("_Item")
 
 
 class Pace:
@@ -33,13 +35,15 @@ def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> No
     task.add_done_callback(tasks.discard)
 
 
-async def at_once(most: int, work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
-    """Work on all names, so many at a time; where one fails, none of it goes on."""
-    left = iter(names)
+async def at_once(
+    most: int, work: Callable[[_Item], Awaitable[None]], items: Iterable[_Item]
+) -> None:
+    """Work on all items, so many at a time; where one fails, none of it goes on."""
+    left = iter(items)
 
     async def worker() -> None:
-        for name in left:
-            await work(name)
+        for item in left:
+            await work(item)
 
     workers = [asyncio.ensure_future(worker()) for _ in range(most)]
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from quotaplane.cluster.pace import at_once
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import ClusterError
 
@@ -22,22 +22,14 @@ async def ask_each(rest: Rest, method: str, paths: Sequence[str]) -> list[Any]:
         ClusterError: one was not answered; the others are not waited for.
     """
     answers: list[Any] = [None] * len(paths)
-    left = iter(enumerate(paths))
 
-    async def work() -> None:
-        for place, path in left:
-            try:
-                answers[place] = await rest.ask(method, path)
-            except RefusedError as error:
-                answers[place] = error
+    async def ask(place: int) -> None:
+        try:
+            answers[place] = await rest.ask(method, paths[place])
+        except RefusedError as error:
+            answers[place] = error
 
-    workers = [asyncio.create_task(work()) for _ in range(min(_AT_ONCE, len(paths)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await at_once(_AT_ONCE, ask, range(len(paths)))
     return answers
 
 
