@@ -22,15 +22,13 @@ from benchmarks.pulsar_proof.scenarios import (
     WATCH_S,
     Scenario,
 )
+from quotaplane.settings.transports import STOCK_REPORTS
 from tests.servers.pulsar_cluster import PulsarCluster
 
 BROKERS: Final = 3
 _SETTLE_S: Final = 4.0 * REPORT_INTERVAL_S
 _CONNECTED_WITHIN_S: Final = 60.0
 _BUNDLES: Final = 16
-_USAGE_TOPIC: Final = "non-persistent://pulsar/system/resource-usage"
-"""Of the brokers' reports. It is put on the broker that will be killed, which is the harder case:
-otherwise chance decides whether reports stay away until another broker has the topic."""
 
 
 def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[Record]:
@@ -54,7 +52,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
             stage.start()
         for scene in ALONE:
             if scene.kill is not None:
-                cluster.move(_USAGE_TOPIC, scene.kill)
+                # The harder case: no report arrives until another broker has the topic. Otherwise
+                # chance decides it.
+                cluster.move(STOCK_REPORTS, scene.kill)
         say(f"{contender.title}: the load is on")
         held.enter_context(contender.control(cluster, scenes, folder))
         time.sleep(_SETTLE_S)

@@ -14,9 +14,9 @@ from quotaplane.cluster.groups import Runtime, read_runtime
 from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import Cluster, PulsarTransport, Settings
+from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.terminal import warn
 
-_STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
 _PATIENCE_S: Final = 5.0
 
 
@@ -92,7 +92,7 @@ async def _tried(follower: Follower, rest: Rest) -> Sequence[Exception]:
 
 def _check(runtime: Runtime, settings: Settings, transport: PulsarTransport, say: Say) -> None:
     """What makes all figures wrong, and can be seen at the start."""
-    if _STOCK_REPORTS not in transport.report_topics:
+    if STOCK_REPORTS not in transport.report_topics:
         return
     told_s, ours_s = runtime.report_interval_s, settings.reports.interval_s
     if told_s is None:

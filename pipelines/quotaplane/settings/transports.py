@@ -9,6 +9,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from quotaplane.settings.section import Section
 
+STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
+"""Where stock Pulsar's brokers write their usage reports."""
+
 
 class DeltaTransport(Section):
     """The embedded transport: two Delta tables stand in for the topics; no server is needed."""
@@ -147,7 +150,7 @@ class PulsarTransport(PulsarConnection):
     """Reports from Pulsar topics, limits to a Pulsar topic keyed by broker."""
 
     kind: Literal["pulsar"]
-    report_topics: tuple[str, ...] = ("non-persistent://pulsar/system/resource-usage",)
+    report_topics: tuple[str, ...] = (STOCK_REPORTS,)
     """The default is the one that stock brokers write. What is published to a non-persistent topic
     while nobody reads is gone (docs/pulsar.md)."""
     limits_topic: str
