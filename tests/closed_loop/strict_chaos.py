@@ -10,9 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.packing import unpack
@@ -31,6 +33,15 @@ GROUPS = ("g", "t::a", "t::b")
 QUOTA = {"g": 100.0, "t": 60.0, "t::a": None, "t::b": 50.0}
 MOST = np.array([100.0, 60.0])
 """Of g, and of what is below t."""
+
+CALM = {"loss": 0.0, "most_delay_ms": 100}
+WILD = {"loss": 0.3, "most_delay_ms": 5000}
+NETWORKS = pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
+
+
+def in_soak(*seeds: int) -> list[Any]:
+    """Seeds that only ``make soak`` takes."""
+    return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
 
 
 def totals(in_force: np.ndarray) -> np.ndarray:

@@ -16,21 +16,18 @@ from tests.closed_loop.strict_chaos import (
     GROUPS,
     INTERVAL_MS,
     MOST,
+    NETWORKS,
     START_MS,
     STEP_MS,
+    WILD,
     Chaos,
+    in_soak,
     totals,
 )
 
-CALM = {"loss": 0.0, "most_delay_ms": 100}
-WILD = {"loss": 0.3, "most_delay_ms": 5000}
 
-
-SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 8))]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
+@pytest.mark.parametrize("seed", [*range(3), *in_soak(*range(3, 8))])
+@NETWORKS
 def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: int) -> None:
     chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
     most = np.zeros(2)
@@ -42,7 +39,7 @@ def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: in
 
 
 @pytest.mark.parametrize("mode", list(ThrottleMode))
-@pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
+@NETWORKS
 def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, network, mode) -> None:
     """What the promise about limits is in units, with buckets of a second: in any time all brokers
     together use no more than quota times time, the quota of one second, and a request each."""

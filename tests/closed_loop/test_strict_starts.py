@@ -13,18 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.closed_loop.strict_chaos import Chaos, totals
+from tests.closed_loop.strict_chaos import NETWORKS, Chaos, in_soak, totals
 
-CALM = {"loss": 0.0, "most_delay_ms": 100}
-WILD = {"loss": 0.3, "most_delay_ms": 5000}
-
-
-def in_soak(*seeds: int) -> list[Any]:
-    """Seeds that only ``make soak`` takes."""
-    return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
-
-
-NETWORKS = pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
 LOWERED = {"g": 40.0, "t": 20.0}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.pulsar import Enforcer
@@ -283,6 +284,12 @@ class Running:
     async def ticks(self, count: int = 4) -> None:
         """Let it have a few turns."""
         await asyncio.sleep(0.05 * count)
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
+    """The enforcer looks at these ten times a second: BROKERS, TOPICS, QUOTAS, TAKE_OVER."""
+    for each in what:
+        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{each}_EVERY_S", 0.1)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from tests.unit.enforce_cluster import (
     Link,
     Running,
     enforcing,
+    hurry,
     settings_for,
 )
 
@@ -34,8 +35,7 @@ def cluster() -> Iterator[FakePulsar]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for what in ("BROKERS", "TOPICS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS")
     monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 4.0)
 
 

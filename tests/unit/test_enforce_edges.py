@@ -34,6 +34,7 @@ from tests.unit.enforce_cluster import (
     Link,
     enforcing,
     full,
+    hurry,
     settings_for,
 )
 
@@ -275,8 +276,7 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
 def test_nothing_is_divided_before_everything_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for what in ("BROKERS", "TOPICS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS")
     link = Link()
     link.tell("pulsar://b0", 300.0)
     with FakePulsar() as cluster:

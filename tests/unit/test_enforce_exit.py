@@ -13,7 +13,15 @@ import pytest
 from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, full, settings_for
+from tests.unit.enforce_cluster import (
+    NAMESPACE,
+    FakePulsar,
+    Link,
+    enforcing,
+    full,
+    hurry,
+    settings_for,
+)
 
 HELD = {"a": 300, "b": 10, "c": 10}
 
@@ -29,8 +37,7 @@ def cluster() -> Iterator[FakePulsar]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 3.0)
     monkeypatch.setattr("quotaplane.enforce.leave._HAND_BACK_WITHIN_S", 1.0)
 

@@ -30,6 +30,7 @@ from tests.unit.enforce_cluster import (
     Link,
     enforcing,
     full,
+    hurry,
     settings_for,
 )
 
@@ -49,8 +50,7 @@ HELD = {"a": 300, "b": 10, "c": 10}
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
 
 
 @pytest.fixture

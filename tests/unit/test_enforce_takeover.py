@@ -22,7 +22,7 @@ from quotaplane.model import FloatArray
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
-from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, settings_for
+from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
 
 INF, NAN = np.inf, np.nan
 LATER_MS = 1e15
@@ -218,8 +218,7 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
 def test_rates_of_a_group_that_the_table_lost_stay(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_over: bool
 ) -> None:
-    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     settings = settings_for(cluster, tmp_path, take_over=take_over)
     cluster.add("a", used=500.0)
     cluster.put("g")
@@ -239,7 +238,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
                 await running.until(lambda: not cluster.rates)
                 return running.lines
             await running.until(lambda: bool(running.lines))
-            # Whatever somebody tells of it: no quota says how much is right.
+            # No limit that is told of it counts any more: no quota says how much is right.
             link.tell("pulsar://b0", 1e9)
             await running.ticks(10)
             assert cluster.published() == {"a": 200}
@@ -265,8 +264,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
 def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quota(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for what in ("BROKERS", "TOPICS", "QUOTAS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS")
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     record(settings.history, "g", messages=100.0)
@@ -319,8 +317,7 @@ def test_groups_are_looked_at_in_turn(cluster: FakePulsar, tmp_path: Path) -> No
 def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     cluster.put("g", publishRateInMsgs=300)
