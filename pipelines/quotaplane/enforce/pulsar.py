@@ -76,8 +76,7 @@ class Enforcer:
         self._enforce, self._say, self._now_ms = enforce, say, now_ms
         self._trouble = Trouble(say)
         reads = Pace(enforce.max_reads_per_s)
-        unread = {"unread": "rates stay as they are"} if enforce.take_over else {}
-        self._quotas = QuotaTable(settings.history, self._trouble, **unread)
+        self._quotas = QuotaTable(settings.history, self._trouble, take_over=enforce.take_over)
         self._listener = Listener(link, self._quotas, settings, say, now_ms)
         self._allowed = Allowed(
             self._listener.book, self._quotas, say, only_recorded=enforce.take_over

@@ -48,17 +48,13 @@ class Quotas(NamedTuple):
 class QuotaTable:
     """The tables ``resource_groups`` and ``rounds``, read off the loop's thread.
 
-    A failure is told, and leaves the quotas as they were read last; ``unread`` says what it means
-    that there are none so far.
+    A failure is told, and leaves the quotas as they were read last. With ``take_over`` nothing is
+    written before they were read.
     """
 
-    def __init__(
-        self,
-        history: History,
-        trouble: Trouble,
-        unread: str = "limits are not held against any",
-    ) -> None:
-        self._history, self._trouble, self._unread = history, trouble, unread
+    def __init__(self, history: History, trouble: Trouble, *, take_over: bool = False) -> None:
+        self._history, self._trouble = history, trouble
+        self._unread = "rates stay as they are" if take_over else "limits are not held against any"
         self._tables: dict[str, tuple[DeltaTable, int]] = {}
         self._version = -1
         self._reading: dict[str, asyncio.Future[Any]] = {}

@@ -35,7 +35,7 @@ NEW_NAMES: Final = 300_000
 
 
 class Caps:
-    """What may still be read of a batch; a new one for each batch of so many ``reports``.
+    """The room that is left in a batch of so many ``reports``; each batch has one of its own.
 
     A report is refused for what others in the batch have only if it has more entries than its bytes
     allow and its even part of ``EVEN_ENTRIES`` together.

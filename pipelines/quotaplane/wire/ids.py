@@ -24,8 +24,8 @@ NOT_READ: Final = -2
 
 _MOST_NAMES: Final = 400_000
 _MOST_BYTES: Final = 64_000_000
-"""What is remembered, names or their bytes in memory: with the dictionary itself below 100 MB. An
-emoji in a name makes each of its characters take four bytes."""
+"""So many names are remembered, or names of so many bytes in memory: with the dictionary itself
+below 100 MB. An emoji in a name makes each of its characters take four bytes."""
 
 _ENCODED: Final = 500_000
 """So many entries are searched for distinct names at a time: the table of a million names takes

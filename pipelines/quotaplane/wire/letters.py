@@ -161,9 +161,12 @@ def condensed(letters: pa.Table) -> pa.Table:
         row = letters.slice(int(rest[0]), 1).to_pylist()[0]
         last = letters["position"][int(rest[-1])].as_py()
         count = int(reports[rest].sum())
-        at_ms = median_time_ms(times[rest], reports[rest])
-        told = {"detail": others(count, last), "published_at_ms": at_ms}
-        row |= {**told, "reports": count, "raw": b""}
+        row |= {
+            "detail": others(count, last),
+            "published_at_ms": median_time_ms(times[rest], reports[rest]),
+            "reports": count,
+            "raw": b"",
+        }
         kept.append(pa.Table.from_pylist([row], schema=REJECTED))
     return _with_less_raw(pa.concat_tables(kept))
 

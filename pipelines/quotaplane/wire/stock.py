@@ -144,11 +144,12 @@ def parse(value: bytes, caps: Caps | None) -> Any:
     Raises:
         UnusableReportError: it can't be read, or is no report.
     """
-    # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed. The tag of
-    # an entry begins with the one byte or, if it is written longer than need be, with the other.
-    tags = value.count(b"\x12") + value.count(b"\x92") if caps is not None else 0
-    if caps is not None and tags > caps.most_entries + len(value) // 8:
-        raise UnusableReportError(TOO_MANY_ENTRIES, f"too many of them in {len(value)} bytes")
+    if caps is not None:
+        # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed. The tag
+        # of an entry begins with the one byte or, written longer than need be, with the other.
+        tags = value.count(b"\x12") + value.count(b"\x92")
+        if tags > caps.most_entries + len(value) // 8:
+            raise UnusableReportError(TOO_MANY_ENTRIES, f"too many of them in {len(value)} bytes")
     try:
         message: Any = ResourceUsageInfo.FromString(value)
     except DecodeError:
