@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.packing import unpack
+from quotaplane.quota.state import ShardState
 from quotaplane.sim.brokers import Brokers, BrokerSpec
-from quotaplane.state import ShardState
 from quotaplane.streams.rounds import RoundConfig, round_config, run_round
 from quotaplane.wire.events import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.events import pack_groups, pack_reports

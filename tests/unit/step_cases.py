@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.model import (
     DIMENSIONS,
@@ -20,8 +19,9 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
-from quotaplane.outcome import Outcome
-from quotaplane.state import ShardState
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import Events, StepConfig, step
 
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.control import Events, StepConfig
 from quotaplane.model import (
     BASIC,
     DIMENSIONS,
@@ -25,8 +24,9 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
-from quotaplane.outcome import Outcome
 from quotaplane.policy import FLOOR_COLUMNS
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.step import Events, StepConfig
 from quotaplane.wire.events import (
     GROUPS,
     HEADERS,

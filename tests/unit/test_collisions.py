@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.definitions import plain_groups
 from quotaplane.errors import InputError
 from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.packing import unpack
+from quotaplane.quota.groups import plain_groups
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import History
-from quotaplane.state import ShardState
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.rounds import Output, run_round
 from quotaplane.wire.events import pack_groups, pack_reports

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.control import next_due_ms
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
-from quotaplane.state import ShardState, to_single
+from quotaplane.quota.state import ShardState, to_single
+from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
 
 def test_the_core_imports_no_spark_and_no_io() -> None:
     code = (
-        "import sys, quotaplane.control, quotaplane.laws, quotaplane.demand\n"
+        "import sys, quotaplane.quota.step, quotaplane.laws, quotaplane.quota.demand\n"
         "bad = {'pyspark', 'kafka', 'deltalake', 'pandas', 'google'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )

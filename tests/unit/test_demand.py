@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane import demand as demands
-from quotaplane.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
 from quotaplane.laws.segments import Segments
+from quotaplane.quota import demand as demands
+from quotaplane.quota.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
 from quotaplane.settings import Demand
 
 INF = math.inf

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.carried import with_totals
-from quotaplane.control import Events, step
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.packing import unpack
-from quotaplane.state import ShardState, fresh_rows
+from quotaplane.quota.dimensions_in_use import with_totals
+from quotaplane.quota.state import ShardState, fresh_rows
+from quotaplane.quota.step import Events, step
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 

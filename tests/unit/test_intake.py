@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane import follow
-from quotaplane.demand import learn
+from quotaplane.quota import usage as follow
+from quotaplane.quota.demand import learn
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.control import next_due_ms
 from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, SAFE_COLUMNS
+from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
 PUBLISH_REASON = f"{DIMENSIONS[0]}_reason"

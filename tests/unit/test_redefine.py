@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.definitions import Groups, group_columns
 from quotaplane.hierarchy import ancestors
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
 from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
-from quotaplane.redefine import change_groups
-from quotaplane.state import ShardState, fresh_rows
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.groups import Groups, group_columns
+from quotaplane.quota.state import ShardState, fresh_rows
 from quotaplane.throttle.coded import changed as changed_terms
 from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
 

@@ -14,8 +14,9 @@ from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.packing import pack, unpack
+from quotaplane.quota.reason_texts import MOST_ROWS
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
-from quotaplane.state import ShardState
 from quotaplane.streams.rounds import Output, round_config, run_round
 from quotaplane.streams.running import known_failure
 from quotaplane.streams.sink import _added_up
@@ -23,7 +24,6 @@ from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.own import encode_report
 from quotaplane.wire.reports import decode
-from quotaplane.words import MOST_ROWS
 
 SETTINGS = parse_settings(
     {

@@ -12,8 +12,8 @@ import pytest
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.model import IntArray, Round
 from quotaplane.packing import pack
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
-from quotaplane.state import ShardState
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letter_budget import LETTERS
 from quotaplane.streams.quota import quota_status

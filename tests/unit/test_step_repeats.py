@@ -15,12 +15,12 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quotaplane.control import step
-from quotaplane.learning import DONE
 from quotaplane.model import Mode, Round, Transition
-from quotaplane.outcome import Outcome
 from quotaplane.packing import unpack
-from quotaplane.state import ShardState
+from quotaplane.quota.learning import DONE
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import step
 from quotaplane.streams.rounds import RoundConfig, run_round
 from quotaplane.throttle.coded import Throttles
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import TermsByBroker, read_terms
-from quotaplane.redefine import change_groups
-from quotaplane.state import Brokers, ShardState, fresh_rows
-from quotaplane.terms import RowTerms, row_terms
+from quotaplane.quota.broker_terms import RowTerms, row_terms
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.state import Brokers, ShardState, fresh_rows
 from tests.unit.test_redefine import change, changes, groups_after
 
 BROKERS = ("b0", "b1", "b2")

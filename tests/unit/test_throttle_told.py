@@ -12,7 +12,7 @@ import pytest
 
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.packing import unpack
-from quotaplane.state import ShardState
+from quotaplane.quota.state import ShardState
 from quotaplane.streams.rounds import RoundConfig, run_round
 from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import LimitsMessage, decode_limits

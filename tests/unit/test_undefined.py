@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane import undefined
 from quotaplane.model import group_id
 from quotaplane.packing import pack, unpack
-from quotaplane.state import ShardState
-from quotaplane.undefined import QUIET_MS, Undefined
+from quotaplane.quota import undefined_groups as undefined
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.undefined_groups import QUIET_MS, Undefined
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
 

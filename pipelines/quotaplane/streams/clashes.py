@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.definitions import Groups
 from quotaplane.model import IntArray
+from quotaplane.quota.groups import Groups
 
 
 def without_clashes(changes: pa.Table, defined: Groups) -> tuple[pa.Table, list[tuple[int, str]]]:

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.outcome import Outcome
 from quotaplane.packing import unpack
 from quotaplane.policy import flaws
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.undefined_groups import MOST_PAIRS
 from quotaplane.throttle.scope import is_scope, parse_scope
-from quotaplane.undefined import MOST_PAIRS
 from quotaplane.wire.events import REJECTED
 from quotaplane.wire.letters import condensed, reports_by_reason
 from quotaplane.wire.reasons import TOO_MANY_REPORTS

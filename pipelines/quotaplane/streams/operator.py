@@ -10,8 +10,8 @@ import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from quotaplane.control import next_due_ms
-from quotaplane.state import ShardState
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import next_due_ms
 from quotaplane.streams.partition import partition_of
 from quotaplane.streams.rounds import Output, RoundConfig, run_round
 

@@ -14,8 +14,8 @@ from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.packing import pack
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
-from quotaplane.state import ShardState
 from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines

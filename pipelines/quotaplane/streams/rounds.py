@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
-from quotaplane.outcome import Outcome
 from quotaplane.packing import pack
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import Events, StepConfig, step
 from quotaplane.settings import Settings
-from quotaplane.state import ShardState
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.dead_letters import bad_definitions, dead_letters, refused_reports
 from quotaplane.wire.events import newest_reports, unpack_groups, unpack_reports

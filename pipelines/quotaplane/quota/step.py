@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.allot import News, allot
-from quotaplane.carried import in_use, reported_limits
-from quotaplane.definitions import whole_trees
-from quotaplane.enforcement import enforced
 from quotaplane.hierarchy import subtree_totals
-from quotaplane.intake import Intake, take_in
 from quotaplane.laws import Law
-from quotaplane.learning import DONE
 from quotaplane.model import (
     BoolArray,
     Mode,
     Round,
     Transition,
 )
-from quotaplane.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
-from quotaplane.redefine import change_groups
-from quotaplane.state import Brokers, Groups, Rows, ShardState
+from quotaplane.quota.dimensions_in_use import in_use, reported_limits
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.groups import whole_trees
+from quotaplane.quota.issue import News, allot
+from quotaplane.quota.learning import DONE
+from quotaplane.quota.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
+from quotaplane.quota.reports import Intake, take_in
+from quotaplane.quota.rollout import enforced
+from quotaplane.quota.state import Brokers, Groups, Rows, ShardState
 from quotaplane.throttle.coded import changed as terms_changed
 
 

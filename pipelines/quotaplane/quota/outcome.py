@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.allot import Allotment
-from quotaplane.definitions import Groups
-from quotaplane.divide import tree_quota
 from quotaplane.hierarchy import even_shares
-from quotaplane.intake import Intake
 from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,
@@ -23,10 +19,14 @@ from quotaplane.model import (
     IntArray,
     Transition,
 )
-from quotaplane.state import Brokers, Rows
+from quotaplane.quota.division import tree_quota
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.issue import Allotment
+from quotaplane.quota.reports import Intake
+from quotaplane.quota.state import Brokers, Rows
 
 if TYPE_CHECKING:
-    from quotaplane.control import StepConfig
+    from quotaplane.quota.step import StepConfig
 
 
 @dataclass(frozen=True)

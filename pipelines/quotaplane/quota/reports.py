@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.carried import with_totals
-from quotaplane.follow import Said, adopt, follow
 from quotaplane.model import (
     LIMIT_COLUMNS,
     RATE_COLUMNS,
@@ -23,8 +21,10 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.report_order import note_newest, order_reports
-from quotaplane.state import Brokers, Groups, Rows, fresh_rows
+from quotaplane.quota.dimensions_in_use import with_totals
+from quotaplane.quota.report_order import note_newest, order_reports
+from quotaplane.quota.state import Brokers, Groups, Rows, fresh_rows
+from quotaplane.quota.usage import Said, adopt, follow
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.divide import Division
 from quotaplane.laws import REASON_TEXTS, Allocation
 from quotaplane.laws.explain import explain
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray
+from quotaplane.quota.division import Division
 
 MOST_ROWS: Final = 2_000
 """Limits that change in one round of a shard and still get words of their own, which take some 20

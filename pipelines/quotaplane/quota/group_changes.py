@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.definitions import Groups, Overrides, no_overrides
 from quotaplane.hierarchy import parents_of
 from quotaplane.model import MAX_RATE, RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
 from quotaplane.policy import (
@@ -20,7 +19,8 @@ from quotaplane.policy import (
     RANGES,
     read_terms,
 )
-from quotaplane.state import Rows, ShardState
+from quotaplane.quota.groups import Groups, Overrides, no_overrides
+from quotaplane.quota.state import Rows, ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
 from quotaplane.throttle.scope import templates
 

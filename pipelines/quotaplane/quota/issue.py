@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.definitions import Groups, whole_trees
-from quotaplane.divide import Standing, divide, tree_quota
-from quotaplane.enforcement import enforced
 from quotaplane.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
-from quotaplane.state import Brokers, Rows
-from quotaplane.terms import row_terms
-from quotaplane.words import words
+from quotaplane.quota.broker_terms import row_terms
+from quotaplane.quota.division import Standing, divide, tree_quota
+from quotaplane.quota.groups import Groups, whole_trees
+from quotaplane.quota.reason_texts import words
+from quotaplane.quota.rollout import enforced
+from quotaplane.quota.state import Brokers, Rows
 
 if TYPE_CHECKING:
-    from quotaplane.control import StepConfig
+    from quotaplane.quota.step import StepConfig
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.definitions import Groups
 from quotaplane.model import BoolArray, Mode
-from quotaplane.state import Brokers, Rows
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.state import Brokers, Rows
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 

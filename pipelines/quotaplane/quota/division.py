@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.definitions import Groups
-from quotaplane.demand import with_headroom
 from quotaplane.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.tree import effective_quota
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
-from quotaplane.state import Rows, to_single
-from quotaplane.terms import RowTerms
-from quotaplane.transition import grant, step_capped
+from quotaplane.quota.broker_terms import RowTerms
+from quotaplane.quota.demand import with_headroom
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.state import Rows, to_single
+from quotaplane.quota.transition import grant, step_capped
 
 if TYPE_CHECKING:
-    from quotaplane.control import StepConfig
+    from quotaplane.quota.step import StepConfig
 
 _ROUNDING: Final = 1e-9
 _NOISE_SIGMAS: Final = 1.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from quotaplane.model import Round, Transition
 
 if TYPE_CHECKING:
-    from quotaplane.control import StepConfig
+    from quotaplane.quota.step import StepConfig
 
 DONE: Final = -1
 

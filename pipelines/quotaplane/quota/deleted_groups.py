@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.definitions import Groups
 from quotaplane.hierarchy import ancestors, nearest
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round, Transition
+from quotaplane.quota.groups import Groups
 
 if TYPE_CHECKING:
-    from quotaplane.control import StepConfig
-    from quotaplane.state import Rows
+    from quotaplane.quota.state import Rows
+    from quotaplane.quota.step import StepConfig
 
 
 @dataclass(frozen=True)

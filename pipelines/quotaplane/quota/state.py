@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.definitions import Groups as Groups
-from quotaplane.definitions import group_columns, groups_from, override_columns, plain_groups
-from quotaplane.demand import Track
 from quotaplane.errors import HistoryError
-from quotaplane.learning import Learning
-from quotaplane.left import Left
 from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray
 from quotaplane.packing import pack, unpack
-from quotaplane.undefined import Undefined
+from quotaplane.quota.deleted_groups import Left
+from quotaplane.quota.demand import Track
+from quotaplane.quota.groups import Groups as Groups
+from quotaplane.quota.groups import group_columns, groups_from, override_columns, plain_groups
+from quotaplane.quota.learning import Learning
+from quotaplane.quota.undefined_groups import Undefined
 
 FORMAT = 4
 _READ = ("2", "3", "4")

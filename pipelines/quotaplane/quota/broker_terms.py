@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.definitions import Groups, Overrides
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.state import Brokers, Rows
+from quotaplane.quota.groups import Groups, Overrides
+from quotaplane.quota.state import Brokers, Rows
 
 
 class RowTerms(NamedTuple):
@@ -31,8 +31,8 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Rows) -> RowTerms:
     What is given for the named broker goes before what is given for all ("*"), field by field and
     dimension by dimension. A floor is never above its ceiling.
 
-    >>> from quotaplane.redefine import change_groups
-    >>> from quotaplane.state import ShardState, fresh_rows
+    >>> from quotaplane.quota.group_changes import change_groups
+    >>> from quotaplane.quota.state import ShardState, fresh_rows
     >>> change = {"group": ["g"], "group_id": [7], "deleted": [False], "version": [1]}
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups, *_ = change_groups(ShardState(), pa.table(change))

@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.definitions import Groups
 from quotaplane.model import BASIC, LIMIT_COLUMNS, PARTS, FloatArray, IntArray
-from quotaplane.state import Rows
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.state import Rows
 
 
 def in_use(groups: Groups, rows: Rows) -> tuple[int, ...]:
     """The dimensions that rows must have: the first four, and where somebody is or was limited.
 
-    >>> from quotaplane.state import ShardState
+    >>> from quotaplane.quota.state import ShardState
     >>> state = ShardState()
     >>> in_use(state.groups, state.rows)
     (0, 1, 2, 3)
