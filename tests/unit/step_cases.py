@@ -19,9 +19,10 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
+from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.step import Events, StepConfig, step
+from quotaplane.quota.step import step
 
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0

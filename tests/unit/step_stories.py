@@ -25,8 +25,8 @@ from quotaplane.model import (
     group_id,
 )
 from quotaplane.policy import FLOOR_COLUMNS
+from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
-from quotaplane.quota.step import Events, StepConfig
 from quotaplane.wire.events import (
     GROUPS,
     HEADERS,

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotaplane.arrays import to_single
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
-from quotaplane.quota.state import ShardState, to_single
+from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.packing import unpack
+from quotaplane.quota.config import Events
 from quotaplane.quota.dimensions_in_use import with_totals
-from quotaplane.quota.state import ShardState, fresh_rows
-from quotaplane.quota.step import Events, step
+from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import step
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 

@@ -13,7 +13,7 @@ import pytest
 from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Transition, group_id
 from quotaplane.policy import POLICY_COLUMNS
-from quotaplane.quota.step import Events
+from quotaplane.quota.config import Events
 from tests.unit.step_cases import CONFIG, KINDS, T0, Shard, report, reports
 
 RATE = RATE_COLUMNS[0]

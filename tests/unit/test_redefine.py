@@ -16,7 +16,8 @@ from quotaplane.model import RATE_COLUMNS, Mode, group_id
 from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, group_columns
-from quotaplane.quota.state import ShardState, fresh_rows
+from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import changed as changed_terms
 from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
 

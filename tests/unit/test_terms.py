@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.policy import TermsByBroker, read_terms
 from quotaplane.quota.broker_terms import RowTerms, row_terms
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.group_changes import change_groups
-from quotaplane.quota.state import Brokers, ShardState, fresh_rows
+from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.state import ShardState
 from tests.unit.test_redefine import change, changes, groups_after
 
 BROKERS = ("b0", "b1", "b2")

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.groups import Groups, Overrides
-from quotaplane.quota.state import Brokers, Rows
+from quotaplane.quota.leases import Rows
 
 
 class RowTerms(NamedTuple):
@@ -32,7 +33,8 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Rows) -> RowTerms:
     dimension by dimension. A floor is never above its ceiling.
 
     >>> from quotaplane.quota.group_changes import change_groups
-    >>> from quotaplane.quota.state import ShardState, fresh_rows
+    >>> from quotaplane.quota.state import ShardState
+    >>> from quotaplane.quota.leases import fresh_rows
     >>> change = {"group": ["g"], "group_id": [7], "deleted": [False], "version": [1]}
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups, *_ = change_groups(ShardState(), pa.table(change))

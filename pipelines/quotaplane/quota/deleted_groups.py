@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.hierarchy import ancestors, nearest
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round, Transition
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups
-
-if TYPE_CHECKING:
-    from quotaplane.quota.state import Rows
-    from quotaplane.quota.step import StepConfig
+from quotaplane.quota.leases import Rows
 
 
 @dataclass(frozen=True)

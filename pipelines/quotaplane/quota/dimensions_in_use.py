@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from quotaplane.model import BASIC, LIMIT_COLUMNS, PARTS, FloatArray, IntArray
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.state import Rows
+from quotaplane.quota.leases import Rows
 
 
 def in_use(groups: Groups, rows: Rows) -> tuple[int, ...]:

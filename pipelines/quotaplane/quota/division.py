@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.arrays import to_single
 from quotaplane.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.reason import ReasonArray
@@ -14,13 +15,11 @@ from quotaplane.laws.segments import Segments
 from quotaplane.laws.tree import effective_quota
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
 from quotaplane.quota.broker_terms import RowTerms
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import with_headroom
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.state import Rows, to_single
+from quotaplane.quota.leases import Rows
 from quotaplane.quota.transition import grant, step_capped
-
-if TYPE_CHECKING:
-    from quotaplane.quota.step import StepConfig
 
 _ROUNDING: Final = 1e-9
 _NOISE_SIGMAS: Final = 1.0

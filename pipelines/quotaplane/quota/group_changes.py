@@ -20,7 +20,8 @@ from quotaplane.policy import (
     read_terms,
 )
 from quotaplane.quota.groups import Groups, Overrides, no_overrides
-from quotaplane.quota.state import Rows, ShardState
+from quotaplane.quota.leases import Rows
+from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
 from quotaplane.throttle.scope import templates
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +11,13 @@ from quotaplane.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import row_terms
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import Standing, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
+from quotaplane.quota.leases import Rows
 from quotaplane.quota.reason_texts import words
 from quotaplane.quota.rollout import enforced
-from quotaplane.quota.state import Brokers, Rows
-
-if TYPE_CHECKING:
-    from quotaplane.quota.step import StepConfig
 
 
 @dataclass(frozen=True)

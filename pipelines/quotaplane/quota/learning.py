@@ -8,12 +8,10 @@ over, which takes one lease. Then the promise of ``transition: strict`` begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from quotaplane.model import Round, Transition
-
-if TYPE_CHECKING:
-    from quotaplane.quota.step import StepConfig
+from quotaplane.quota.config import StepConfig
 
 DONE: Final = -1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,13 @@ from quotaplane.model import (
     IntArray,
     Transition,
 )
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.issue import Allotment
+from quotaplane.quota.leases import Rows
 from quotaplane.quota.reports import Intake
-from quotaplane.quota.state import Brokers, Rows
-
-if TYPE_CHECKING:
-    from quotaplane.quota.step import StepConfig
 
 
 @dataclass(frozen=True)

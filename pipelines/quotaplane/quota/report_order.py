@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quotaplane.model import BoolArray, IntArray
-from quotaplane.quota.state import Brokers
+from quotaplane.quota.brokers import Brokers
 
 
 @dataclass(frozen=True)

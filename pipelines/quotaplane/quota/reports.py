@@ -21,9 +21,11 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.dimensions_in_use import with_totals
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.leases import Rows, fresh_rows
 from quotaplane.quota.report_order import note_newest, order_reports
-from quotaplane.quota.state import Brokers, Groups, Rows, fresh_rows
 from quotaplane.quota.usage import Said, adopt, follow
 
 

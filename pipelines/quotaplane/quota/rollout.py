@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import BoolArray, Mode
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.state import Brokers, Rows
+from quotaplane.quota.leases import Rows
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 

@@ -3,7 +3,7 @@
 Everything is a numpy array so that a round costs a handful of array operations, however many
 groups the shard holds. Arrays over the dimensions have shape (d, n): one contiguous vector per
 dimension, which is also how Arrow stores them. Of rows, which are many, d is only the dimensions
-that matter (``carried.in_use``).
+that matter (``dimensions_in_use``).
 
 At rest a row takes 40 to 75 bytes: a round reads and writes its shard's whole blob, so bytes are
 time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of a measured rate.
@@ -11,8 +11,7 @@ time. Rates are therefore kept to float32 precision (``to_single``): 7 digits of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quotaplane.errors import HistoryError
-from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.packing import pack, unpack
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import Left
-from quotaplane.quota.demand import Track
-from quotaplane.quota.groups import Groups as Groups
-from quotaplane.quota.groups import group_columns, groups_from, override_columns, plain_groups
+from quotaplane.quota.groups import (
+    Groups,
+    group_columns,
+    groups_from,
+    override_columns,
+    plain_groups,
+)
 from quotaplane.quota.learning import Learning
+from quotaplane.quota.leases import Rows, fresh_rows
 from quotaplane.quota.undefined_groups import Undefined
 
 FORMAT = 4
@@ -35,140 +40,8 @@ _READ = ("2", "3", "4")
 there was no table of undefined groups."""
 _MOST_INT32 = np.iinfo(np.int32).max
 _D = len(DIMENSIONS)
-_BASIC = tuple(range(BASIC))
 _FLAGS = ("issued", "tells", "enforced", "told")
 """Bits of a row; those below are "saturated", one per dimension that it has."""
-
-
-@dataclass(frozen=True)
-class Brokers:
-    """The brokers that a shard hears of, in order of appearance.
-
-    ``started_at_ms`` and ``sequence`` are those of the newest report used: a later one must
-    exceed the pair. ``seen_at_ms`` is when that report was published.
-    """
-
-    names: tuple[str, ...]
-    started_at_ms: IntArray
-    sequence: IntArray
-    seen_at_ms: IntArray
-    stale: BoolArray
-    uses_ids: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One row per (group, broker), sorted by group, then broker; both are indexes.
-
-    ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
-    known of the demand (``demand.Track``; +inf where nobody knows how much more is wanted), and
-    ``tells`` whether the broker counts what it refuses. ``limit`` is what it was told last (+inf:
-    never limited) and ``issued`` whether it has one yet; until then ``limit`` may be one of an
-    earlier control plane. ``enforced`` is False where its broker is not limited and that is only
-    what it would be, ``told`` whether its broker was told at all. While a limit is young,
-    ``before`` is the one it replaced, ``held`` the highest one that may still be in force instead,
-    and ``issued_at_ms`` and ``issued_seq`` say when; later both equal ``limit`` and the times are
-    -1. Where it is not enforced, ``held`` is ``limit``. ``seen_at_ms``: a report named the group
-    last.
-
-    ``dimensions`` are indexes in ``model.DIMENSIONS``, ascending: d of them, of which the arrays of
-    shape (d, n) are. In the others nobody is limited.
-    """
-
-    dimensions: tuple[int, ...]
-    group: IntArray
-    broker: IntArray
-    usage: FloatArray
-    demand: FloatArray
-    noise: FloatArray
-    swing: FloatArray
-    doubt: IntArray
-    tells: BoolArray
-    limit: FloatArray
-    before: FloatArray
-    held: FloatArray
-    issued: BoolArray
-    enforced: BoolArray
-    told: BoolArray
-    issued_at_ms: IntArray
-    issued_seq: IntArray
-    seen_at_ms: IntArray
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    def take(self, chosen: BoolArray | IntArray) -> Rows:
-        """The rows that ``chosen`` (a mask, or positions in order) picks."""
-        return self.each(lambda _, array: array[..., chosen])
-
-    def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Rows:
-        """With every array changed, by name."""
-        arrays: dict[str, Any] = {
-            name: change(name, array) for name, array in vars(self).items() if name != "dimensions"
-        }
-        return replace(self, **arrays)
-
-    def carrying(self, dimensions: Iterable[int]) -> Rows:
-        """The same rows with other dimensions.
-
-        What is new begins as if it had been there, and nobody limited in it: a total with the sum
-        of what its parts use, anything else with no use.
-        """
-        wanted = tuple(dimensions)
-        if wanted == self.dimensions:
-            return self
-        kept = {dimension: place for place, dimension in enumerate(self.dimensions)}
-        blank = fresh_rows(self.group, self.broker, wanted)
-
-        def of_those(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            if array.ndim < 2:
-                return array
-            new: npt.NDArray[Any] = vars(blank)[name].copy()
-            for place, dimension in enumerate(wanted):
-                if dimension in kept:
-                    new[place] = array[kept[dimension]]
-                elif dimension in PARTS and name in ("usage", "demand"):
-                    new[place] = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
-            return new
-
-        return replace(self.each(of_those), dimensions=wanted)
-
-
-def to_single(rates: FloatArray) -> FloatArray:
-    """Rates to float32 precision, rounded down: limits that add up to a quota still do.
-
-    >>> float(to_single(np.array([1 / 3]))[0]) <= 1 / 3
-    True
-    """
-    single = rates.astype(np.float32)
-    down = np.nextafter(single, np.float32(-np.inf))
-    return np.where(single > rates, down, single).astype(np.float64)
-
-
-def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Rows:
-    """Rows for pairs that were never heard of: no use yet, never limited."""
-    n, shape = len(group), (len(dimensions), len(group))
-    nothing, never, no_time = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
-    return Rows(
-        dimensions=dimensions,
-        group=group,
-        broker=broker,
-        usage=nothing,
-        **vars(Track.blank(shape)),
-        tells=np.zeros(n, bool),
-        limit=never,
-        before=never,
-        held=never,
-        issued=np.zeros(n, bool),
-        enforced=np.ones(n, bool),
-        told=np.zeros(n, bool),
-        issued_at_ms=no_time,
-        issued_seq=no_time,
-        seen_at_ms=no_time,
-    )
 
 
 def _in_memory(column: pa.ChunkedArray) -> Any:

@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from quotaplane.arrays import to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import Track, learn
 from quotaplane.quota.dimensions_in_use import last_told
-from quotaplane.quota.state import Rows, to_single
+from quotaplane.quota.leases import Rows
 
 _SILENT_WINDOWS: Final = 4
 """Stock brokers don't say which limits they applied: a new one may have taken so long to get there.

@@ -18,8 +18,9 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
+from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.step import Events, StepConfig, step
+from quotaplane.quota.step import step
 from quotaplane.sim.loop import Heard
 from quotaplane.wire.events import GROUPS, HEADERS, entries_schema
 

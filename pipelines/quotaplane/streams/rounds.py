@@ -20,9 +20,10 @@ from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.packing import pack
+from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.step import Events, StepConfig, step
+from quotaplane.quota.step import step
 from quotaplane.settings import Settings
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.dead_letters import bad_definitions, dead_letters, refused_reports
