@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from quotaplane.errors import QuotaplaneError  # noqa: E402
-from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.pulsar.source import PulsarDataSource  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402

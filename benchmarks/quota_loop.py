@@ -36,7 +36,7 @@ from page import write_page  # noqa: E402
 from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
-from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402
 from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from quotaplane.errors import QuotaplaneError
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.streams.entry import run_job
 
 _READ = """\

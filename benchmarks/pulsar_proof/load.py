@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 
 import pulsar
 
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.streams.entry import run_job
 
 ROOT: Final = Path(__file__).resolve().parents[2]

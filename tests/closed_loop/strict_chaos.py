@@ -14,8 +14,8 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
-from quotaplane.packing import unpack
 from quotaplane.quota.state import ShardState
 from quotaplane.sim.brokers import Brokers, BrokerSpec
 from quotaplane.streams.rounds import RoundConfig, round_config, run_round

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.streams.entry import run_job
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import (

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.groups.policy import FLOOR_COLUMNS
 from quotaplane.model import (
     BASIC,
     DIMENSIONS,
@@ -24,7 +25,6 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
-from quotaplane.policy import FLOOR_COLUMNS
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.events import (

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import InputError
 from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
-from quotaplane.packing import unpack
 from quotaplane.quota.groups import plain_groups
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import History

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
-from quotaplane.packing import unpack
 from quotaplane.quota.config import Events
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_rows

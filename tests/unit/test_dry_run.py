@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import parse_settings
 from quotaplane.streams.dry_run import add_options, definitions_of, run_dry
 from quotaplane.streams.throttle_job import messages

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from quotaplane.admin.cli import main
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.groups.policy import DEFAULTS
 from quotaplane.history import groups as storage
 from quotaplane.history.groups import (
     check_name,
@@ -28,7 +29,6 @@ from quotaplane.history.groups import (
 )
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.policy import DEFAULTS
 from quotaplane.settings import History
 from quotaplane.wire.ids import NO_ID, ids_of
 from tests.unit.groups_cases import Command, quota, rates

@@ -12,7 +12,7 @@ import pytest
 from quotaplane.admin.cli import COMMANDS, build_parser, main
 from quotaplane.errors import ConfigError
 from quotaplane.history import answers, maintenance
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.sim import demo
 from quotaplane.streams.entry import conf_parser
 

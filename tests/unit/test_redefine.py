@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.hierarchy import ancestors
+from quotaplane.groups.hierarchy import ancestors
+from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
-from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, group_columns
 from quotaplane.quota.leases import fresh_rows
@@ -222,8 +222,8 @@ def test_equal_texts_are_read_once_and_spread_to_all() -> None:
 
 
 def test_a_state_of_another_format_is_refused() -> None:
+    from quotaplane.arrow_ipc import pack
     from quotaplane.errors import HistoryError
-    from quotaplane.packing import pack
 
     with pytest.raises(HistoryError, match="start a new checkpoint folder"):
         ShardState.from_bytes(pack(pa.table({"a": [1]}, metadata={"format": "1"})))

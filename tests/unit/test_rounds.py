@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
-from quotaplane.packing import pack, unpack
 from quotaplane.quota.reason_texts import MOST_ROWS
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import pack
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.model import IntArray, Round
-from quotaplane.packing import pack
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import JobLines

@@ -15,8 +15,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import Mode, Round, Transition
-from quotaplane.packing import unpack
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState

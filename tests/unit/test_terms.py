@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotaplane.groups.policy import TermsByBroker, read_terms
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.policy import TermsByBroker, read_terms
 from quotaplane.quota.broker_terms import RowTerms, row_terms
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.group_changes import change_groups

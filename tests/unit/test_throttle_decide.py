@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.packing import pack, unpack
 from quotaplane.throttle.bank import LAWS
 from quotaplane.throttle.decide import DECIDED, METRICS, Decided, decide
 from quotaplane.throttle.events import REASONS, Bounds

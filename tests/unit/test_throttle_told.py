@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
-from quotaplane.packing import unpack
 from quotaplane.quota.state import ShardState
 from quotaplane.streams.rounds import RoundConfig, run_round
 from quotaplane.wire.events import pack_groups, pack_reports

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.hierarchy import ancestors, nested, parents_of, roots_of
+from quotaplane.groups.hierarchy import ancestors, nested, parents_of, roots_of
 from quotaplane.model import group_id, shard_of
 from quotaplane.quota.groups import plain_groups, whole_trees
 from quotaplane.wire.ids import ids_of, ids_of_column

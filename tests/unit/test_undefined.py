@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.model import group_id
-from quotaplane.packing import pack, unpack
 from quotaplane.quota import undefined_groups as undefined
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.undefined_groups import QUIET_MS, Undefined

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.model import BASIC, RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
-from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.wire.events import (
     ENTRIES,
     GROUPS,

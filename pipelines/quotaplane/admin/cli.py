@@ -21,7 +21,7 @@ from typing import Final, cast
 
 from quotaplane import __version__
 from quotaplane.errors import QuotaplaneError
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import one_line
 
 COMMANDS: Final = {

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from quotaplane.admin.cases import json_type, parse_case, parse_json, read_json
 from quotaplane.errors import InputError
+from quotaplane.groups.policy import MODES, POLICY_COLUMNS, TermsByBroker
+from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
-from quotaplane.policy import MODES, POLICY_COLUMNS, TermsByBroker
 from quotaplane.throttle.terms import ALL_DIMENSIONS, TermsByDimension
-from quotaplane.throttle.units import parse_quota
 
 _MODELS: Final[Mapping[str, type[TermsByBroker] | type[TermsByDimension]]] = {
     "brokers": TermsByBroker,

@@ -20,6 +20,7 @@ from quotaplane.admin.group_input import (
 from quotaplane.admin.group_restore import add_restore_options, restore
 from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.history.groups import (
     delete_groups,
     get_group,
@@ -29,8 +30,7 @@ from quotaplane.history.groups import (
 )
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.options import OptionParser
-from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import History, load_settings
 from quotaplane.terminal import tell, warn
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.enforce.quotas import Quotas
-from quotaplane.hierarchy import ancestors
+from quotaplane.groups.hierarchy import ancestors
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
 _ROUNDING: Final = 1e-6

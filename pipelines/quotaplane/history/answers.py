@@ -20,7 +20,7 @@ from quotaplane.history.audit import (
     register_views,
 )
 from quotaplane.history.store import require_history
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import History, load_settings
 
 FORMATS: Final = ("table", "json", "csv")

@@ -23,7 +23,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from quotaplane.deltalog.read import read_changes, read_rows
 from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError, InputError, TableChangedError
-from quotaplane.hierarchy import ancestors, parents_of
+from quotaplane.groups.hierarchy import ancestors, parents_of
+from quotaplane.groups.scope import is_scope, parse_scope
 from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.history.store import (
     ensure_history,
@@ -37,7 +38,6 @@ from quotaplane.history.store import (
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, RESOURCE_GROUPS
 from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
 from quotaplane.settings import History
-from quotaplane.throttle.scope import is_scope, parse_scope
 
 _ATTEMPTS: Final = 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)

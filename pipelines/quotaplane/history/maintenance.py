@@ -34,7 +34,7 @@ from quotaplane.history.store import (
     writing,
 )
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import DeltaTransport, History, load_settings
 from quotaplane.transport import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
-from quotaplane.hierarchy import parents_of
+from quotaplane.groups.hierarchy import parents_of
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
 from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,
@@ -19,7 +20,6 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
 from quotaplane.throttle.terms import measured_over, windows_kept
 
 _MOST_WARNINGS: Final = 10

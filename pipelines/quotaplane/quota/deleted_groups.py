@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.hierarchy import ancestors, nearest
+from quotaplane.groups.hierarchy import ancestors, nearest
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round, Transition
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups

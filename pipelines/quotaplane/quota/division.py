@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.arrays import to_single
-from quotaplane.hierarchy import even_shares, subtree_totals
+from quotaplane.groups.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments

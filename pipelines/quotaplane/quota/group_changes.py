@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.hierarchy import parents_of
-from quotaplane.model import MAX_RATE, RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
-from quotaplane.policy import (
+from quotaplane.groups.hierarchy import parents_of
+from quotaplane.groups.policy import (
     ALL_BROKERS,
     DEFAULTS,
     FLOOR_COLUMNS,
@@ -19,11 +18,12 @@ from quotaplane.policy import (
     RANGES,
     read_terms,
 )
+from quotaplane.groups.scope import templates
+from quotaplane.model import MAX_RATE, RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.groups import Groups, Overrides, no_overrides
 from quotaplane.quota.leases import Rows
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
-from quotaplane.throttle.scope import templates
 
 _BY_GROUP: Final = (
     "quota",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.hierarchy import roots_of
+from quotaplane.groups.hierarchy import roots_of
 from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
 from quotaplane.throttle.coded import Throttles, default_throttles
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.hierarchy import subtree_totals
+from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import row_terms

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.hierarchy import even_shares
+from quotaplane.groups.hierarchy import even_shares
 from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,

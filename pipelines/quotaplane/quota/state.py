@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.model import BASIC, DIMENSIONS
-from quotaplane.packing import pack, unpack
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import Left
 from quotaplane.quota.groups import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.hierarchy import subtree_totals
+from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.model import (
     BoolArray,
     Mode,

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.hierarchy import least_on_path, subtree_totals
+from quotaplane.groups.hierarchy import least_on_path, subtree_totals
 from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import InputError
+from quotaplane.groups.policy import flaws
+from quotaplane.groups.scope import is_scope, parse_scope
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.packing import unpack
-from quotaplane.policy import flaws
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.undefined_groups import MOST_PAIRS
-from quotaplane.throttle.scope import is_scope, parse_scope
 from quotaplane.wire.events import REJECTED
 from quotaplane.wire.letters import condensed, reports_by_reason
 from quotaplane.wire.reasons import TOO_MANY_REPORTS

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.errors import QuotaplaneError
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import write_line
 
 INTERRUPTED = 130

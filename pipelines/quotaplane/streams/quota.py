@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quotaplane.arrow_ipc import pack
 from quotaplane.history.earlier import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
-from quotaplane.packing import pack
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.streams.attempts import open_attempts

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow_ipc import pack
 from quotaplane.laws import get_law
 from quotaplane.laws.reason import REASON_TEXTS
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
-from quotaplane.packing import pack
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
-from quotaplane.packing import unpack
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from quotaplane.arrow_ipc import pack
+from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.history.store import table_uri
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
-from quotaplane.packing import pack
-from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards

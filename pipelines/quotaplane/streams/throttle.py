@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NumericType, StringType, StructType, TimestampType
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import InputError
 from quotaplane.model import group_id, shard_of
-from quotaplane.packing import pack, unpack
 from quotaplane.streams.operator import EVENT_SCHEMA, OUTPUT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.sources import Batches, Mapper, packed_events

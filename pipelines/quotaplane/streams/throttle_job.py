@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
-from quotaplane.packing import pack, unpack
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
 from quotaplane.streams.attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from quotaplane.packing import pack, unpack
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.streams.operator import by_kind
 from quotaplane.throttle.decide import Decided, decide
 from quotaplane.throttle.events import Bounds

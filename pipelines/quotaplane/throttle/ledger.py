@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
+from quotaplane.groups.policy import MODES
+from quotaplane.groups.resolve import places
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, BoolArray, FloatArray, IntArray
-from quotaplane.packing import pack, unpack
-from quotaplane.policy import MODES
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
 from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
 from quotaplane.throttle.model import Answers, Quotas, Requests
-from quotaplane.throttle.resolve import places
 
 FORMAT: Final = "1"
 

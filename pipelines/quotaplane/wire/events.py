@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
-from quotaplane.packing import pack, unpack
-from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.wire.caps import newest
 
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
+from quotaplane.groups.scope import DEFAULT, decode, is_scope, parse_scope
 from quotaplane.model import BoolArray, IntArray
-from quotaplane.throttle.scope import DEFAULT, decode, is_scope, parse_scope
 
 _NAMED: Final = 0
 _DEFAULT: Final = 1
