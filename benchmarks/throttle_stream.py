@@ -26,10 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from quota_loop import timed  # noqa: E402
-from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
+from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.dry_run import dry_run  # noqa: E402
 from quotaplane.streams.entry import run_job  # noqa: E402

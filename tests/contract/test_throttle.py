@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.dry_run import add_options, dry_run

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.errors import InputError
-from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.model import DIMENSIONS, FloatArray
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History, parse_settings
 from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.sources import group_events

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quotaplane.cluster.reading import READS_PER_S
-from quotaplane.history.groups import put_groups
+from quotaplane.registry.table import put_groups
 from tests.unit.follower_cases import Rig
 from tests.unit.groups_cases import quota
 from tests.unit.test_collisions import ONE, OTHER

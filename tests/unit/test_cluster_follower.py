@@ -15,7 +15,7 @@ from quotaplane.cluster.following import following
 from quotaplane.cluster.reading import READS_PER_S
 from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
-from quotaplane.history.groups import delete_groups, get_group, group_changes, put_groups
+from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
 from quotaplane.settings import History, Reports
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig

@@ -11,8 +11,8 @@ import pytest
 
 from quotaplane.errors import HistoryError
 from quotaplane.history import groups as storage
-from quotaplane.history.groups import delete_groups, get_group, group_changes, put_groups
 from quotaplane.history.store import ensure_tables
+from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.groups_cases import quota, rates

@@ -12,10 +12,10 @@ import pytest
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import InputError
-from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.groups import plain_groups
 from quotaplane.quota.state import ShardState
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.rounds import Output, run_round

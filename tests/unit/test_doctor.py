@@ -22,10 +22,10 @@ from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.log import find_fault, list_log, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError
-from quotaplane.history.groups import delete_groups, list_groups, put_groups
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import Message, open_broker_link, open_transport
 from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, harmless, said

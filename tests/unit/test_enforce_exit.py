@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, full, settings_for

@@ -19,7 +19,7 @@ import pytest
 from quotaplane.admin.cli import main
 from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
-from quotaplane.history.groups import put_groups
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.cluster_cases import Answer

@@ -15,7 +15,7 @@ import pytest
 
 from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.enforce.trouble import Trouble
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.job import write_round
 from tests.unit.enforce_cluster import EPOCH, history_in

@@ -17,8 +17,8 @@ from quotaplane.enforce.in_force import InForce
 from quotaplane.enforce.plan import Moves, Rates
 from quotaplane.enforce.takeover import TakeOver
 from quotaplane.enforce.trouble import Trouble
-from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.model import FloatArray
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of

@@ -19,7 +19,9 @@ from quotaplane.admin.cli import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.policy import DEFAULTS
 from quotaplane.history import groups as storage
-from quotaplane.history.groups import (
+from quotaplane.history.store import open_table
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.table import (
     check_name,
     delete_groups,
     get_group,
@@ -27,8 +29,6 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
-from quotaplane.history.store import open_table
-from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 from quotaplane.wire.ids import NO_ID, ids_of
 from tests.unit.groups_cases import Command, quota, rates

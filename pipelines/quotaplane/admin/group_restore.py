@@ -13,10 +13,10 @@ import pyarrow as pa
 from quotaplane.errors import InputError, TableChangedError
 from quotaplane.groups.policy import DEFAULTS, POLICY_COLUMNS
 from quotaplane.history.audit import parse_since
-from quotaplane.history.groups import group_changes, put_groups, read_groups
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.table import group_changes, put_groups, read_groups
 from quotaplane.settings import History
 
 State = Mapping[str, Any]

@@ -10,27 +10,27 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.group_input import (
+from quotaplane.admin.group_restore import add_restore_options, restore
+from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
+from quotaplane.errors import ConfigError
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
+from quotaplane.history.store import ensure_tables, require_history
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.option_parser import OptionParser
+from quotaplane.registry.input import (
     JSON_COLUMNS,
     given_groups,
     read_group,
     read_groups,
     read_object,
 )
-from quotaplane.admin.group_restore import add_restore_options, restore
-from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
-from quotaplane.errors import ConfigError
-from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
-from quotaplane.history.groups import (
+from quotaplane.registry.table import (
     delete_groups,
     get_group,
     group_changes,
     list_groups,
     put_groups,
 )
-from quotaplane.history.store import ensure_tables, require_history
-from quotaplane.model import RATE_COLUMNS
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import History, load_settings
 from quotaplane.terminal import tell, warn
 

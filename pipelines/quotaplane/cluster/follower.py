@@ -19,14 +19,14 @@ from quotaplane.cluster.silence import Silence
 from quotaplane.cluster.tenants import Tenants
 from quotaplane.cluster.vanished import FEW, TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
-from quotaplane.history.groups import (
+from quotaplane.model import BASIC, FloatArray
+from quotaplane.registry.table import (
     GroupsRead,
     delete_groups,
     group_changes,
     put_groups,
     read_groups,
 )
-from quotaplane.model import BASIC, FloatArray
 from quotaplane.settings import Cluster, Settings
 
 Say = Callable[[str], None]

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from quotaplane.cluster.groups import PUBLISH, to_cluster
 from quotaplane.errors import InputError
-from quotaplane.history.groups import check_name
 from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.registry.table import check_name
 from quotaplane.wire.ids import ids_of
 
 

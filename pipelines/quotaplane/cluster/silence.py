@@ -16,8 +16,8 @@ from quotaplane.cluster.groups import PUBLISH
 from quotaplane.cluster.plan import Puts, known, last_quotas, puts
 from quotaplane.cluster.vanished import some_of
 from quotaplane.errors import HistoryError
-from quotaplane.history.groups import GroupsRead, group_changes
 from quotaplane.model import FloatArray
+from quotaplane.registry.table import GroupsRead, group_changes
 from quotaplane.settings import History
 
 _GIVE: Final = (

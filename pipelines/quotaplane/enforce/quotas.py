@@ -15,10 +15,10 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.enforce.trouble import Trouble
 from quotaplane.errors import HistoryError, QuotaplaneError
-from quotaplane.history.groups import list_groups
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
 from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray, Mode
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
 _QUOTAS: Final = "quotas in the history"

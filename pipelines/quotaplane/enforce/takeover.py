@@ -21,8 +21,8 @@ from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.cluster.vanished import some_of
 from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.history.groups import list_groups
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
 _PART: Final = "take over"

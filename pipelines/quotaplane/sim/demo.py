@@ -17,9 +17,9 @@ from rich.console import Console
 
 from quotaplane.errors import ConfigError
 from quotaplane.history.audit import ask, load_audit, register_views
-from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.laws import LAWS
 from quotaplane.option_parser import OptionParser
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.cluster import Cluster
 from quotaplane.sim.director import Director

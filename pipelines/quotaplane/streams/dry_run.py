@@ -14,14 +14,14 @@ from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.admin.group_input import read_groups
 from quotaplane.errors import InputError
 from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.history.answers import render
-from quotaplane.history.groups import check_name, list_groups
-from quotaplane.history.policies import check_policy, policy_after
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.registry.input import read_groups
+from quotaplane.registry.policies import check_policy, policy_after
+from quotaplane.registry.table import check_name, list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle import Throttled, throttle_table, totals
 from quotaplane.streams.throttle_job import bounds_of, open_topics, request_events

@@ -25,7 +25,6 @@ from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError, InputError, TableChangedError
 from quotaplane.groups.hierarchy import ancestors, parents_of
 from quotaplane.groups.scope import is_scope, parse_scope
-from quotaplane.history.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.history.store import (
     ensure_history,
     keep,
@@ -37,6 +36,7 @@ from quotaplane.history.store import (
 )
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, RESOURCE_GROUPS
 from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray, group_id
+from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.settings import History
 
 _ATTEMPTS: Final = 20
