@@ -13,7 +13,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog.log import list_log
 from quotaplane.groups.policy import FLOOR_COLUMNS
 from quotaplane.history.audit import register_views

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError

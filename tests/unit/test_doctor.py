@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog import diagnose as diagnosing
 from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.log import find_fault, list_log, parse_commit
@@ -242,7 +242,7 @@ def test_writers_refuse_while_it_mends(doctor: Doctor, monkeypatch: pytest.Monke
                 write()
             refused.append(True)
 
-    monkeypatch.setattr("quotaplane.admin.doctor.mend", try_to_write)
+    monkeypatch.setattr("quotaplane.cli.doctor.mend", try_to_write)
     cut(commit(doctor.root / "history" / "rounds"))
     doctor("--mend")
     assert len(refused) == 2

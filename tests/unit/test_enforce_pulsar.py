@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
 from quotaplane.registry.table import put_groups
@@ -534,7 +534,7 @@ def test_the_command_needs_a_cluster_and_says_what_is_wrong_in_a_line(
 
 def test_the_command_starts_without_spark() -> None:
     code = (
-        "import sys, quotaplane.admin.enforce, quotaplane.enforce.pulsar\n"
+        "import sys, quotaplane.cli.enforce, quotaplane.enforce.pulsar\n"
         "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
         "sys.exit(str(slow) if slow else 0)"
     )

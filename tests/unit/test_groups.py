@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.policy import DEFAULTS
 from quotaplane.history import groups as storage
@@ -287,7 +287,7 @@ def test_a_name_is_taken_if_reports_can_use_it_and_no_part_is_empty(name: str) -
 def test_neither_spark_nor_the_jvm_is_touched(history: History) -> None:
     put_groups(history, ["g"], quota(1.0), "ann")
     script = (
-        "import sys; from quotaplane.admin.cli import main\n"
+        "import sys; from quotaplane.cli.main import main\n"
         f"code = main(['groups', 'get', 'g', '--history', {history.path!r}])\n"
         "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
         "assert not slow, slow\n"

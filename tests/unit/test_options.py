@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.admin.cli import COMMANDS, build_parser, main
+from quotaplane.cli.main import COMMANDS, build_parser, main
 from quotaplane.errors import ConfigError
 from quotaplane.history import answers, maintenance
 from quotaplane.option_parser import OptionParser

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.sync import Synced, fsync
 from quotaplane.errors import HistoryError, TransportError

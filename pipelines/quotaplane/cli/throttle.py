@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, model_validator
 
-from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
+from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
 from quotaplane.throttle import bank, meter
 from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms

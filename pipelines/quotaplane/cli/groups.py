@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.admin.group_restore import add_restore_options, restore
-from quotaplane.admin.group_scopes import add_scope_options, resolved, scope_named
+from quotaplane.cli.group_restore import add_restore_options, restore
+from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
 from quotaplane.history.store import ensure_tables, require_history

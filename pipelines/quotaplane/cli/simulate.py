@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from quotaplane.admin.cases import CaseModel, Rate, load_case, source_name
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
@@ -17,6 +16,7 @@ from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.demand import noisy
 from quotaplane.sim.figures import MEANINGS, figures
 from quotaplane.sim.loop import Network, Run, run_loop
+from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
 from quotaplane.throttle.terms import ThrottleTerms
 
 _EXAMPLE: Final = """\

@@ -25,12 +25,12 @@ from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import one_line
 
 COMMANDS: Final = {
-    "allocate": ("quotaplane.admin.allocate", "divide one quota among brokers, as a law would"),
-    "simulate": ("quotaplane.admin.simulate", "run the control loop on a scenario, round by round"),
-    "throttle": ("quotaplane.admin.throttle", "answer requests, as a throttle law would"),
-    "groups": ("quotaplane.admin.groups", "put, get, list, delete and restore resource groups"),
-    "doctor": ("quotaplane.admin.doctor", "check that what is on the disk is whole, and mend it"),
-    "enforce": ("quotaplane.admin.enforce", "make a stock cluster obey the limits"),
+    "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers, as a law would"),
+    "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
+    "throttle": ("quotaplane.cli.throttle", "answer requests, as a throttle law would"),
+    "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
+    "doctor": ("quotaplane.cli.doctor", "check that what is on the disk is whole, and mend it"),
+    "enforce": ("quotaplane.cli.enforce", "make a stock cluster obey the limits"),
 }
 """Subcommand: (module, help line)."""
 

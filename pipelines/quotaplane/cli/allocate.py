@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from quotaplane.admin.cases import CaseModel, Priority, Rate, Weight, load_case, source_name
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
 from quotaplane.laws.segments import Segments
 from quotaplane.quota import demand as demands
+from quotaplane.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
 
 HELP = "divide one quota among brokers, as a law would"
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from quotaplane.admin.doctor_checkpoint import checkpoint_findings
+from quotaplane.cli.doctor_checkpoint import checkpoint_findings
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
