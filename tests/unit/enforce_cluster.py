@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.cluster.rest import Rest
 from quotaplane.enforce.pulsar import Enforcer
 from quotaplane.history.store import ensure_tables
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.transport import Polled, Portion
 from quotaplane.wire.limits import encode_limits

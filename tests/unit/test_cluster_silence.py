@@ -120,7 +120,7 @@ def test_while_the_history_cannot_be_read_only_what_depends_on_it_waits(
         tables.append(rig.table())
         monkeypatch.undo()
 
-    monkeypatch.setattr("quotaplane.cluster.silence.group_changes", unreadable)
+    monkeypatch.setattr("quotaplane.group_sync.hidden_quotas.group_changes", unreadable)
     failures = rig.run(lambda: None, mend)
     assert [[str(error) for error in each] for each in failures] == [
         ["a file of the change feed is gone"],

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from deltalake.exceptions import DeltaError
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.rest import RefusedError, Rest
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.plan import Moves
 from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.enforce.scene import Scene
-from quotaplane.enforce.trouble import Trouble
 from quotaplane.enforce.usage import Usage
 from quotaplane.enforce.writer import Writer
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.history import groups as history_groups
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Enforce
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of

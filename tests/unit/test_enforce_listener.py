@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.agents.failures import Trouble
 from quotaplane.enforce import listener as listening
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.trouble import Trouble
 from quotaplane.settings import History, parse_settings
 from quotaplane.transport import Polled, Portion
 from quotaplane.wire.limits import encode_limits

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import TransportError
+from quotaplane.pulsar_admin.rest import RefusedError
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.agents.failures import Trouble
 from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.trouble import Trouble
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.job import write_round

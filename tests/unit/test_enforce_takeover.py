@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.rest import Rest
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace
 from quotaplane.enforce.in_force import InForce
 from quotaplane.enforce.plan import Moves, Rates
 from quotaplane.enforce.takeover import TakeOver
-from quotaplane.enforce.trouble import Trouble
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer

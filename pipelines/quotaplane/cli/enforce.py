@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool) -> None:
-    from quotaplane.cluster.rest import Rest
     from quotaplane.enforce.pulsar import Enforcer
+    from quotaplane.pulsar_admin.rest import Rest
     from quotaplane.transport import open_broker_link
 
     timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S

@@ -8,20 +8,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.cluster.groups import namespace_path
-from quotaplane.cluster.namespace_rates import (
+from quotaplane.agents.failures import Say, Trouble, some
+from quotaplane.agents.pace import start
+from quotaplane.enforce.plan import Bucket, in_turn
+from quotaplane.enforce.subdivide import MOST
+from quotaplane.errors import ClusterError
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.pulsar_admin.namespace_rates import (
     NamespaceRates,
     namespace_rates,
     write_namespace_rates,
 )
-from quotaplane.cluster.pace import start
-from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.enforce.layout import KINDS, SIDES, Layout
-from quotaplane.enforce.plan import Bucket, in_turn
-from quotaplane.enforce.subdivide import MOST
-from quotaplane.enforce.trouble import Say, Trouble, some
-from quotaplane.errors import ClusterError
-from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.pulsar_admin.resource_groups import namespace_path
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES, Layout
 
 _READS: Final = "reading rates of namespaces"
 _WRITES: Final = "writing rates of namespaces"

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.agents.failures import Say, some
 from quotaplane.enforce.defaults import Defaults
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.plan import Moves, Rates, plan
 from quotaplane.enforce.subdivide import Division
 from quotaplane.enforce.takeover import TakeOver
-from quotaplane.enforce.trouble import Say, some
 from quotaplane.enforce.writer import Writer
 from quotaplane.model import BASIC
 

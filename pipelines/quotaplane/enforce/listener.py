@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from quotaplane.agents.failures import Say
 from quotaplane.enforce.book import Book
 from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.trouble import Say
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings import Settings
 from quotaplane.transport import BrokerLink, Polled

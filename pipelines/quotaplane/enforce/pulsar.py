@@ -10,12 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.rest import Rest
+from quotaplane.agents.failures import Say, Trouble
+from quotaplane.agents.pace import Pace
 from quotaplane.enforce.allowed import Allowed
 from quotaplane.enforce.defaults import Defaults, default_rates
 from quotaplane.enforce.in_force import InForce
-from quotaplane.enforce.layout import Layout
 from quotaplane.enforce.leave import PATIENCE_S, Leave
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.listener import Listener
@@ -24,9 +23,10 @@ from quotaplane.enforce.quotas import Quotas, QuotaTable
 from quotaplane.enforce.scene import Scene
 from quotaplane.enforce.subdivide import Division, divide
 from quotaplane.enforce.takeover import Lost, TakeOver
-from quotaplane.enforce.trouble import Say, Trouble
 from quotaplane.enforce.writer import Writer
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_layout import Layout
 from quotaplane.settings import Settings
 from quotaplane.transport import BrokerLink
 

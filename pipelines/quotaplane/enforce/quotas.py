@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.agents.failures import Trouble
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS

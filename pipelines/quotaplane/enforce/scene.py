@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.cluster.groups import read_runtime
-from quotaplane.cluster.pace import Pace, at_once
-from quotaplane.cluster.placement import NamespaceRead, Placement
-from quotaplane.cluster.rest import Rest
-from quotaplane.cluster.usage import Counters, Snapshots, Source, read_told
-from quotaplane.enforce.layout import Layout
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace, at_once
 from quotaplane.enforce.usage import Usage
 from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
+from quotaplane.pulsar_admin.resource_groups import read_runtime
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_layout import Layout
+from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_told
 
 _LIVE_EVERY_S: Final = 2.0
 """Long enough for counts to make a rate, with what a request takes one time and the other."""

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cluster.pace import Pace, start
-from quotaplane.cluster.rates import read_rate, write_rate
-from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.enforce.layout import KINDS
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace, start
 from quotaplane.enforce.ledger import Ledger
 from quotaplane.enforce.plan import Bucket, Moves, in_turn
-from quotaplane.enforce.trouble import Trouble
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.topic_layout import KINDS
+from quotaplane.pulsar_admin.topic_rates import read_rate, write_rate
 from quotaplane.settings import Enforce
 
 _WRITES: Final = "writing rates"

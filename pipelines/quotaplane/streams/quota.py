@@ -246,7 +246,7 @@ def _ready(spark: SparkSession, settings: Settings, epoch: int) -> str:
 def _groups_followed(settings: Settings, lines: JobLines) -> AbstractContextManager[None]:
     if settings.cluster is None:
         return nullcontext()
-    from quotaplane.cluster.following import following  # needs httpx
+    from quotaplane.group_sync.runner import following  # needs httpx
 
     return following(settings.cluster, settings, say=lines.warn)
 

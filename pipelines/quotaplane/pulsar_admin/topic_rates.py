@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import Rest
 
 _PATHS: Final = ("publishRate", "dispatchRate")
 RATE_KEYS: Final = (

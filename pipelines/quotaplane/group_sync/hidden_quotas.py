@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.cluster.groups import PUBLISH
-from quotaplane.cluster.plan import Puts, known, last_quotas, puts
-from quotaplane.cluster.vanished import some_of
+from quotaplane.agents.disappearance import some_of
 from quotaplane.errors import HistoryError
+from quotaplane.group_sync.changes import Puts, known, last_quotas, puts
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.resource_groups import PUBLISH
 from quotaplane.registry.table import GroupsRead, group_changes
 from quotaplane.settings import History
 

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.cluster.groups import GROUPS, group_path, has_zero, rates_of
-from quotaplane.cluster.plan import absent, created_by, known, rivals, taken, unfit
-from quotaplane.cluster.reading import READS_PER_S, InTurn, ask_each, read_names
-from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.cluster.silence import Silence
-from quotaplane.cluster.tenants import Tenants
-from quotaplane.cluster.vanished import FEW, TIMES, Vanished, some_of
+from quotaplane.agents.disappearance import FEW, TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
+from quotaplane.group_sync.changes import absent, created_by, known, rivals, taken, unfit
+from quotaplane.group_sync.hidden_quotas import Silence
+from quotaplane.group_sync.tenants import Tenants
 from quotaplane.model import BASIC, FloatArray
+from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
+from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry.table import (
     GroupsRead,
     delete_groups,

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cluster.rates import RATE_KEYS, rate_body, rates_in
-from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.layout import KINDS, SIDES
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES
+from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
 
 _POLICIES: Final = ("publishMaxMessageRate", "topicDispatchRate")
 """By cluster, among a namespace's policies."""

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from quotaplane.cluster.follower import Follower, Say
-from quotaplane.cluster.groups import Runtime, read_runtime
-from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import QuotaplaneError
+from quotaplane.group_sync.sync import Follower, Say
+from quotaplane.pulsar_admin.resource_groups import Runtime, read_runtime
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.terminal import warn
 

@@ -12,15 +12,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from quotaplane.cluster.bundles import Bundle, bundle_of, owners
-from quotaplane.cluster.groups import group_of, namespace_path
-from quotaplane.cluster.pace import Pace, at_once
-from quotaplane.cluster.reading import read_names
-from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.cluster.vanished import TIMES, Vanished, some_of
-from quotaplane.enforce.layout import Layout
+from quotaplane.agents.disappearance import TIMES, Vanished, some_of
+from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
+from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.bundles import Bundle, bundle_of, owners
+from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.topic_layout import Layout
 
 _PERSISTENT: Final = "persistent://"
 _PARTITION: Final = re.compile(r"^(.+)-partition-\d+$")

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.cluster.groups import PUBLISH, to_cluster
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.pulsar_admin.resource_groups import PUBLISH, to_cluster
 from quotaplane.registry.table import check_name
 from quotaplane.wire.ids import ids_of
 

@@ -23,7 +23,7 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
-from quotaplane.cluster.oauth2 import fetch_token  # isort: skip
+from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
 _EARLIER_S: Final = 30.0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from quotaplane.cluster.groups import group_of, namespace_path
-from quotaplane.cluster.reading import InTurn, ask_each, read_names
-from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.bulk import InTurn, ask_each, read_names
+from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 
 class Tenants:

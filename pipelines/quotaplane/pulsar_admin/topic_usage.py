@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
+from quotaplane.pulsar_admin.rest import Rest
 
 _METRICS: Final = "/metrics/"
 _LINE: Final = re.compile(

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _AT_ONCE: Final = 8
 READS_PER_S: Final = 50

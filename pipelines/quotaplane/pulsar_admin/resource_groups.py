@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError
 from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
+from quotaplane.pulsar_admin.rest import Rest
 
 RATE_KEYS: Final = (
     "publishRateInMsgs",
