@@ -20,7 +20,7 @@ from quotaplane.enforce.pulsar import Enforcer
 from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
-from quotaplane.transport import Polled, Portion
+from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from tests.job import write_round
 from tests.unit.cluster_cases import Answer, FakeCluster

@@ -27,7 +27,8 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
 from quotaplane.streams.quota import prepare
 from quotaplane.streams.throttle_job import prepare as prepare_throttle
-from quotaplane.transport import Transport, delta, open_broker_link, open_transport
+from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport.base import Transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
 

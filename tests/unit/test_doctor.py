@@ -27,7 +27,8 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
-from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message
 from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, harmless, said
 from tests.unit.history_cases import NOON_MS, read, rounds
 from tests.unit.power_cases import Disk, PowerLossError

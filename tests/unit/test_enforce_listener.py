@@ -15,7 +15,7 @@ from quotaplane.enforce import listener as listening
 from quotaplane.enforce.listener import Listener
 from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.settings import History, parse_settings
-from quotaplane.transport import Polled, Portion
+from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.job import write_round

@@ -21,7 +21,7 @@ from quotaplane.history.answers import render
 from quotaplane.history.store import nobody_writing, one_line, open_table, place
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, THROTTLED
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
-from quotaplane.transport import REPORTS_AND_LIMITS
+from quotaplane.transport.base import REPORTS_AND_LIMITS
 
 FOUND: Final = 10
 """Exit code: something is broken."""

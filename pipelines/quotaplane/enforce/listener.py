@@ -11,7 +11,7 @@ from quotaplane.enforce.book import Book
 from quotaplane.enforce.quotas import QuotaTable
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings import Settings
-from quotaplane.transport import BrokerLink, Polled
+from quotaplane.transport.base import BrokerLink, Polled
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reasons import shown
 

@@ -28,7 +28,7 @@ from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_layout import Layout
 from quotaplane.settings import Settings
-from quotaplane.transport import BrokerLink
+from quotaplane.transport.base import BrokerLink
 
 _BROKERS_EVERY_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 2.0

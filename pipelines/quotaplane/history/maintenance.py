@@ -36,7 +36,7 @@ from quotaplane.history.store import (
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
 from quotaplane.option_parser import OptionParser
 from quotaplane.settings import DeltaTransport, History, load_settings
-from quotaplane.transport import REPORTS_AND_LIMITS
+from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 
 KEEP_DAYS: Final = 30

@@ -9,7 +9,7 @@ from dataclasses import replace
 from quotaplane.errors import QuotaplaneError
 from quotaplane.sim.director import Director
 from quotaplane.sim.record import Record
-from quotaplane.transport import BrokerLink
+from quotaplane.transport.base import BrokerLink
 
 _POLLS_PER_INTERVAL = 4
 _BEFORE_START_S = 1e6  # far below any time of the scenario

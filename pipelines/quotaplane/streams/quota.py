@@ -35,7 +35,8 @@ from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
 from quotaplane.terminal import tell, warn
-from quotaplane.transport import Transport, open_transport
+from quotaplane.transport import open_transport
+from quotaplane.transport.base import Transport
 from quotaplane.wire.events import REJECTED
 from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 

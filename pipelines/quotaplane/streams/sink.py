@@ -18,7 +18,7 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
-from quotaplane.transport import Message, Transport
+from quotaplane.transport.base import Message, Transport
 from quotaplane.wire.letters import median_time_ms, reports_by_reason
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 

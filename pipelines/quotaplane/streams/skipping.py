@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from quotaplane.streams.checkpoint import CheckpointFolder, Range, ranges_between
-from quotaplane.transport import Transport
+from quotaplane.transport.base import Transport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

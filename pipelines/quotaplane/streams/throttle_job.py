@@ -34,7 +34,8 @@ from quotaplane.streams.status import JobStatus, RoundCounts
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.terminal import tell, warn
 from quotaplane.throttle.events import Bounds
-from quotaplane.transport import Message, Topics, Transport, open_transport
+from quotaplane.transport import open_transport
+from quotaplane.transport.base import Message, Topics, Transport
 from quotaplane.wire.json_rows import json_rows
 from quotaplane.wire.reasons import SKIPPED_BATCH
 

@@ -30,7 +30,7 @@ from quotaplane.pulsar.position import EARLIEST, Id, is_live
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import last_entry, must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.transport import (
+from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
     Message,
