@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from quotaplane.model import FloatArray
+from quotaplane.model import FloatArray, IntArray
 
 
 def to_single(rates: FloatArray) -> FloatArray:
@@ -16,3 +18,9 @@ def to_single(rates: FloatArray) -> FloatArray:
     single = rates.astype(np.float32)
     down = np.nextafter(single, np.float32(-np.inf))
     return np.where(single > rates, down, single).astype(np.float64)
+
+
+def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
+    """Where each of the names (n,) is among others; -1: nowhere."""
+    found = pc.index_in(names, value_set=among).fill_null(-1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -101,6 +101,10 @@ class Mode(IntEnum):
     SHADOW = 2
 
 
+MODES: Final = tuple(mode.name.lower() for mode in Mode)
+"""By code."""
+
+
 @dataclass(frozen=True)
 class Round:
     """Which round it is, and what time it has: the micro-batch's, never the wall clock's.

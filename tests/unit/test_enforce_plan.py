@@ -7,8 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from quotaplane.agents.pace import Bucket
 from quotaplane.enforce.ledger import LONGEST_WAIT_S, Ledger
-from quotaplane.enforce.plan import Bucket, Moves, in_turn
+from quotaplane.enforce.plan import Moves, in_turn
 from quotaplane.enforce.usage import Usage
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 

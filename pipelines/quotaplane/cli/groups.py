@@ -13,9 +13,9 @@ from typing import Any, Final
 from quotaplane.cli.group_restore import add_restore_options, restore
 from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
-from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, MODES, POLICY_COLUMNS
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.history.store import ensure_tables, require_history
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.model import MODES, RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
 from quotaplane.registry.input import (
     JSON_COLUMNS,

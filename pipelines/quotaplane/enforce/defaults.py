@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from quotaplane.agents.failures import Say, Trouble, some
-from quotaplane.agents.pace import start
-from quotaplane.enforce.plan import Bucket, in_turn
+from quotaplane.agents.pace import Bucket, start
+from quotaplane.enforce.plan import in_turn
 from quotaplane.enforce.subdivide import MOST
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray

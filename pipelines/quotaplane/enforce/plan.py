@@ -233,30 +233,3 @@ def _by_urgency(
     order = order[in_turn(layout.group[topic[order]])]
     topic, kind = topic[order], kind[order]
     return Moves(topic, kind, target.reshape(len(target), len(KINDS), 2)[topic, kind], unread)
-
-
-class Bucket:
-    """So many per second, saved up for a second; time is an argument.
-
-    >>> bucket = Bucket(10.0)
-    >>> bucket.room(0.0), bucket.take(10), bucket.room(0.25)
-    (10, None, 2)
-    """
-
-    def __init__(self, per_s: float) -> None:
-        self._per_s = per_s
-        self._most = max(per_s, 1.0)
-        self._left = self._most
-        self._at_s: float | None = None
-
-    def room(self, now_s: float) -> int:
-        """How many may be taken now."""
-        if self._at_s is not None:
-            gained = max(now_s - self._at_s, 0.0) * self._per_s
-            self._left = min(self._left + gained, self._most)
-        self._at_s = now_s
-        return max(int(self._left), 0)
-
-    def take(self, count: int) -> None:
-        """Take them."""
-        self._left -= count

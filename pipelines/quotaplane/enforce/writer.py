@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.agents.failures import Trouble
-from quotaplane.agents.pace import Pace, start
+from quotaplane.agents.pace import Bucket, Pace, start
 from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.plan import Bucket, Moves, in_turn
+from quotaplane.enforce.plan import Moves, in_turn
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_layout import KINDS

@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from quotaplane.model import MAX_BROKER_CHARS, MAX_RATE, RATE_COLUMNS, Mode
+from quotaplane.model import MAX_BROKER_CHARS, MAX_RATE, MODES, RATE_COLUMNS
 from quotaplane.throttle import terms as throttle_terms
 
 FLOOR_COLUMNS: Final = tuple(f"floor_{name}" for name in RATE_COLUMNS)
@@ -49,8 +49,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """What null stands for; a default is never written down."""
 
-MODES: Final = tuple(mode.name.lower() for mode in Mode)
-"""By code."""
 
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "enforcement_percent": (0.0, 100.0),

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import places
 from quotaplane.errors import InputError
 from quotaplane.groups.scope import DEFAULT, decode, is_scope, parse_scope
 from quotaplane.model import BoolArray, IntArray
@@ -192,12 +193,6 @@ def _encoded(names: pa.Array) -> tuple[IntArray, pa.StringArray]:
         names = names.combine_chunks()
     encoded = names.cast(pa.string()).fill_null("").dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-
-
-def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
-    """Where each of the names (n,) is among others; -1: nowhere."""
-    found = pc.index_in(names, value_set=among).fill_null(-1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _named(names: pa.StringArray) -> BoolArray:

@@ -10,16 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import parents_of
-from quotaplane.groups.policy import (
-    ALL_BROKERS,
-    DEFAULTS,
-    FLOOR_COLUMNS,
-    MODES,
-    RANGES,
-    read_terms,
-)
+from quotaplane.groups.policy import ALL_BROKERS, DEFAULTS, FLOOR_COLUMNS, RANGES, read_terms
 from quotaplane.groups.scope import templates
-from quotaplane.model import MAX_RATE, RATE_COLUMNS, TREE_BITS, BoolArray, FloatArray, IntArray
+from quotaplane.model import (
+    MAX_RATE,
+    MODES,
+    RATE_COLUMNS,
+    TREE_BITS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.quota.groups import Groups, Overrides, no_overrides
 from quotaplane.quota.leases import Rows
 from quotaplane.quota.state import ShardState

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.errors import InputError
-from quotaplane.groups.policy import MODES, POLICY_COLUMNS, TermsByBroker
+from quotaplane.groups.policy import POLICY_COLUMNS, TermsByBroker
 from quotaplane.groups.quota_text import parse_quota
-from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
+from quotaplane.model import DIMENSIONS, MAX_RATE, MODES, RATE_COLUMNS, FloatArray
 from quotaplane.strict_json import json_type, parse_case, parse_json, read_json
 from quotaplane.throttle.terms import ALL_DIMENSIONS, TermsByDimension
 

@@ -13,11 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import places
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.groups.policy import MODES
-from quotaplane.groups.resolve import places
-from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, BoolArray, FloatArray, IntArray
+from quotaplane.model import (
+    DIMENSIONS,
+    MAX_RATE,
+    MODES,
+    RATE_COLUMNS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
