@@ -18,7 +18,7 @@ from quotaplane.streams.entry import run_job
 _READ = """\
 import sys
 from quotaplane.deltalog.read import read_rows
-from quotaplane.history.earlier import read_earlier
+from quotaplane.history.previous_run import read_earlier
 from quotaplane.history.store import open_table
 from quotaplane.settings import History
 history = History(path=sys.argv[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quotaplane.history.answers import main
+from quotaplane.cli.audit import main
 from quotaplane.streams.entry import run_job
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def test_what_a_job_reads_as_it_starts_uses_no_threads_that_call_python(written:
     """They are pyarrow's: they abort a process that ends while they are at it (exit code 134)."""
     code = (
         "import sys\n"
-        "from quotaplane.history.earlier import read_earlier\n"
+        "from quotaplane.history.previous_run import read_earlier\n"
         "from quotaplane.registry.table import list_groups\n"
         "from quotaplane.settings import History\n"
         "history = History(path=sys.argv[1])\n"

@@ -14,9 +14,10 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
+from quotaplane.cli.maintain import main
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history import maintenance
-from quotaplane.history.maintenance import CLAIM_MS, Kept, main, maintain
+from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES, THROTTLED
 from quotaplane.history.writer import HistoryWriter

@@ -17,10 +17,10 @@ from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
-from quotaplane.history.answers import render
 from quotaplane.history.store import nobody_writing, one_line, open_table, place
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, THROTTLED
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
+from quotaplane.text_table import render
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 
 FOUND: Final = 10

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.errors import InputError
 from quotaplane.groups.policy import POLICY_COLUMNS
-from quotaplane.history.answers import render
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.registry.input import read_groups
@@ -25,6 +24,7 @@ from quotaplane.registry.table import check_name, list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle import Throttled, throttle_table, totals
 from quotaplane.streams.throttle_job import bounds_of, open_topics, request_events
+from quotaplane.text_table import render
 from quotaplane.throttle.events import REASONS
 from quotaplane.throttle.ledger import begin, held
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.history.earlier import Earlier, read_earlier
+from quotaplane.history.previous_run import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
