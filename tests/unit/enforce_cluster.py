@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.enforce.pulsar import Enforcer
+from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings

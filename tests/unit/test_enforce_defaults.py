@@ -35,8 +35,8 @@ def cluster() -> Iterator[FakePulsar]:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("BROKERS", "TOPICS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
-    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 4.0)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 4.0)
 
 
 Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
@@ -105,7 +105,7 @@ def test_namespaces_without_topics_have_one_too(tmp_path: Path) -> None:
 def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.5)
+    monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.5)
 
     async def first(running: Running, _: Link) -> None:
         await running.until(lambda: cluster.default() == 25)

@@ -14,13 +14,13 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.plan import Moves
-from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.scene import Scene
-from quotaplane.enforce.usage import Usage
-from quotaplane.enforce.writer import Writer
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.rate_writes import Moves
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.history import groups as history_groups
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -276,7 +276,7 @@ def test_nothing_is_divided_before_everything_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for what in ("BROKERS", "TOPICS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
     link = Link()
     link.tell("pulsar://b0", 300.0)
     with FakePulsar() as cluster:
@@ -291,7 +291,7 @@ def test_nothing_is_divided_before_everything_was_read(
                 await running.until(lambda: cluster.paths().count(asks) > 12)
                 assert not cluster.writes()
                 # Not for ever: what can't be read must not keep limits from the rest.
-                monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.0)
+                monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.0)
                 await running.until(lambda: cluster.published() == {"a": 300})
 
         asyncio.run(scene())

@@ -30,9 +30,9 @@ def cluster() -> Iterator[FakePulsar]:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
-    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.leave._HAND_BACK_WITHIN_S", 1.0)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 3.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._HAND_BACK_WITHIN_S", 1.0)
 
 
 def put(history: History, **limits: float) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.enforce import listener as listening
-from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.quotas import QuotaTable
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.settings import History, parse_settings
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quotaplane.enforce.subdivide import MOST, Divide, divide
 from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.topic_layout import Layout
+from quotaplane.topic_layout import Layout
 from tests.unit.enforce_cases import layout_of, only_messages
 
 LAWS: tuple[Divide, ...] = ("max_min", "even", "by_rate")
@@ -225,7 +225,7 @@ def test_rates_stay_within_what_pulsar_can_hold() -> None:
 
 
 def test_no_topics_no_rates() -> None:
-    from quotaplane.pulsar_admin.topic_layout import nothing
+    from quotaplane.topic_layout import nothing
 
     answer = divide(nothing(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_))
     assert answer.rates.shape == answer.shares.shape == (0, 4)

@@ -13,9 +13,9 @@ import pytest
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.in_force import InForce
-from quotaplane.enforce.plan import Moves, Rates
-from quotaplane.enforce.takeover import TakeOver
+from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.enforce.groups_in_force import InForce
+from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import delete_groups, put_groups
@@ -71,7 +71,7 @@ def test_a_change_while_the_table_is_read_is_not_overwritten(
     record(history, "g", "h", messages=300.0)
     cluster.put("g", publishRateInMsgs=300)
     cluster.put("h", publishRateInMsgs=300, dispatchRateInMsgs=40)
-    from quotaplane.enforce import takeover
+    from quotaplane.enforce.agent import take_over as takeover
 
     def slow(history: History) -> object:
         rows = list_groups(history)
@@ -219,7 +219,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_over: bool
 ) -> None:
     for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
     settings = settings_for(cluster, tmp_path, take_over=take_over)
     cluster.add("a", used=500.0)
     cluster.put("g")
@@ -266,7 +266,7 @@ def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quot
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for what in ("BROKERS", "TOPICS", "QUOTAS"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     record(settings.history, "g", messages=100.0)
@@ -320,7 +320,7 @@ def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for what in ("BROKERS", "TOPICS", "TAKE_OVER"):
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{what}_EVERY_S", 0.1)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{what}_EVERY_S", 0.1)
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     cluster.put("g", publishRateInMsgs=300)

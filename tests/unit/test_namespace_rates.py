@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.agents.pace import Bucket
-from quotaplane.enforce.defaults import Defaults, default_rates, wanted_rates
+from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates, wanted_rates
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool) -> None:
-    from quotaplane.enforce.pulsar import Enforcer
+    from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.pulsar_admin.rest import Rest
     from quotaplane.transport import open_broker_link
 

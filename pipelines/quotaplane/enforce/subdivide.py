@@ -11,7 +11,7 @@ from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.water import water_level
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.pulsar_admin.topic_layout import Layout, Pairs
+from quotaplane.topic_layout import Layout, Pairs
 
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
-from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray
-from quotaplane.pulsar_admin.resource_groups import PUBLISH, to_cluster
+from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.pulsar_admin.resource_groups import to_cluster
 from quotaplane.registry.table import check_name
 from quotaplane.wire.ids import ids_of
 

@@ -15,8 +15,7 @@ import numpy as np
 from quotaplane.agents.disappearance import some_of
 from quotaplane.errors import HistoryError
 from quotaplane.group_sync.changes import Puts, known, last_quotas, puts
-from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.resource_groups import PUBLISH
+from quotaplane.model import PUBLISH, FloatArray
 from quotaplane.registry.table import GroupsRead, group_changes
 from quotaplane.settings import History
 

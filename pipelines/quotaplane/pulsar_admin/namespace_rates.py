@@ -17,8 +17,8 @@ import numpy as np
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES
 from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
+from quotaplane.topic_layout import KINDS, SIDES
 
 _POLICIES: Final = ("publishMaxMessageRate", "topicDispatchRate")
 """By cluster, among a namespace's policies."""

@@ -20,7 +20,7 @@ from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import Bundle, bundle_of, owners
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_layout import Layout
+from quotaplane.topic_layout import Layout
 
 _PERSISTENT: Final = "persistent://"
 _PARTITION: Final = re.compile(r"^(.+)-partition-\d+$")

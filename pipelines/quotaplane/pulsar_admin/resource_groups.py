@@ -20,9 +20,6 @@ RATE_KEYS: Final = (
 )
 """What Pulsar calls the first four of ``model.DIMENSIONS``."""
 
-PUBLISH: Final = slice(0, 2)
-"""The dimensions, among these four, whose quota the enforcer takes over."""
-
 _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
 """The highest publish quotas that Pulsar can hold: messages are a 32-bit number there."""
 

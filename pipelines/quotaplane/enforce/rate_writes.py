@@ -9,7 +9,7 @@ import numpy as np
 from quotaplane.enforce.subdivide import Division
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES, Layout
+from quotaplane.topic_layout import KINDS, SIDES, Layout
 
 WAITED_S: Final = 10.0
 """Who waits for so long counts as much as a change of everything: nobody waits for ever."""

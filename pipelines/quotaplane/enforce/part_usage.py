@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.enforce.subdivide import SATURATED
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.pulsar_admin.topic_layout import Layout, moved, nothing
+from quotaplane.topic_layout import Layout, moved, nothing
 
 _TOO_MUCH: Final = 1.5
 """Who uses so many times its rate has another one than we know of, or had a burst."""

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.enforce.quotas import Quotas
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
@@ -14,6 +13,19 @@ _ROUNDING: Final = 1e-6
 """Limits of a group add up to its quota but for rounding."""
 _WORTH_TELLING: Final = 0.01
 """More than is allowed by this part is no rounding any more."""
+
+
+class Quotas(NamedTuple):
+    """The n groups of the table."""
+
+    place: dict[str, int]
+    """Each group's index, by name."""
+    quota: FloatArray
+    """(n, 4) per second; inf = unlimited."""
+    hard: BoolArray
+    """(n,) whose limits are enforced at all."""
+    in_part: BoolArray
+    """(n,) whose limits are enforced on a part of the brokers only (``enforcement_percent``)."""
 
 
 class Caps(NamedTuple):

@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.enforce.plan import Moves, Rates
-from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.resource_groups import PUBLISH
-from quotaplane.pulsar_admin.topic_layout import KINDS, Layout
+from quotaplane.enforce.rate_writes import Moves, Rates
+from quotaplane.model import PUBLISH, FloatArray
+from quotaplane.topic_layout import KINDS, Layout
 
 _DIMENSIONS: Final = 2
 

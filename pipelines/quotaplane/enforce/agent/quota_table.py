@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.agents.failures import Trouble
+from quotaplane.enforce.quota_caps import Quotas
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
-from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray, Mode
+from quotaplane.model import BASIC, RATE_COLUMNS, Mode
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
@@ -30,19 +31,6 @@ _OPENED_AGAIN: Final = 30
 
 
 _Read = TypeVar("_Read")
-
-
-class Quotas(NamedTuple):
-    """The n groups of the table."""
-
-    place: dict[str, int]
-    """Each group's index, by name."""
-    quota: FloatArray
-    """(n, 4) per second; inf = unlimited."""
-    hard: BoolArray
-    """(n,) whose limits are enforced at all."""
-    in_part: BoolArray
-    """(n,) whose limits are enforced on a part of the brokers only (``enforcement_percent``)."""
 
 
 class QuotaTable:

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from quotaplane.agents.failures import Say, some
-from quotaplane.enforce.defaults import Defaults
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.plan import Moves, Rates, plan
+from quotaplane.enforce.agent.namespace_defaults import Defaults
+from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.enforce.rate_writes import Moves, Rates, plan
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.enforce.subdivide import Division
-from quotaplane.enforce.takeover import TakeOver
-from quotaplane.enforce.writer import Writer
 from quotaplane.model import BASIC
 
 _WITHIN_S: Final = 20.0

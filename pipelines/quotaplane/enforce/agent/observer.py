@@ -9,13 +9,13 @@ import numpy as np
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.agents.pace import Pace, at_once
-from quotaplane.enforce.usage import Usage
+from quotaplane.enforce.part_usage import Usage
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_layout import Layout
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_told
+from quotaplane.topic_layout import Layout
 
 _LIVE_EVERY_S: Final = 2.0
 """Long enough for counts to make a rate, with what a request takes one time and the other."""

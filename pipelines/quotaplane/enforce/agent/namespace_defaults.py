@@ -10,7 +10,7 @@ import numpy as np
 
 from quotaplane.agents.failures import Say, Trouble, some
 from quotaplane.agents.pace import Bucket, start
-from quotaplane.enforce.plan import in_turn
+from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.subdivide import MOST
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
@@ -21,7 +21,7 @@ from quotaplane.pulsar_admin.namespace_rates import (
 )
 from quotaplane.pulsar_admin.resource_groups import namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES, Layout
+from quotaplane.topic_layout import KINDS, SIDES, Layout
 
 _READS: Final = "reading rates of namespaces"
 _WRITES: Final = "writing rates of namespaces"

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.enforce.plan import Moves, Rates
+from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.pulsar_admin.topic_layout import KINDS, SIDES, Layout, moved, nothing
+from quotaplane.topic_layout import KINDS, SIDES, Layout, moved, nothing
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0

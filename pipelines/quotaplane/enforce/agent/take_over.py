@@ -19,14 +19,8 @@ from quotaplane.agents.disappearance import some_of
 from quotaplane.agents.failures import Say, Trouble
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
-from quotaplane.pulsar_admin.resource_groups import (
-    PUBLISH,
-    RATE_KEYS,
-    group_path,
-    rates_of,
-    to_cluster,
-)
+from quotaplane.model import PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.pulsar_admin.resource_groups import RATE_KEYS, group_path, rates_of, to_cluster
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from quotaplane.agents.failures import Say, some
-from quotaplane.enforce.book import Book
-from quotaplane.enforce.caps import Caps, capped, caps_of
-from quotaplane.enforce.quotas import Quotas, QuotaTable
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.quota_caps import Caps, Quotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.pulsar_admin.topic_layout import Layout, nothing
+from quotaplane.topic_layout import Layout, nothing
 
 _TOLD_AFTER_S: Final = 10.0
 """A quota that was just changed is known here and to the job at different times; that passes."""

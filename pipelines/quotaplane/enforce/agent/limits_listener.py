@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from quotaplane.agents.failures import Say
-from quotaplane.enforce.book import Book
-from quotaplane.enforce.quotas import QuotaTable
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.limits_received import Book
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings import Settings
 from quotaplane.transport.base import BrokerLink, Polled

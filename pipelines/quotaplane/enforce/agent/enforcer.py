@@ -12,22 +12,23 @@ import numpy as np
 
 from quotaplane.agents.failures import Say, Trouble
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.allowed import Allowed
-from quotaplane.enforce.defaults import Defaults, default_rates
-from quotaplane.enforce.in_force import InForce
-from quotaplane.enforce.leave import PATIENCE_S, Leave
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.plan import Moves, Rates, plan
-from quotaplane.enforce.quotas import Quotas, QuotaTable
-from quotaplane.enforce.scene import Scene
+from quotaplane.enforce.agent.allowed_limits import Allowed
+from quotaplane.enforce.agent.clean_stop import PATIENCE_S, Leave
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates
+from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.agent.take_over import Lost, TakeOver
+from quotaplane.enforce.groups_in_force import InForce
+from quotaplane.enforce.quota_caps import Quotas
+from quotaplane.enforce.rate_writes import Moves, Rates, plan
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.enforce.subdivide import Division, divide
-from quotaplane.enforce.takeover import Lost, TakeOver
-from quotaplane.enforce.writer import Writer
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_layout import Layout
 from quotaplane.settings import Settings
+from quotaplane.topic_layout import Layout
 from quotaplane.transport.base import BrokerLink
 
 _BROKERS_EVERY_S: Final = 1.0

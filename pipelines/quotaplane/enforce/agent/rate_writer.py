@@ -11,13 +11,13 @@ import numpy as np
 
 from quotaplane.agents.failures import Trouble
 from quotaplane.agents.pace import Bucket, Pace, start
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.plan import Moves, in_turn
+from quotaplane.enforce.rate_writes import Moves, in_turn
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_layout import KINDS
 from quotaplane.pulsar_admin.topic_rates import read_rate, write_rate
 from quotaplane.settings import Enforce
+from quotaplane.topic_layout import KINDS
 
 _WRITES: Final = "writing rates"
 _READS: Final = "reading rates"
