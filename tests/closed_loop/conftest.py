@@ -19,8 +19,8 @@ from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.world import Interval, World
 from quotaplane.streams.rounds import round_config, run_round
 from quotaplane.throttle.terms import ThrottleTerms
-from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 START_MS = 1_700_000_000_000
 

@@ -19,9 +19,9 @@ from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.sim.brokers import Brokers, BrokerSpec
 from quotaplane.streams.rounds import RoundConfig, round_config, run_round
-from quotaplane.wire.events import GROUPS as GROUPS_SCHEMA
-from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1000

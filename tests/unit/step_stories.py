@@ -27,7 +27,7 @@ from quotaplane.model import (
 )
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
-from quotaplane.wire.events import (
+from quotaplane.wire.shard_inputs import (
     GROUPS,
     HEADERS,
     OPTIONAL_ENTRIES,

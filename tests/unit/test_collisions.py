@@ -19,9 +19,9 @@ from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.rounds import Output, run_round
-from quotaplane.wire.events import pack_groups, pack_reports
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.step_cases import CONFIG as STEP
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 from tests.unit.test_rounds import CONFIG, SETTINGS

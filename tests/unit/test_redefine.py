@@ -19,7 +19,7 @@ from quotaplane.quota.groups import Groups, group_columns
 from quotaplane.quota.leases import fresh_rows
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import changed as changed_terms
-from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
+from quotaplane.wire.shard_inputs import GROUPS, pack_groups, unpack_groups
 
 TEXTS = (
     None,

@@ -20,10 +20,10 @@ from quotaplane.settings import parse_settings
 from quotaplane.streams.rounds import Output, round_config, run_round
 from quotaplane.streams.running import known_failure
 from quotaplane.streams.sink import _added_up
-from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 SETTINGS = parse_settings(
     {

@@ -20,9 +20,9 @@ from quotaplane.streams.quota import quota_status
 from quotaplane.streams.report_watch import ReportWatch
 from quotaplane.streams.rounds import Output, round_config, run_round
 from quotaplane.streams.sink import RoundSink
-from quotaplane.wire.events import pack_reports
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_reports
 
 SETTINGS = parse_settings(
     {

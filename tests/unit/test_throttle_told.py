@@ -14,10 +14,10 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.streams.rounds import RoundConfig, run_round
-from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.limits import LimitsMessage, decode_limits
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.test_rounds import CONFIG, SETTINGS
 
 HARD = '{"*": {"mode": "hard"}}'

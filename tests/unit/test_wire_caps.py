@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
 from quotaplane.wire import caps, own, stock
+from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.reports import encode_stock_report
-from quotaplane.wire.views import ColumnView
 from tests.unit.wire_cases import decode_now, own_report, refused
 
 GOOD = encode_stock_report("good", ["a group as it may be called"], np.array([[5, 10, 15, 20]]))

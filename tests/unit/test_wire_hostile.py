@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
 from quotaplane.wire import batch, caps, letters, reports, stock
-from quotaplane.wire.letters import MOST_LETTERS
-from quotaplane.wire.own import encode_report
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.rejected_reports import MOST_LETTERS
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
 from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report, refused
 

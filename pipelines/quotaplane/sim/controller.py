@@ -22,7 +22,7 @@ from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
 from quotaplane.sim.loop import Heard
-from quotaplane.wire.events import GROUPS, HEADERS, entries_schema
+from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
 ROUND_MS: Final = 1000
 """A round of the simulated loop; the step's config is in milliseconds."""

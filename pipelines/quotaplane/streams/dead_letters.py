@@ -16,9 +16,9 @@ from quotaplane.groups.scope import is_scope, parse_scope
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.undefined_groups import MOST_PAIRS
-from quotaplane.wire.events import REJECTED
-from quotaplane.wire.letters import condensed, reports_by_reason
 from quotaplane.wire.reasons import TOO_MANY_REPORTS
+from quotaplane.wire.rejected_reports import condensed, reports_by_reason
+from quotaplane.wire.shard_inputs import REJECTED
 
 UNKNOWN_GROUP: Final = "unknown_group"
 BAD_DEFINITION: Final = "bad_definition"

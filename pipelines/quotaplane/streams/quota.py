@@ -37,8 +37,8 @@ from quotaplane.streams.status import JobStatus
 from quotaplane.terminal import tell, warn
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Transport
-from quotaplane.wire.events import REJECTED
 from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
+from quotaplane.wire.shard_inputs import REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,8 +27,8 @@ from quotaplane.quota.step import step
 from quotaplane.settings import Settings
 from quotaplane.streams.clashes import without_clashes
 from quotaplane.streams.dead_letters import bad_definitions, dead_letters, refused_reports
-from quotaplane.wire.events import newest_reports, unpack_groups, unpack_reports
 from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_reports
 
 _ALWAYS = {"now_ms", "brokers_live", "brokers_stale"}
 """Counts that also a round has in which nothing happened."""

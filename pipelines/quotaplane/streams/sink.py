@@ -19,8 +19,8 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
 from quotaplane.transport.base import Message, Transport
-from quotaplane.wire.letters import median_time_ms, reports_by_reason
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
+from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from quotaplane.streams.operator import by_kind
 from quotaplane.throttle.decide import Decided, decide
 from quotaplane.throttle.events import Bounds
 from quotaplane.throttle.ledger import Ledger, begin
-from quotaplane.wire.events import unpack_groups
+from quotaplane.wire.shard_inputs import unpack_groups
 
 
 class ThrottleOperator(StatefulProcessor):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import MAX_GROUP_CHARS, SEPARATOR, TREE_BITS, BoolArray, IntArray
-from quotaplane.wire.caps import Caps
+from quotaplane.wire.batch_caps import Caps
 
 NO_ID: Final = -1
 """In place of an id: the name can't be one of a group."""

@@ -18,15 +18,21 @@ import pyarrow as pa
 from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
 from quotaplane.settings import Reports
 from quotaplane.wire import own, stock
-from quotaplane.wire.batch import Batch, latest_start_ms, open_batch
-from quotaplane.wire.blocks import Block, Header, by_kind
-from quotaplane.wire.caps import Caps
-from quotaplane.wire.checks import REASON_OF_CODE, bad_values, describe, last_of_each
-from quotaplane.wire.events import HEADERS, OPTIONAL_ENTRIES, REJECTED, Decoded, entries_schema
-from quotaplane.wire.letters import Letters
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.batch_caps import Caps
+from quotaplane.wire.entry_checks import REASON_OF_CODE, bad_values, describe, last_of_each
 from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
-from quotaplane.wire.stock import encode_stock_report
+from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.report_batch import Batch, latest_start_ms, open_batch
+from quotaplane.wire.report_block import Block, Header, by_kind
+from quotaplane.wire.report_own import encode_report
+from quotaplane.wire.report_stock import encode_stock_report
+from quotaplane.wire.shard_inputs import (
+    HEADERS,
+    OPTIONAL_ENTRIES,
+    REJECTED,
+    Decoded,
+    entries_schema,
+)
 
 __all__ = ["REJECTED", "Decoded", "decode", "encode_report", "encode_stock_report"]
 

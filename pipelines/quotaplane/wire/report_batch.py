@@ -10,10 +10,7 @@ import numpy as np
 
 from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
 from quotaplane.settings import Reports
-from quotaplane.wire.caps import newest
-from quotaplane.wire.heads import Heads, read_heads
-from quotaplane.wire.letters import Letters
-from quotaplane.wire.own import FAMILY, REPORT_HEAD, started_too_late
+from quotaplane.wire.batch_caps import newest
 from quotaplane.wire.reasons import (
     ABSURD,
     EMPTY,
@@ -23,6 +20,9 @@ from quotaplane.wire.reasons import (
     TOO_LARGE,
     TOO_MANY_REPORTS,
 )
+from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.report_heads import Heads, read_heads
+from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, started_too_late
 
 MOST_REPORTS: Final = 100_000
 """So many reports of a batch are looked at. Spark hands over 100 at a time."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
-from quotaplane.wire.caps import newest
+from quotaplane.wire.batch_caps import newest
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:

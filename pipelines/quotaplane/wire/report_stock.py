@@ -11,10 +11,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.blocks import Block
-from quotaplane.wire.caps import LEAST_STOCK, Caps
+from quotaplane.wire.batch_caps import LEAST_STOCK, Caps
 from quotaplane.wire.ids import ids_of_column
-from quotaplane.wire.letters import Letters
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.reasons import (
     MISSING_FIELD,
@@ -25,7 +23,9 @@ from quotaplane.wire.reasons import (
     UnusableReportError,
     check_broker,
 )
-from quotaplane.wire.scan import scan
+from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.report_block import Block
+from quotaplane.wire.stock_scanner import scan
 
 _CHUNK_BYTES: Final = 1 << 20
 """Reports are scanned together up to this size: small ones share the cost of the array calls, and

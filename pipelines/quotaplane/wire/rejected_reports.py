@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import BoolArray, IntArray
-from quotaplane.wire.events import REJECTED
 from quotaplane.wire.reasons import NOT_BAD, STALE, UnusableReportError
+from quotaplane.wire.shard_inputs import REJECTED
 
 MOST_LETTERS: Final = 100
 """So many letters of each reason are about a single report, of a batch and of a round."""

@@ -17,9 +17,9 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.wire.blocks import Block, Header
-from quotaplane.wire.caps import LEAST_ID, LEAST_OWN, Caps
+from quotaplane.wire.batch_caps import LEAST_ID, LEAST_OWN, Caps
 from quotaplane.wire.ids import NO_ID, ids_of
+from quotaplane.wire.packed_columns import Column, ColumnView
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
     ABSURD,
@@ -32,7 +32,7 @@ from quotaplane.wire.reasons import (
     UnusableReportError,
     check_broker,
 )
-from quotaplane.wire.views import Column, ColumnView
+from quotaplane.wire.report_block import Block, Header
 
 FAMILY: Final = b"\x0dQP"
 """How all our messages begin; then one letter for the kind, one for the version."""

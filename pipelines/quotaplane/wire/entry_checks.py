@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
-from quotaplane.wire.blocks import Block
-from quotaplane.wire.caps import NEW_NAMES
+from quotaplane.wire.batch_caps import NEW_NAMES
 from quotaplane.wire.ids import NO_ID, NOT_READ
 from quotaplane.wire.reasons import (
     ABSURD,
@@ -19,6 +18,7 @@ from quotaplane.wire.reasons import (
     TOO_MANY_ENTRIES,
     shown,
 )
+from quotaplane.wire.report_block import Block
 
 REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
 """What is wrong with an entry, as a code (its index here); of several the highest counts."""

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.caps import LEAST_STOCK, Caps
+from quotaplane.wire.batch_caps import LEAST_STOCK, Caps
 from quotaplane.wire.raw import PAD, U8, U64, number, pieces, words_of
 from quotaplane.wire.utf8 import as_strings
 
