@@ -22,7 +22,7 @@ from quotaplane.option_parser import OptionParser
 from quotaplane.streams.entry import run_job
 from quotaplane.throttle import token_bucket
 from quotaplane.throttle.bank import FORMS
-from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
 from tests.jvm.kafka_classes import Asked, Said, Stat, ask_kafka, pinned_jar
 

@@ -37,9 +37,9 @@ from quotaplane.streams.throttle import (
     totals,
 )
 from quotaplane.streams.throttle_job import request_events
-from quotaplane.throttle.decide import Decided, decide
-from quotaplane.throttle.events import Bounds
-from quotaplane.throttle.ledger import begin
+from quotaplane.throttle.entities import begin
+from quotaplane.throttle.requests import Bounds
+from quotaplane.throttle.step import Decided, decide
 
 T0 = 1_690_000_000_000
 BOUNDS = Bounds(late_ms=60_000, ahead_ms=30_000)

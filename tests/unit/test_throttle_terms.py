@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import (
     TermsByDimension,
     ThrottleTerms,
@@ -21,6 +20,7 @@ from quotaplane.throttle.terms import (
     parsed,
     terms_of,
 )
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 LAWS = list(ThrottleLaw)
 ONE = st.fixed_dictionaries(

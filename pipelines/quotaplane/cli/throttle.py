@@ -15,8 +15,8 @@ from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
 from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
 from quotaplane.throttle import bank, meter
-from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
 
 _EXAMPLE: Final = """\
 example of CASE.json (only requests are required):

@@ -25,8 +25,8 @@ from quotaplane.settings import Settings
 from quotaplane.streams.throttle import Throttled, throttle_table, totals
 from quotaplane.streams.throttle_job import bounds_of, open_topics, request_events
 from quotaplane.text_table import render
-from quotaplane.throttle.events import REASONS
-from quotaplane.throttle.ledger import begin, held
+from quotaplane.throttle.entities import begin, held
+from quotaplane.throttle.requests import REASONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,9 +26,9 @@ from quotaplane.streams.operator import EVENT_SCHEMA, OUTPUT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.sources import Batches, Mapper, packed_events
 from quotaplane.streams.throttle_operator import ThrottleOperator, outputs_of
-from quotaplane.throttle.decide import DECIDED, METRICS, decide
-from quotaplane.throttle.events import Bounds
-from quotaplane.throttle.ledger import begin
+from quotaplane.throttle.entities import begin
+from quotaplane.throttle.requests import Bounds
+from quotaplane.throttle.step import DECIDED, METRICS, decide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

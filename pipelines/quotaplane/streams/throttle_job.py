@@ -33,7 +33,7 @@ from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus, RoundCounts
 from quotaplane.streams.throttle import PIECE, throttle_stream
 from quotaplane.terminal import tell, warn
-from quotaplane.throttle.events import Bounds
+from quotaplane.throttle.requests import Bounds
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message, Topics, Transport
 from quotaplane.wire.json_rows import json_rows

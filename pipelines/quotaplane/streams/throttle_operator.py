@@ -11,9 +11,9 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.streams.operator import by_kind
-from quotaplane.throttle.decide import Decided, decide
-from quotaplane.throttle.events import Bounds
-from quotaplane.throttle.ledger import Ledger, begin
+from quotaplane.throttle.entities import Ledger, begin
+from quotaplane.throttle.requests import Bounds
+from quotaplane.throttle.step import Decided, decide
 from quotaplane.wire.shard_inputs import unpack_groups
 
 

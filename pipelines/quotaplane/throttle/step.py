@@ -17,9 +17,9 @@ import pyarrow as pa
 from quotaplane.errors import ThrottlingQuotaExceededError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.throttle import meter as meters
-from quotaplane.throttle.events import CODES, TOO_LATE, Bounds, in_order, read
-from quotaplane.throttle.ledger import Ledger
-from quotaplane.throttle.model import Answers, Requests
+from quotaplane.throttle.entities import Ledger
+from quotaplane.throttle.requests import CODES, TOO_LATE, Bounds, in_order, read
+from quotaplane.throttle.types import Answers, Requests
 
 DECIDED: Final = pa.schema(
     [
@@ -84,7 +84,7 @@ def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tup
     Who has no quota is admitted. Two steps give what one with the events of both would, unless an
     event of the second is late, or one is ahead of now.
 
-    >>> from quotaplane.throttle.ledger import begin
+    >>> from quotaplane.throttle.entities import begin
     >>> ledger = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
     >>> events = pa.table({"entity": ["a", "b"], "at_ms": [1000, 1000], "units": [7.0, 9.0]})
     >>> ledger, decided = decide(ledger, events, 1000, Bounds(60_000, 30_000))

@@ -30,7 +30,7 @@ from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
 from quotaplane.throttle.enforce import held_to
 from quotaplane.throttle.meter import Meter
-from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.types import Answers, Quotas, Requests
 
 FORMAT: Final = "1"
 
