@@ -234,7 +234,9 @@ def test_no_topics_no_rates() -> None:
 def test_the_enforcers_core_imports_no_io() -> None:
     code = (
         "import sys\n"
-        "from quotaplane.enforce import book, layout, ledger, plan, subdivide, usage\n"
+        "from quotaplane import topic_layout\n"
+        "from quotaplane.enforce import limits_received, part_usage, rate_writes\n"
+        "from quotaplane.enforce import rates_in_force, subdivide\n"
         "bad = {'pyspark', 'deltalake', 'google', 'httpx', 'asyncio'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )
