@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from quotaplane.errors import QuotaplaneError  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.pulsar.source import PulsarDataSource  # noqa: E402
-from quotaplane.streams.entry import run_job  # noqa: E402
+from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
 from tests.servers.pulsar_server import PulsarServer  # noqa: E402
 

@@ -38,8 +38,8 @@ from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
-from quotaplane.streams.entry import run_job  # noqa: E402
-from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.quota.job import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.option_parser import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.streams.script import run_job
 
 _READ = """\
 import sys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quotaplane.cli.audit import main
-from quotaplane.streams.entry import run_job
+from quotaplane.streams.script import run_job
 
 if __name__ == "__main__":
     run_job(main)

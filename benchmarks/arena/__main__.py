@@ -16,7 +16,7 @@ from benchmarks.arena.plots import over, settling, story, use
 from benchmarks.arena.scenarios import CONDITIONS, scenarios
 from benchmarks.arena.wishes import judge
 from quotaplane.option_parser import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.streams.script import run_job
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "arena"

@@ -19,7 +19,7 @@ from benchmarks.pulsar_proof.page import write
 from benchmarks.pulsar_proof.record import read_records, write_records
 from benchmarks.pulsar_proof.run import run
 from quotaplane.option_parser import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.streams.script import run_job
 
 CONTENDERS = {contender.name: contender for contender in (STOCK, OURS)}
 

@@ -19,7 +19,7 @@ from benchmarks.throttle.page import Measured, page
 from benchmarks.throttle.picture import picture
 from benchmarks.throttle.traffic import SPREADS, traffic
 from quotaplane.option_parser import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.streams.script import run_job
 from quotaplane.throttle import token_bucket
 from quotaplane.throttle.bank import FORMS
 from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw

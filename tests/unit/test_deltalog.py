@@ -25,8 +25,8 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
-from quotaplane.streams.quota import prepare
-from quotaplane.streams.throttle_job import prepare as prepare_throttle
+from quotaplane.streams.quota.job import prepare
+from quotaplane.streams.throttle.job import prepare as prepare_throttle
 from quotaplane.transport import delta, open_broker_link, open_transport
 from quotaplane.transport.base import Transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said

@@ -14,7 +14,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.history import answers, maintenance
 from quotaplane.option_parser import OptionParser
 from quotaplane.sim import demo
-from quotaplane.streams.entry import conf_parser
+from quotaplane.streams.script import conf_parser
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("pipelines", "jobs", "benchmarks", "deploy", "tests/servers")

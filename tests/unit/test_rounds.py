@@ -17,9 +17,9 @@ from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.reason_texts import MOST_ROWS
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
-from quotaplane.streams.rounds import Output, round_config, run_round
-from quotaplane.streams.running import known_failure
-from quotaplane.streams.sink import _added_up
+from quotaplane.streams.lifecycle import known_failure
+from quotaplane.streams.quota.round import Output, round_config, run_round
+from quotaplane.streams.quota.sink import _added_up
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode

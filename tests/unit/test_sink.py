@@ -15,11 +15,11 @@ from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.letter_budget import LETTERS
-from quotaplane.streams.quota import quota_status
-from quotaplane.streams.report_watch import ReportWatch
-from quotaplane.streams.rounds import Output, round_config, run_round
-from quotaplane.streams.sink import RoundSink
+from quotaplane.streams.quota.job import quota_status
+from quotaplane.streams.quota.letter_budget import LETTERS
+from quotaplane.streams.quota.report_watch import ReportWatch
+from quotaplane.streams.quota.round import Output, round_config, run_round
+from quotaplane.streams.quota.sink import RoundSink
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports

@@ -21,7 +21,7 @@ from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
-from quotaplane.streams.rounds import RoundConfig, run_round
+from quotaplane.streams.quota.round import RoundConfig, run_round
 from quotaplane.throttle.coded import Throttles
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (

@@ -27,8 +27,8 @@ from quotaplane.sim.live import Screen, print_summary
 from quotaplane.sim.record import Record
 from quotaplane.sim.report import Audit, write_report
 from quotaplane.sim.scenarios import DEMO, DURATION_S
-from quotaplane.streams.entry import INTERRUPTED
-from quotaplane.streams.quota import QuotaJob, prepare
+from quotaplane.streams.quota.job import QuotaJob, prepare
+from quotaplane.streams.script import INTERRUPTED
 from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link

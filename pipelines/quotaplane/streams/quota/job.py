@@ -16,7 +16,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
-from quotaplane.streams.attempts import open_attempts
+from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
@@ -25,12 +25,12 @@ from quotaplane.streams.job_output import (
     speaking,
     transport_in_words,
 )
-from quotaplane.streams.operator import OUTPUT_SCHEMA, QuotaOperator
-from quotaplane.streams.report_watch import ReportWatch
-from quotaplane.streams.rounds import Output, RoundConfig, round_config, run_round
-from quotaplane.streams.running import StreamingJob, run_until_stopped
-from quotaplane.streams.sink import COUNTERS, GAUGES, RoundSink
-from quotaplane.streams.skipping import Alone, nothing, pass_over_backlog, skipped
+from quotaplane.streams.lifecycle import StreamingJob, run_until_stopped
+from quotaplane.streams.lone_batches import Alone, nothing, pass_over_backlog, skipped
+from quotaplane.streams.quota.operator import OUTPUT_SCHEMA, QuotaOperator
+from quotaplane.streams.quota.report_watch import ReportWatch
+from quotaplane.streams.quota.round import Output, RoundConfig, round_config, run_round
+from quotaplane.streams.quota.sink import COUNTERS, GAUGES, RoundSink
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus

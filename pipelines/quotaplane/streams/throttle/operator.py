@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.streams.operator import by_kind
+from quotaplane.streams.quota.operator import by_kind
 from quotaplane.throttle.entities import Ledger, begin
 from quotaplane.throttle.requests import Bounds
 from quotaplane.throttle.step import Decided, decide

@@ -15,8 +15,8 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.letter_budget import LetterBudget
-from quotaplane.streams.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
+from quotaplane.streams.quota.letter_budget import LetterBudget
+from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.status import RoundCounts
 from quotaplane.transport.base import Message, Transport
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE

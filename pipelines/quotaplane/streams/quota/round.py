@@ -25,8 +25,8 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
 from quotaplane.settings import Settings
-from quotaplane.streams.clashes import without_clashes
-from quotaplane.streams.dead_letters import bad_definitions, dead_letters, refused_reports
+from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters, refused_reports
+from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_reports
 

@@ -22,10 +22,10 @@ from pyspark.sql.types import NumericType, StringType, StructType, TimestampType
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import InputError
 from quotaplane.model import group_id, shard_of
-from quotaplane.streams.operator import EVENT_SCHEMA, OUTPUT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
+from quotaplane.streams.quota.operator import EVENT_SCHEMA, OUTPUT_SCHEMA
 from quotaplane.streams.sources import Batches, Mapper, packed_events
-from quotaplane.streams.throttle_operator import ThrottleOperator, outputs_of
+from quotaplane.streams.throttle.operator import ThrottleOperator, outputs_of
 from quotaplane.throttle.entities import begin
 from quotaplane.throttle.requests import Bounds
 from quotaplane.throttle.step import DECIDED, METRICS, decide

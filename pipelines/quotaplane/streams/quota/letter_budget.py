@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.streams.dead_letters import UNKNOWN_GROUP
+from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 
 LETTERS: Final = 1000
 """Of each reason: so many at once, and as many more each hour."""

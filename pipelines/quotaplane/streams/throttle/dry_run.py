@@ -22,8 +22,8 @@ from quotaplane.registry.input import read_groups
 from quotaplane.registry.policies import check_policy, policy_after
 from quotaplane.registry.table import check_name, list_groups
 from quotaplane.settings import Settings
-from quotaplane.streams.throttle import Throttled, throttle_table, totals
-from quotaplane.streams.throttle_job import bounds_of, open_topics, request_events
+from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
+from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events
 from quotaplane.text_table import render
 from quotaplane.throttle.entities import begin, held
 from quotaplane.throttle.requests import REASONS

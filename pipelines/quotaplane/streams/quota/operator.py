@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import next_due_ms
 from quotaplane.streams.partition import partition_of
-from quotaplane.streams.rounds import Output, RoundConfig, run_round
+from quotaplane.streams.quota.round import Output, RoundConfig, run_round
 
 EVENT_SCHEMA = "kind string, key int, payload binary"
 OUTPUT_SCHEMA = "kind string, payload binary"

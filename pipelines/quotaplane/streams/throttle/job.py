@@ -17,7 +17,7 @@ from quotaplane.history.tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
-from quotaplane.streams.attempts import open_attempts
+from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import (
@@ -26,12 +26,12 @@ from quotaplane.streams.job_output import (
     speaking,
     transport_in_words,
 )
-from quotaplane.streams.running import StreamingJob, run_until_stopped
-from quotaplane.streams.skipping import Alone, nothing, skipped
+from quotaplane.streams.lifecycle import StreamingJob, run_until_stopped
+from quotaplane.streams.lone_batches import Alone, nothing, skipped
 from quotaplane.streams.sources import group_events
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus, RoundCounts
-from quotaplane.streams.throttle import PIECE, throttle_stream
+from quotaplane.streams.throttle.frames import PIECE, throttle_stream
 from quotaplane.terminal import tell, warn
 from quotaplane.throttle.requests import Bounds
 from quotaplane.transport import open_transport

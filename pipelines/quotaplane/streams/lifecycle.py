@@ -15,10 +15,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
 from quotaplane.errors import QuotaplaneError, TransportError
-from quotaplane.streams.attempts import KILLED, BatchAttempts
+from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.operator import OUTPUT_SCHEMA
-from quotaplane.streams.skipping import Alone
+from quotaplane.streams.lone_batches import Alone
+from quotaplane.streams.quota.operator import OUTPUT_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
