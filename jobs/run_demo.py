@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quotaplane.sim.demo import main
+from quotaplane.demo.run import main
 from quotaplane.streams.script import run_job
 
 if __name__ == "__main__":

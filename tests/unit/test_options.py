@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from quotaplane.cli.main import COMMANDS, build_parser, main
+from quotaplane.demo import run as demo
 from quotaplane.errors import ConfigError
 from quotaplane.history import answers, maintenance
 from quotaplane.option_parser import OptionParser
-from quotaplane.sim import demo
 from quotaplane.streams.script import conf_parser
 
 ROOT = Path(__file__).parents[2]

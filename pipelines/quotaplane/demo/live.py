@@ -12,10 +12,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from quotaplane.demo.record import Note, Record, rate
+from quotaplane.demo.report import Audit, cell, settled_in
+from quotaplane.demo.scenarios import Story
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.record import Note, Record, rate
-from quotaplane.sim.report import Audit, cell, settled_in
-from quotaplane.sim.scenarios import Story
 from quotaplane.sim.world import Interval
 
 _NOTES: Final = 9

@@ -8,10 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from quotaplane.demo.record import Record
+from quotaplane.demo.scenarios import Story
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.figures import CLOSE
-from quotaplane.sim.record import Record
-from quotaplane.sim.scenarios import Story
 
 COLOURS: Final = ("#3b6fd4", "#e8a317", "#2f9e62", "#d9483b", "#8b5cc7", "#12a5b5", "#d66ba0")
 """One per broker, the same in every plot."""

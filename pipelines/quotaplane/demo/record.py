@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.demo.scenarios import Event, Scenario, Story
 from quotaplane.model import DIMENSIONS, FloatArray
 from quotaplane.sim.figures import CLOSE, fair_shares, from_fair
-from quotaplane.sim.scenarios import Event, Scenario, Story
 from quotaplane.sim.world import Interval
 
 _ROUNDING: Final = 1e-9

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from quotaplane.demo.cluster import Cluster
+from quotaplane.demo.director import Director
+from quotaplane.demo.live import Screen, print_summary
+from quotaplane.demo.record import Record
+from quotaplane.demo.report import Audit, write_report
+from quotaplane.demo.scenarios import DEMO, DURATION_S
 from quotaplane.errors import ConfigError
 from quotaplane.history.audit import ask, load_audit, register_views
 from quotaplane.laws import LAWS
 from quotaplane.option_parser import OptionParser
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.sim.cluster import Cluster
-from quotaplane.sim.director import Director
-from quotaplane.sim.live import Screen, print_summary
-from quotaplane.sim.record import Record
-from quotaplane.sim.report import Audit, write_report
-from quotaplane.sim.scenarios import DEMO, DURATION_S
 from quotaplane.streams.quota.job import QuotaJob, prepare
 from quotaplane.streams.script import INTERRUPTED
 from quotaplane.streams.session import SHORT_LIVED, build_session

@@ -6,9 +6,9 @@ import threading
 import time
 from dataclasses import replace
 
+from quotaplane.demo.director import Director
+from quotaplane.demo.record import Record
 from quotaplane.errors import QuotaplaneError
-from quotaplane.sim.director import Director
-from quotaplane.sim.record import Record
 from quotaplane.transport.base import BrokerLink
 
 _POLLS_PER_INTERVAL = 4

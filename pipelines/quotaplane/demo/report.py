@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from plotly.offline import get_plotlyjs
 
+from quotaplane.demo import plots
+from quotaplane.demo.page import PAGE
+from quotaplane.demo.record import Outcome, Record, rate
+from quotaplane.demo.scenarios import Story
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim import plots
-from quotaplane.sim.page import PAGE
-from quotaplane.sim.record import Outcome, Record, rate
-from quotaplane.sim.scenarios import Story
 
 
 @dataclass(frozen=True)

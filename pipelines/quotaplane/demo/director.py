@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from quotaplane.demo.record import Record
+from quotaplane.demo.scenarios import Event, Scenario, Story
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.sim.demand import build_schedule
-from quotaplane.sim.record import Record
-from quotaplane.sim.scenarios import Event, Scenario, Story
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
