@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
-from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import parse_options
+from quotaplane.pulsar.topic_pool import Follower
 from quotaplane.pulsar.topics import last_entry
 from quotaplane.settings import PulsarTransport
 from quotaplane.transport import open_broker_link, open_transport

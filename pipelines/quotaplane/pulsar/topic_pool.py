@@ -12,10 +12,10 @@ import pulsar
 
 from quotaplane.errors import TransportError
 from quotaplane.pulsar.client import close_quietly, open_client
-from quotaplane.pulsar.ends import last_position
+from quotaplane.pulsar.end_position import last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import Options
-from quotaplane.pulsar.patience import Patience, loss_policy
+from quotaplane.pulsar.outages import Patience, loss_policy
 from quotaplane.pulsar.position import (
     EARLIEST,
     LATEST,
