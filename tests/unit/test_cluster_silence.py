@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import HistoryError
-from quotaplane.history import groups as storage
 from quotaplane.history.store import ensure_tables
+from quotaplane.registry import table as storage
 from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig

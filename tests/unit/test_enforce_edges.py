@@ -22,8 +22,8 @@ from quotaplane.enforce.part_usage import Usage
 from quotaplane.enforce.rate_writes import Moves
 from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.errors import ClusterError, HistoryError
-from quotaplane.history import groups as history_groups
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.registry import table as history_groups
 from quotaplane.settings import Enforce
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from quotaplane.agents.failures import Trouble
-from quotaplane.enforce import listener as listening
+from quotaplane.enforce.agent import limits_listener as listening
 from quotaplane.enforce.agent.limits_listener import Listener
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.settings import History, parse_settings

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.policy import DEFAULTS
-from quotaplane.history import groups as storage
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry import table as storage
 from quotaplane.registry.table import (
     check_name,
     delete_groups,

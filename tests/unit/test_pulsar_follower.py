@@ -9,7 +9,7 @@ import pulsar
 import pytest
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar import follower as following
+from quotaplane.pulsar import topic_pool as following
 from quotaplane.pulsar.options import Options, parse_options
 from quotaplane.pulsar.outages import Patience
 from quotaplane.pulsar.position import EARLIEST, LATEST, ranges
