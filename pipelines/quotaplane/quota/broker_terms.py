@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.groups import Groups, Overrides
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 
 
 class RowTerms(NamedTuple):
@@ -26,7 +26,7 @@ class RowTerms(NamedTuple):
     ceiling: FloatArray | None = None
 
 
-def row_terms(groups: Groups, brokers: Brokers, rows: Rows) -> RowTerms:
+def row_terms(groups: Groups, brokers: Brokers, rows: Leases) -> RowTerms:
     """The terms of each row, of which only ``group`` and ``broker`` are read, in their order.
 
     What is given for the named broker goes before what is given for all ("*"), field by field and
@@ -60,14 +60,14 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Rows) -> RowTerms:
 class _Spread:
     """Values of overrides (NaN: not given) to values of rows."""
 
-    def __init__(self, groups: Groups, brokers: Brokers, rows: Rows) -> None:
+    def __init__(self, groups: Groups, brokers: Brokers, rows: Leases) -> None:
         self._overrides: Overrides = groups.overrides
         self._groups, self._rows = len(groups), rows
         self._for_all = np.asarray(pc.equal(self._overrides.broker, "").to_numpy(False))
         names = pa.array(brokers.names, pa.string())
         broker = pc.index_in(self._overrides.broker, value_set=names).fill_null(-1).to_numpy()
         named = np.flatnonzero(~self._for_all & (broker >= 0))
-        # Rows are sorted by group, then broker: so are these keys.
+        # Leases are sorted by group, then broker: so are these keys.
         keys = rows.group * len(names) + rows.broker
         wanted = self._overrides.group[named] * len(names) + broker[named]
         row = np.searchsorted(keys, wanted)

@@ -17,18 +17,20 @@ from quotaplane.groups.hierarchy import ancestors, nearest
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round, Transition
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 
 
 @dataclass(frozen=True)
-class Left:
+class DeletedReservations:
     """Of n deleted groups: ``names``, ``until_ms`` (n,), and ``held`` (7, n), inf = unlimited."""
 
     names: tuple[str, ...] = ()
     until_ms: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     held: FloatArray = field(default_factory=lambda: np.empty((len(DIMENSIONS), 0)))
 
-    def next(self, groups: Groups, lost: Rows | None, round_: Round, config: StepConfig) -> Left:
+    def next(
+        self, groups: Groups, lost: Leases | None, round_: Round, config: StepConfig
+    ) -> DeletedReservations:
         """Without what is over, and with what this round's deletions leave.
 
         ``lost`` are the rows of deleted groups, numbered as in ``groups``, before the deletions.
@@ -37,7 +39,7 @@ class Left:
         kept = self
         if not still.all():
             names = tuple(n for n, keep in zip(self.names, still.tolist(), strict=True) if keep)
-            kept = Left(names, self.until_ms[still], self.held[:, still])
+            kept = DeletedReservations(names, self.until_ms[still], self.held[:, still])
         if lost is None or config.transition is Transition.FAST or not lost.issued.any():
             return kept
         lost = lost.take(lost.issued).carrying(range(len(DIMENSIONS)))
@@ -46,7 +48,7 @@ class Left:
         held = np.where(lost.enforced, lost.held, np.where(lost.told, np.inf, 0.0))
         sums = [np.bincount(place, weights=one, minlength=len(gone)) for one in held]
         until_ms = round_.now_ms + int(config.lease_ms + 2 * config.stale_after_ms)
-        return Left(
+        return DeletedReservations(
             (*kept.names, *groups.names.take(pa.array(gone)).to_pylist()),
             np.concatenate([kept.until_ms, np.full(len(gone), until_ms)]),
             np.concatenate([kept.held, np.stack(sums)], axis=1),

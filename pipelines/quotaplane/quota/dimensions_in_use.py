@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from quotaplane.model import BASIC, LIMIT_COLUMNS, PARTS, FloatArray, IntArray
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 
 
-def in_use(groups: Groups, rows: Rows) -> tuple[int, ...]:
+def in_use(groups: Groups, rows: Leases) -> tuple[int, ...]:
     """The dimensions that rows must have: the first four, and where somebody is or was limited.
 
     >>> from quotaplane.quota.state import ShardState
@@ -47,7 +47,7 @@ def reported_limits(entries: pa.Table) -> set[int]:
 
 
 def with_totals(
-    usage: FloatArray, throttled: FloatArray, rows: Rows, at: IntArray
+    usage: FloatArray, throttled: FloatArray, rows: Leases, at: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Usage and throttled (d, m) of m entries, with totals where the reports gave none.
 
@@ -83,7 +83,7 @@ def with_totals(
     return usage, throttled
 
 
-def _refused(rows: Rows, parts: list[int]) -> FloatArray:
+def _refused(rows: Leases, parts: list[int]) -> FloatArray:
     """(k, n): what is refused per second of each of the k ``parts`` now; inf: nobody knows."""
     usage, demand, doubt = (of[parts] for of in (rows.usage, rows.demand, rows.doubt))
     # A demand that rests on no claim is above what was used last by its noise only.

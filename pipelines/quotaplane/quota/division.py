@@ -18,7 +18,7 @@ from quotaplane.quota.broker_terms import RowTerms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import with_headroom
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 from quotaplane.quota.transition import grant, step_capped
 
 _ROUNDING: Final = 1e-9
@@ -31,7 +31,7 @@ _SPARE_PART: Final = 2.0
 """Quota that nobody asks for is worth moving when it is so many significant changes."""
 
 
-class Asked(NamedTuple):
+class SolvedProblem(NamedTuple):
     """A problem, the law's answer, and which rows it is about."""
 
     problem: Problem
@@ -51,11 +51,11 @@ class Division:
     held: FloatArray
     reasons: ReasonArray
     worth: BoolArray
-    asked: Asked | None = None
+    asked: SolvedProblem | None = None
 
 
 @dataclass(frozen=True)
-class Standing:
+class RowStatus:
     """What holds of the n rows in this round, whatever the dimension.
 
     ``terms``: on which each shares. ``enforced``: whether it is limited at all, or only reckoned.
@@ -71,8 +71,8 @@ class Standing:
 
 def divide(
     groups: Groups,
-    rows: Rows,
-    standing: Standing,
+    rows: Leases,
+    standing: RowStatus,
     dimension: int,
     touched: BoolArray,
     config: StepConfig,
@@ -103,14 +103,14 @@ def divide(
     if not subject.any():
         return Division(limit, held, reasons, worth)
     at = slice(None) if subject.all() else np.flatnonzero(subject[rows.group])
-    part = _Part(groups, rows, standing, dimension, subject, at, size, quota, even, config)
+    part = _Subproblem(groups, rows, standing, dimension, subject, at, size, quota, even, config)
     limit[at], held[at], reasons[at] = part.limits(told[at], in_use[at], standing.fixed[at])
     worth[subject] = part.worth()
-    return Division(limit, held, reasons, worth, Asked(part.problem, part.answer, at))
+    return Division(limit, held, reasons, worth, SolvedProblem(part.problem, part.answer, at))
 
 
 def _accounted(
-    rows: Rows, standing: Standing, dimension: int, config: StepConfig
+    rows: Leases, standing: RowStatus, dimension: int, config: StepConfig
 ) -> tuple[FloatArray, FloatArray]:
     """What each of the n rows was told last, and may be using; fast keeps no account of that."""
     limit, held = rows.limit[dimension], rows.held[dimension]
@@ -122,14 +122,14 @@ def _accounted(
     return np.where(known, limit, untold), np.where(known, held, untold)
 
 
-class _Part:
+class _Subproblem:
     """The groups that are divided, alone: g of them with n rows."""
 
     def __init__(
         self,
         groups: Groups,
-        rows: Rows,
-        standing: Standing,
+        rows: Leases,
+        standing: RowStatus,
         dimension: int,
         subject: BoolArray,
         at: IntArray | slice,
@@ -190,7 +190,7 @@ class _Part:
     ) -> tuple[FloatArray, FloatArray, ReasonArray]:
         """Limits, held, reasons: the law's answer as far as the transition lets it come true.
 
-        All (n,): ``told`` and ``held`` of before, see ``_accounted``; ``fixed`` as in ``Standing``.
+        All (n,): ``told`` and ``held`` of before, see ``_accounted``; ``fixed`` as in ``RowStatus``.
         """
         config, reasons, wanted = self.config, self.answer.reasons, self.answer.limits
         target = wanted

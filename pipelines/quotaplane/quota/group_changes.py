@@ -22,7 +22,7 @@ from quotaplane.model import (
     IntArray,
 )
 from quotaplane.quota.groups import Groups, Overrides, no_overrides
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
 
@@ -37,7 +37,7 @@ _BY_GROUP: Final = (
 )
 
 
-def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Rows, BoolArray, Rows]:
+def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Leases, BoolArray, Leases]:
     """Take in changes (``wire.events.GROUPS``; columns of the policy may be absent).
 
     `groups put` refuses what is out of its range, but others may write the table too: such a value

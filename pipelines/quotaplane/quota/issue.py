@@ -13,15 +13,15 @@ from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Trans
 from quotaplane.quota.broker_terms import row_terms
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.division import Standing, divide, tree_quota
+from quotaplane.quota.division import RowStatus, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 from quotaplane.quota.reason_texts import words
 from quotaplane.quota.rollout import enforced
 
 
 @dataclass(frozen=True)
-class News:
+class RoundChanges:
     """What a round has to answer to.
 
     (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``retermed``, with
@@ -43,7 +43,7 @@ class News:
 
 
 @dataclass(frozen=True)
-class Allotment:
+class IssuedLimits:
     """The rows with their limits; which changed; which go out; and why, per dimension.
 
     ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
@@ -54,7 +54,7 @@ class Allotment:
     ``ceiling`` (d, rows), None: nobody has any.
     """
 
-    rows: Rows
+    rows: Leases
     changed: BoolArray
     going_out: IntArray
     safe_told: BoolArray
@@ -67,12 +67,12 @@ class Allotment:
 def allot(
     groups: Groups,
     brokers: Brokers,
-    rows: Rows,
-    news: News,
+    rows: Leases,
+    news: RoundChanges,
     round_: Round,
     config: StepConfig,
     rounds: int,
-) -> Allotment:
+) -> IssuedLimits:
     """Divide the quotas of the touched groups, which have the dimensions of the rows.
 
     A group keeps its limits while moving them would bring nobody much, unless they add up to more
@@ -103,7 +103,7 @@ def allot(
         rows = replace(rows, held=np.where(over, rows.limit, rows.held))
         # Told anything else all the time, it could never be seen which it has left behind.
         waiting = (rows.held != rows.limit).any(axis=0) & rows.issued & rows.enforced
-    standing = Standing(
+    standing = RowStatus(
         terms=row_terms(groups, brokers, rows),
         enforced=enforced(groups, brokers, rows),
         fixed=(waiting & ~news.quota_changed[rows.group] | stale) if strict else waiting,
@@ -156,7 +156,7 @@ def allot(
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
     going_out = np.flatnonzero(out)
-    return Allotment(
+    return IssuedLimits(
         rows=rows,
         changed=changed | adopted,
         going_out=going_out,
@@ -169,8 +169,8 @@ def allot(
 
 
 def _handed_back(
-    groups: Groups, rows: Rows, news: News, stale: BoolArray
-) -> tuple[Rows, BoolArray, BoolArray]:
+    groups: Groups, rows: Leases, news: RoundChanges, stale: BoolArray
+) -> tuple[Leases, BoolArray, BoolArray]:
     """Which limits strict hands back, and which trees it divides although it learns.
 
     Limits that are handed back are in force for a lease, also when learning is over. So all that

@@ -21,7 +21,7 @@ _BASIC = tuple(range(BASIC))
 
 
 @dataclass(frozen=True)
-class Rows:
+class Leases:
     """One row per (group, broker), sorted by group, then broker; both are indexes.
 
     ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
@@ -61,18 +61,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self.group)
 
-    def take(self, chosen: BoolArray | IntArray) -> Rows:
+    def take(self, chosen: BoolArray | IntArray) -> Leases:
         """The rows that ``chosen`` (a mask, or positions in order) picks."""
         return self.each(lambda _, array: array[..., chosen])
 
-    def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Rows:
+    def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Leases:
         """With every array changed, by name."""
         arrays: dict[str, Any] = {
             name: change(name, array) for name, array in vars(self).items() if name != "dimensions"
         }
         return replace(self, **arrays)
 
-    def carrying(self, dimensions: Iterable[int]) -> Rows:
+    def carrying(self, dimensions: Iterable[int]) -> Leases:
         """The same rows with other dimensions.
 
         What is new begins as if it had been there, and nobody limited in it: a total with the sum
@@ -98,11 +98,11 @@ class Rows:
         return replace(self.each(of_those), dimensions=wanted)
 
 
-def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Rows:
+def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
     """Rows for pairs that were never heard of: no use yet, never limited."""
     n, shape = len(group), (len(dimensions), len(group))
     nothing, never, no_time = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
-    return Rows(
+    return Leases(
         dimensions=dimensions,
         group=group,
         broker=broker,

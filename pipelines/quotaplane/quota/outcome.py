@@ -22,9 +22,9 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.issue import Allotment
-from quotaplane.quota.leases import Rows
-from quotaplane.quota.reports import Intake
+from quotaplane.quota.issue import IssuedLimits
+from quotaplane.quota.leases import Leases
+from quotaplane.quota.reports import TakenReports
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def status_changes(
-    brokers: Brokers, intake: Intake | None, stale: BoolArray, gone: BoolArray
+    brokers: Brokers, intake: TakenReports | None, stale: BoolArray, gone: BoolArray
 ) -> pa.Table:
     """One row per broker that came (back), fell silent, or is given up."""
     was_stale = brokers.stale
@@ -101,7 +101,7 @@ def _told(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, p
 
 
 def limit_table(
-    groups: Groups, brokers: Brokers, allotment: Allotment, config: StepConfig
+    groups: Groups, brokers: Brokers, allotment: IssuedLimits, config: StepConfig
 ) -> pa.Table:
     """``Outcome.limits``."""
     out: IntArray = allotment.going_out
@@ -137,7 +137,7 @@ def limit_table(
     return table
 
 
-def _safe_limits(groups: Groups, allotment: Allotment, config: StepConfig) -> list[pa.Array]:
+def _safe_limits(groups: Groups, allotment: IssuedLimits, config: StepConfig) -> list[pa.Array]:
     """What holds once a lease ran out: of the quota what it is divided by the brokers known.
 
     Below a quota the brokers of all its tree count, and a ceiling holds here too. Only where it is
@@ -165,13 +165,13 @@ def _safe_limits(groups: Groups, allotment: Allotment, config: StepConfig) -> li
 
 
 def ended_table(
-    groups: Groups, brokers: Brokers, rows: Rows, why: str, config: StepConfig
+    groups: Groups, brokers: Brokers, rows: Leases, why: str, config: StepConfig
 ) -> pa.Table:
     table = pa.table(_pairs(groups, brokers, rows.group, rows.broker, config))
     return table.append_column("why", pa.array([why] * len(table), pa.string()))
 
 
-def astray_table(brokers: Brokers, intake: Intake, config: StepConfig) -> pa.Table:
+def astray_table(brokers: Brokers, intake: TakenReports, config: StepConfig) -> pa.Table:
     """``Outcome.astray``; the name of a group that is known by its id alone is empty."""
     names = intake.astray["group"].combine_chunks().fill_null("").dictionary_encode()
     return pa.table(

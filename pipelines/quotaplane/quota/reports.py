@@ -24,13 +24,13 @@ from quotaplane.model import (
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Rows, fresh_rows
+from quotaplane.quota.leases import Leases, fresh_rows
 from quotaplane.quota.report_order import note_newest, order_reports
-from quotaplane.quota.usage import Said, adopt, follow
+from quotaplane.quota.usage import ReportedUsage, adopt, follow
 
 
 @dataclass(frozen=True)
-class Intake:
+class TakenReports:
     """What a round's reports changed.
 
     ``touched`` has shape (groups,): named by a report that counted. ``adopted`` has shape (rows,):
@@ -46,7 +46,7 @@ class Intake:
     """
 
     brokers: Brokers
-    rows: Rows
+    rows: Leases
     touched: BoolArray
     adopted: BoolArray
     foreign: bool
@@ -64,7 +64,7 @@ class Intake:
 def take_in(
     groups: Groups,
     brokers: Brokers,
-    rows: Rows,
+    rows: Leases,
     headers: pa.Table,
     entries: pa.Table,
     *,
@@ -74,7 +74,7 @@ def take_in(
     stale_after_ms: float,
     latest_start_ms: float,
     may_adopt: bool,
-) -> Intake:
+) -> TakenReports:
     """Use the reports that count; ``may_adopt``: also limits of an earlier epoch that they tell.
 
     ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
@@ -128,7 +128,7 @@ def take_in(
     rows = follow(
         rows,
         at,
-        Said(
+        ReportedUsage(
             usage=usage,
             throttled=refused,
             published_at_ms=published[report],
@@ -151,7 +151,7 @@ def take_in(
     out_of_sight = brokers.stale[rows.broker] | left_out
     reporting = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
     after = note_newest(brokers, ordered, headers, reporting, now_ms)
-    return Intake(
+    return TakenReports(
         brokers=after,
         rows=rows,
         touched=touched,
@@ -179,8 +179,8 @@ def _columns(entries: pa.Table, names: Sequence[str], chosen: IntArray) -> Float
 
 
 def _with_pairs(
-    rows: Rows, group: IntArray, broker: IntArray, brokers: int
-) -> tuple[Rows, IntArray]:
+    rows: Leases, group: IntArray, broker: IntArray, brokers: int
+) -> tuple[Leases, IntArray]:
     """Rows that hold every (group, broker) named, and where each of them stands."""
     have, want = rows.group * brokers + rows.broker, group * brokers + broker
     at = np.searchsorted(have, want)

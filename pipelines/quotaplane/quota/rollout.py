@@ -10,12 +10,12 @@ import numpy as np
 from quotaplane.model import BoolArray, Mode
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def enforced(groups: Groups, brokers: Brokers, rows: Rows) -> BoolArray:
+def enforced(groups: Groups, brokers: Brokers, rows: Leases) -> BoolArray:
     """Whether each of the n rows is limited, or its limit is only reckoned and recorded.
 
     Only ``hard`` groups are. Of their brokers it is ``enforcement_percent``: those whose hash with

@@ -22,7 +22,7 @@ from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.quota.brokers import Brokers
-from quotaplane.quota.deleted_groups import Left
+from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import (
     Groups,
     group_columns,
@@ -31,8 +31,8 @@ from quotaplane.quota.groups import (
     plain_groups,
 )
 from quotaplane.quota.learning import Learning
-from quotaplane.quota.leases import Rows, fresh_rows
-from quotaplane.quota.undefined_groups import Undefined
+from quotaplane.quota.leases import Leases, fresh_rows
+from quotaplane.quota.undefined_groups import UndefinedGroups
 
 FORMAT = 4
 _READ = ("2", "3", "4")
@@ -65,10 +65,10 @@ class ShardState:
     brokers: Brokers = field(
         default_factory=lambda: Brokers((), _none(), _none(), _none(), _none(bool), _none(bool))
     )
-    rows: Rows = field(default_factory=lambda: fresh_rows(_none(), _none()))
+    rows: Leases = field(default_factory=lambda: fresh_rows(_none(), _none()))
     learning: Learning = field(default_factory=Learning)
-    left: Left = field(default_factory=Left)
-    undefined: Undefined = field(default_factory=Undefined)
+    left: DeletedReservations = field(default_factory=DeletedReservations)
+    undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
 
@@ -182,7 +182,7 @@ class ShardState:
         left_held = np.full((_D, len(left["name"])), np.inf)
         for name in left.keys() - {"name", "until_ms"}:
             left_held[int(name.removeprefix("held_"))] = left[name]
-        rows = Rows(
+        rows = Leases(
             dimensions=dimensions,
             group=np.repeat(np.arange(len(groups["id"])), groups["size"]),
             broker=narrow["broker"].astype(np.int64),
@@ -210,7 +210,7 @@ class ShardState:
             brokers=Brokers(**{**brokers, "names": tuple(brokers["names"].to_pylist())}),
             rows=rows,
             learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
-            left=Left(tuple(left["name"].to_pylist()), left["until_ms"], left_held),
-            undefined=Undefined(**undefined[0]) if undefined else Undefined(),
+            left=DeletedReservations(tuple(left["name"].to_pylist()), left["until_ms"], left_held),
+            undefined=UndefinedGroups(**undefined[0]) if undefined else UndefinedGroups(),
             rounds=int(meta["rounds"]),
         )

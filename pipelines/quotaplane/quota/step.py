@@ -23,11 +23,11 @@ from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import in_use, reported_limits
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, whole_trees
-from quotaplane.quota.issue import News, allot
+from quotaplane.quota.issue import RoundChanges, allot
 from quotaplane.quota.learning import DONE
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 from quotaplane.quota.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
-from quotaplane.quota.reports import Intake, take_in
+from quotaplane.quota.reports import TakenReports, take_in
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import changed as terms_changed
@@ -41,7 +41,7 @@ def step(
     quota_changed: BoolArray = np.zeros(len(groups), bool)
     retermed = quota_changed
     dropped: list[pa.Table] = []
-    lost: Rows | None = None
+    lost: Leases | None = None
     if events.groups is not None and len(events.groups):
         groups, rows, quota_changed, lost = change_groups(state, events.groups)
         before = state.groups
@@ -53,7 +53,7 @@ def step(
         dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
     groups, rows = groups.narrowed(dimensions), rows.carrying(dimensions)
 
-    intake: Intake | None = None
+    intake: TakenReports | None = None
     restarted: BoolArray = np.zeros(len(brokers), bool)
     touched = quota_changed
     if events.headers is not None and events.entries is not None and len(events.headers):
@@ -95,7 +95,7 @@ def step(
         rows = rows.take(~silent_rows)
         adopted, returned = adopted[~silent_rows], returned[~silent_rows]
 
-    news = News(
+    news = RoundChanges(
         touched=touched,
         quota_changed=quota_changed,
         retermed=retermed,
@@ -148,7 +148,7 @@ def step(
     )
 
 
-def _soft_exceeded(groups: Groups, rows: Rows, touched: BoolArray) -> int:
+def _soft_exceeded(groups: Groups, rows: Leases, touched: BoolArray) -> int:
     """How many soft groups, of those touched, use more than their quota with all below them."""
     soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
@@ -174,7 +174,7 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     return int(due) + 1
 
 
-def _without(brokers: Brokers, rows: Rows, gone: BoolArray) -> tuple[Brokers, Rows]:
+def _without(brokers: Brokers, rows: Leases, gone: BoolArray) -> tuple[Brokers, Leases]:
     """Forget the brokers that are gone; none of the rows is theirs any more."""
     if not gone.any():
         return brokers, rows

@@ -33,7 +33,7 @@ _U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Undefined:
+class UndefinedGroups:
     """A row for each (broker, group), sorted by ``key``, a digest of both; all have shape (n,).
 
     ``quiet_until_ms``: until then it is not told again; ``reports``: that named it since it was
@@ -47,7 +47,9 @@ class Undefined:
     def __len__(self) -> int:
         return len(self.key)
 
-    def next(self, entries: pa.Table | None, now_ms: int) -> tuple[Undefined, pa.Table | None]:
+    def next(
+        self, entries: pa.Table | None, now_ms: int
+    ) -> tuple[UndefinedGroups, pa.Table | None]:
         """Take in a round's entries of undefined groups: what to remember, and what to tell.
 
         ``entries`` has a column broker and the names ``group``, or null and a ``group_id``. What is
@@ -80,16 +82,16 @@ class Undefined:
         rows.quiet_until_ms[at[due]], rows.reports[at[due]] = now_ms + QUIET_MS, 0
         return rows, told
 
-    def _where(self, chosen: BoolArray) -> Undefined:
+    def _where(self, chosen: BoolArray) -> UndefinedGroups:
         if chosen.all():
             return self
-        return Undefined(self.key[chosen], self.quiet_until_ms[chosen], self.reports[chosen])
+        return UndefinedGroups(self.key[chosen], self.quiet_until_ms[chosen], self.reports[chosen])
 
-    def _and(self, new: _U64, now_ms: int) -> Undefined:
+    def _and(self, new: _U64, now_ms: int) -> UndefinedGroups:
         """A copy with these pairs, too, which may be told at once."""
         order = np.argsort(np.concatenate([self.key, new]), kind="stable")
         nothing = np.zeros(len(new), np.int64)
-        return Undefined(
+        return UndefinedGroups(
             np.concatenate([self.key, new])[order],
             np.concatenate([self.quiet_until_ms, nothing + now_ms])[order],
             np.concatenate([self.reports, nothing])[order],

@@ -12,7 +12,7 @@ from quotaplane.arrays import to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import Track, learn
 from quotaplane.quota.dimensions_in_use import last_told
-from quotaplane.quota.leases import Rows
+from quotaplane.quota.leases import Leases
 
 _SILENT_WINDOWS: Final = 4
 """Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
@@ -25,12 +25,12 @@ than that. The older ones are in the history all the same."""
 
 
 def adopt(
-    rows: Rows,
+    rows: Leases,
     at: IntArray,
     earlier: BoolArray,
     limits: FloatArray | None,
     quota: FloatArray,
-) -> tuple[Rows, BoolArray]:
+) -> tuple[Leases, BoolArray]:
     """Take over limits of an earlier epoch that brokers report to have, where we gave none.
 
     ``at`` (entries,) is as in ``follow``; ``earlier`` (entries,): it obeys an earlier epoch;
@@ -57,7 +57,7 @@ def adopt(
 
 
 @dataclass(frozen=True)
-class Said:
+class ReportedUsage:
     """What the entries say, (d, entries) or (entries,); NaN = unchanged, or not said.
 
     ``applied_seq`` is the best guess at which limit was in force: the group's, or else the newest
@@ -73,11 +73,13 @@ class Said:
     applied_seq: FloatArray
     acked_seq: FloatArray
 
-    def at(self, chosen: BoolArray | slice) -> Said:
-        return Said(**{name: values[..., chosen] for name, values in vars(self).items()})
+    def at(self, chosen: BoolArray | slice) -> ReportedUsage:
+        return ReportedUsage(**{name: values[..., chosen] for name, values in vars(self).items()})
 
 
-def follow(rows: Rows, at: IntArray, said: Said, *, epoch: int, saturated_from: float) -> Rows:
+def follow(
+    rows: Leases, at: IntArray, said: ReportedUsage, *, epoch: int, saturated_from: float
+) -> Leases:
     """Write the reports' usage into the rows and follow each pair's demand, report by report.
 
     ``at`` (entries,): the rows they are about, ascending; those of one row as they were made.
@@ -96,7 +98,7 @@ def follow(rows: Rows, at: IntArray, said: Said, *, epoch: int, saturated_from: 
     return replace(rows, **known)
 
 
-def _turns(at: IntArray, said: Said) -> tuple[IntArray, Said]:
+def _turns(at: IntArray, said: ReportedUsage) -> tuple[IntArray, ReportedUsage]:
     """When each entry is learned from: 0, 1, ... for the newest of each row; below 0: never.
 
     Where the first of these says "unchanged", it says what was told last before it.
@@ -117,10 +119,10 @@ def _turns(at: IntArray, said: Said) -> tuple[IntArray, Said]:
 
 
 def _learn_once(
-    rows: Rows,
+    rows: Leases,
     known: dict[str, npt.NDArray[Any]],
     spot: IntArray | slice,
-    said: Said,
+    said: ReportedUsage,
     epoch: int,
     saturated_from: float,
 ) -> None:
