@@ -17,6 +17,7 @@ import pyarrow as pa
 from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.brokers import Brokers, BrokerSpec
 from quotaplane.streams.quota.round import RoundConfig, round_config, run_round
 from quotaplane.wire.reports import decode
@@ -185,7 +186,7 @@ class Chaos:
         self.state, outputs = run_round(
             self.state, arrived, shard=0, seq=self.seq, now_ms=self.now_ms, config=self.config
         )
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.seq += 1
         # As the history has it: the last round, and how long limits told in it hold.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.config.step.lease_ms))

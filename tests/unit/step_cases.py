@@ -22,6 +22,7 @@ from quotaplane.model import (
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
 
 CONFIG = StepConfig(
@@ -134,7 +135,7 @@ class Shard:
     def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
         round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.seq += 1
         for row in outcome.limits.to_pylist():
             self.in_force[row["group"], row["broker"]] = row[RATE_COLUMNS[0]]

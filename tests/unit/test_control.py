@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quotaplane.arrays import to_single
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
-from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
@@ -121,13 +121,13 @@ def test_a_report_that_names_an_older_applied_seq_is_held_against_the_limit_befo
 
 def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> None:
     shard = started(100, b1=10, b2=50)
-    state = shard.state.to_bytes()
+    state = dump(shard.state)
     outcome = shard.run(
         reports(report("b1", T0, {"g": 10}), report("b2", T0 - 5_000, {"g": 99})), now_ms=T0
     )
     assert (outcome.counts["duplicates"], outcome.counts["outdated"]) == (1, 1)
     assert outcome.counts["reports"] == len(outcome.limits) == len(outcome.usage) == 0
-    assert ShardState.from_bytes(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
+    assert load(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
 
 
 def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_made() -> None:
@@ -296,8 +296,8 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
         else:
             change = name if kind == "delete" else (name, value)
             outcome = shard.run(quotas(change, version=number), now_ms=now)
-        again = ShardState.from_bytes(shard.state.to_bytes())
-        assert again.to_bytes() == shard.state.to_bytes()
+        again = load(dump(shard.state))
+        assert dump(again) == dump(shard.state)
         for index, group in enumerate(shard.state.groups.names.to_pylist()):
             rows = shard.state.rows
             total = rows.limit[0][rows.group == index].sum()

@@ -44,7 +44,7 @@ def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_bef
     rows = shard.state.rows
     assert rows.usage[0].tolist() == [89]
     assert rows.demand[0].tolist() == [94]
-    assert rows.tells.tolist() == [True]
+    assert rows.reports_refused.tolist() == [True]
     assert rows.seen_at_ms.tolist() == [T0 + 39]
 
 

@@ -13,6 +13,7 @@ import pytest
 from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.streams.quota.round import RoundConfig, run_round
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.report_own import encode_report
@@ -50,7 +51,7 @@ class Rounds:
         self.state, outputs = run_round(
             self.state, arrived, shard=0, seq=self.seq, now_ms=self._now_ms, config=self.config
         )
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.messages = [
             decode_limits(value)
             for output in outputs

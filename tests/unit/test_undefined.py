@@ -13,7 +13,7 @@ import pytest
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.model import group_id
 from quotaplane.quota import undefined_groups as undefined
-from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.undefined_groups import QUIET_MS, UndefinedGroups
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
@@ -142,11 +142,11 @@ def test_a_group_that_is_defined_is_not_told() -> None:
 def test_a_state_of_before_is_read_as_if_nothing_had_been_told(written: str) -> None:
     shard = Shard()
     shard.run(reports(report("b", T0, {"g": 1.0})), now_ms=T0)
-    tables = unpack(shard.state.to_bytes())[:-1]
+    tables = unpack(dump(shard.state))[:-1]
     meta = {**(tables[0].schema.metadata or {}), b"format": written.encode()}
-    old = ShardState.from_bytes(pack(*(table.replace_schema_metadata(meta) for table in tables)))
+    old = load(pack(*(table.replace_schema_metadata(meta) for table in tables)))
     assert len(old.undefined) == 0
-    assert _same(replace(shard.state, undefined=UndefinedGroups()).to_bytes(), old.to_bytes())
+    assert _same(dump(replace(shard.state, undefined=UndefinedGroups())), dump(old))
 
 
 def _same(one: bytes, other: bytes) -> bool:

@@ -40,12 +40,12 @@ class DeletedReservations:
         if not still.all():
             names = tuple(n for n, keep in zip(self.names, still.tolist(), strict=True) if keep)
             kept = DeletedReservations(names, self.until_ms[still], self.held[:, still])
-        if lost is None or config.transition is Transition.FAST or not lost.issued.any():
+        if lost is None or config.transition is Transition.FAST or not lost.has_limit.any():
             return kept
-        lost = lost.take(lost.issued).carrying(range(len(DIMENSIONS)))
+        lost = lost.take(lost.has_limit).carrying(range(len(DIMENSIONS)))
         gone, place = np.unique(lost.group, return_inverse=True)
         # Who was told that it is not limited may use anything.
-        held = np.where(lost.enforced, lost.held, np.where(lost.told, np.inf, 0.0))
+        held = np.where(lost.enforced, lost.max_in_force, np.where(lost.notified, np.inf, 0.0))
         sums = [np.bincount(place, weights=one, minlength=len(gone)) for one in held]
         until_ms = round_.now_ms + int(config.lease_ms + 2 * config.stale_after_ms)
         return DeletedReservations(

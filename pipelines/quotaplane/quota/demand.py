@@ -47,33 +47,31 @@ _REFUTING_PART: Final = 0.5
 limit is worth a refutation that was not."""
 _MOST_FORGIVEN: Final = 48
 """In a window, however far it was beyond the limit: to exceed it must not buy trust."""
-_MOST_DOUBT: Final = 127
+_MOST_DISTRUST: Final = 127
 _NEWS: Final = 0.05
 _BELIEVED: Final = np.array([np.nan, np.nan, 1.5, 1.25])
-"""By doubt / 32: how many times what it used a broker is believed to want; at first, anything."""
+"""By distrust / 32: how many times its use a broker is believed to want; at first, anything."""
 _ROOM_SIGMAS: Final = 2.0
 _COUNTED_SIGMAS: Final = 3.0
 
 
 @dataclass(frozen=True)
 class Track:
-    """What is known of some demands, from one window to the next.
-
-    ``demand``: what is wanted, without noise; inf = more than anybody knows. ``noise``: standard
-    deviation by the square root of the demand, which for Poisson counts is the same whatever the
-    demand (over a window of w seconds 1/sqrt(w)). ``swing``: the last deviation, in the same unit.
-    ``doubt``: 0 to 127, how often claims were refuted lately, times 2, plus 1 if the demand rests
-    on a claim.
-    """
+    """What is known of some demands, from one window to the next; all of one shape."""
 
     demand: FloatArray
+    """What is wanted, without noise; inf = more than anybody knows."""
     noise: FloatArray
-    swing: FloatArray
-    doubt: IntArray
+    """Standard deviation by the square root of the demand. Of Poisson counts this is the same
+    whatever the demand is: 1/sqrt(w) over a window of w seconds."""
+    last_deviation: FloatArray
+    """Of the last window from the demand, in the unit of ``noise``."""
+    distrust: IntArray
+    """0 to 127: twice how often claims were refuted lately, plus 1 if the demand rests on one."""
 
     @staticmethod
     def blank(shape: tuple[int, ...]) -> Track:
-        """Nothing known: no demand, no noise, no doubt."""
+        """Nothing known: no demand, no noise, no distrust."""
         nothing = np.zeros(shape)
         return Track(nothing, nothing, nothing, np.zeros(shape, np.int64))
 
@@ -184,13 +182,13 @@ def _learn_block(
     guessed = np.isinf(track.demand)
     before = np.where(guessed, used_before, track.demand)
     root = np.sqrt(before)
-    sigma, last = track.noise * root, track.swing * root
+    sigma, last = track.noise * root, track.last_deviation * root
 
     seen = observe(usage, limit, throttled, saturated_from=saturated_from)
     # Near its limit, but at what it is known to want: it was given just that, and is satisfied.
     as_ever = np.isinf(seen) & ~guessed & (limit >= before) & (before > 0.0)
     seen = np.where(as_ever & (usage <= before + _ROOM_SIGMAS * sigma), usage, seen)
-    doubt, seen = _doubted(
+    distrust, seen = _distrusted(
         track, before, sigma, used_before, usage, limit, throttled, seen, saturated_from
     )
 
@@ -214,11 +212,11 @@ def _learn_block(
     demand = np.where(saturated, np.inf, np.where(jumped, seen, followed))
     noise = np.divide(sigma, root, out=track.noise.copy(), where=root > 0.0)
     root = np.sqrt(np.where(saturated, usage, demand))
-    swing = np.divide(by, root, out=np.zeros_like(by), where=root > 0.0)
-    return Track(demand, to_half(noise), to_half(swing), doubt)
+    deviation = np.divide(by, root, out=np.zeros_like(by), where=root > 0.0)
+    return Track(demand, to_half(noise), to_half(deviation), distrust)
 
 
-def _doubted(
+def _distrusted(
     track: Track,
     before: FloatArray,
     sigma: FloatArray,
@@ -231,11 +229,11 @@ def _doubted(
 ) -> tuple[IntArray, FloatArray]:
     """How far claims are believed from now on, and what is believed of what was seen."""
     claims = throttled > 0.0  # NaN compares false
-    if not claims.any() and not track.doubt.any():
-        return track.doubt, seen
+    if not claims.any() and not track.distrust.any():
+        return track.distrust, seen
     room = saturated_from * np.minimum(before, limit)
     room -= np.minimum(_ROOM_SIGMAS * sigma, _NOISE_PART * room)
-    claimed = track.doubt % 2 == 1
+    claimed = track.distrust % 2 == 1
     kept = claimed & (usage >= room) & (usage > (1.0 + _NEWS) * used_before)
     unused = claimed & (usage < room)
     by, of = np.where(unused, room - usage, usage - limit), np.where(unused, room, limit)
@@ -244,10 +242,10 @@ def _doubted(
         weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTED), _MOST_FORGIVEN)
     forgiven = np.maximum(weight, np.where(kept, _REFUTED, 1))
     change = np.where(unused, np.minimum(weight, _REFUTED), -forgiven).astype(np.int64)
-    doubt = np.clip(track.doubt // 2 + change, 0, _MOST_DOUBT)
-    believed = usage * _BELIEVED[doubt // _REFUTED]
-    believed = np.where(doubt < 2 * _REFUTED, np.inf, believed)
-    return 2 * doubt + claims, np.where(claims, np.minimum(seen, believed), seen)
+    distrust = np.clip(track.distrust // 2 + change, 0, _MOST_DISTRUST)
+    believed = usage * _BELIEVED[distrust // _REFUTED]
+    believed = np.where(distrust < 2 * _REFUTED, np.inf, believed)
+    return 2 * distrust + claims, np.where(claims, np.minimum(seen, believed), seen)
 
 
 def to_half(values: FloatArray) -> FloatArray:

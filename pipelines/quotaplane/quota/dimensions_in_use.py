@@ -85,7 +85,7 @@ def with_totals(
 
 def _refused(rows: Leases, parts: list[int]) -> FloatArray:
     """(k, n): what is refused per second of each of the k ``parts`` now; inf: nobody knows."""
-    usage, demand, doubt = (of[parts] for of in (rows.usage, rows.demand, rows.doubt))
+    usage, demand, doubt = (of[parts] for of in (rows.usage, rows.demand, rows.distrust))
     # A demand that rests on no claim is above what was used last by its noise only.
     claimed = (doubt % 2 == 1) | np.isinf(demand)
     return np.where(claimed, np.maximum(demand - usage, 0.0), 0.0)

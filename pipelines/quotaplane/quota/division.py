@@ -81,7 +81,7 @@ def divide(
 
     A group without a quota, below no group that has one, is not limited but by ceilings.
     """
-    limit, held = rows.limit[dimension].copy(), rows.held[dimension].copy()
+    limit, held = rows.limit[dimension].copy(), rows.max_in_force[dimension].copy()
     reasons, worth = np.zeros(len(rows), np.uint8), np.zeros(len(groups), np.bool_)
     nested = groups.parent >= 0
     trees: BoolArray = np.zeros(len(groups), np.bool_)
@@ -113,12 +113,12 @@ def _accounted(
     rows: Leases, standing: RowStatus, dimension: int, config: StepConfig
 ) -> tuple[FloatArray, FloatArray]:
     """What each of the n rows was told last, and may be using; fast keeps no account of that."""
-    limit, held = rows.limit[dimension], rows.held[dimension]
+    limit, held = rows.limit[dimension], rows.max_in_force[dimension]
     if config.transition is Transition.FAST:
         return limit, np.zeros(len(rows))
     # Told that it is not limited, or nothing yet; but who is not limited is only reckoned.
-    untold = np.where(rows.told & standing.enforced, np.inf, 0.0)
-    known = rows.issued & (rows.enforced | ~standing.enforced)
+    untold = np.where(rows.notified & standing.enforced, np.inf, 0.0)
+    known = rows.has_limit & (rows.enforced | ~standing.enforced)
     return np.where(known, limit, untold), np.where(known, held, untold)
 
 
@@ -155,7 +155,7 @@ class _Subproblem:
         self.asked = with_headroom(
             demand,
             self.sigma,
-            rows.tells[at],
+            rows.reports_refused[at],
             self.segments,
             even[subject] * size,
             weight,
@@ -190,7 +190,7 @@ class _Subproblem:
     ) -> tuple[FloatArray, FloatArray, ReasonArray]:
         """Limits, held, reasons: the law's answer as far as the transition lets it come true.
 
-        All (n,): ``told`` and ``held`` of before, see ``_accounted``; ``fixed`` as in ``RowStatus``.
+        All (n,): ``told`` and ``held`` of before, see ``_accounted``; ``fixed``: see ``RowStatus``.
         """
         config, reasons, wanted = self.config, self.answer.reasons, self.answer.limits
         target = wanted

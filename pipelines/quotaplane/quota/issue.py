@@ -90,7 +90,7 @@ def allot(
         # Somebody changed the group while we learn: that is an order for all its tree, unless it is
         # the first that we hear of it and all below. What brokers out of sight have is not known
         # yet, so strict waits.
-        known = np.bincount(rows.group, weights=rows.issued & ~adopted, minlength=len(groups))
+        known = np.bincount(rows.group, weights=rows.has_limit & ~adopted, minlength=len(groups))
         below = subtree_totals(groups.parent, known.astype(np.float64))
         ordered = whole_trees(groups, news.quota_changed & (below > 0))
         touched &= overcommitted if strict else ordered
@@ -99,10 +99,10 @@ def allot(
         # Once the lease of what a limit replaced is over, nobody can be using that any more.
         over = rows.issued_at_ms < round_.now_ms - config.lease_ms - config.stale_after_ms
         # But "not limited" has no end: that only an answer can show to be left behind.
-        over = over & np.isfinite(rows.held)
-        rows = replace(rows, held=np.where(over, rows.limit, rows.held))
+        over = over & np.isfinite(rows.max_in_force)
+        rows = replace(rows, max_in_force=np.where(over, rows.limit, rows.max_in_force))
         # Told anything else all the time, it could never be seen which it has left behind.
-        waiting = (rows.held != rows.limit).any(axis=0) & rows.issued & rows.enforced
+        waiting = (rows.max_in_force != rows.limit).any(axis=0) & rows.has_limit & rows.enforced
     standing = RowStatus(
         terms=row_terms(groups, brokers, rows),
         enforced=enforced(groups, brokers, rows),
@@ -117,23 +117,23 @@ def allot(
     reasons = np.stack([part.reasons for part in parts])
     worth = news.quota_changed | np.any([part.worth for part in parts], axis=0)
     changed = (whole_trees(groups, worth) & touched)[rows.group] & (new != rows.limit).any(axis=0)
-    changed |= touched[rows.group] & rows.issued & (standing.enforced != rows.enforced)
-    let_go = rows.issued & rows.enforced & ~standing.enforced
+    changed |= touched[rows.group] & rows.has_limit & (standing.enforced != rows.enforced)
+    let_go = rows.has_limit & rows.enforced & ~standing.enforced
     changed |= news.quota_changed[rows.group] & let_go
     if strict:  # a broker that was told nothing yet uses nothing, also of what has no quota
-        changed |= touched[rows.group] & ~rows.issued
+        changed |= touched[rows.group] & ~rows.has_limit
         changed &= ~stale  # what is told now can be in force for another lease
     reasons[:, adopted] = Reason.HANDED_BACK
-    first = changed & ~rows.issued
+    first = changed & ~rows.has_limit
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
     due = turn | news.retermed  # other terms are told even if no limit moves
-    renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.issued
+    renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.has_limit
     if strict:  # who returns was told nothing meanwhile, of new terms and safe limits neither
-        renewed = (renewed | news.returned & rows.issued) & ~stale
+        renewed = (renewed | news.returned & rows.has_limit) & ~stale
     out = changed | renewed | adopted
     # Shadows are told nothing; but who had been limited before is told that it no longer is.
     # Where nothing may be used before a word came, not to be limited must be said as well.
-    published = out & ((groups.mode != Mode.SHADOW)[rows.group] | rows.told | strict)
+    published = out & ((groups.mode != Mode.SHADOW)[rows.group] | rows.notified | strict)
     # A broker may have a safe limit of a run under fast: with strict each message takes it away, so
     # that any acknowledgement shows that it is gone.
     safe_told = renewed | first | adopted | news.quota_changed[rows.group] | strict
@@ -142,16 +142,16 @@ def allot(
     if strict:
         old &= not news.learning  # while it learns, issued_seq tells which groups were divided
     now_enforced = np.where(changed, standing.enforced, rows.enforced)
-    limit, held = np.where(changed, new, rows.limit), np.where(changed, held, rows.held)
+    limit, held = np.where(changed, new, rows.limit), np.where(changed, held, rows.max_in_force)
     rows = replace(
         rows,
         limit=limit,
-        before=np.where(changed | old, rows.limit, rows.before),
+        previous_limit=np.where(changed | old, rows.limit, rows.previous_limit),
         # A broker that is not limited is not waited for.
-        held=np.where(now_enforced, held, limit) if strict else held,
-        issued=rows.issued | changed,
+        max_in_force=np.where(now_enforced, held, limit) if strict else held,
+        has_limit=rows.has_limit | changed,
         enforced=now_enforced,
-        told=rows.told | published,
+        notified=rows.notified | published,
         issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, rows.issued_at_ms)),
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
@@ -186,13 +186,13 @@ def _handed_back(
     overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
     if not news.learning and not news.adopted.any():
         return rows, news.adopted, overcommitted
-    counts = rows.issued & rows.enforced
-    for dimension, held in enumerate(rows.held):
+    counts = rows.has_limit & rows.enforced
+    for dimension, held in enumerate(rows.max_in_force):
         total = np.zeros(len(groups)) if news.reserved is None else news.reserved[dimension]
         total = total + np.bincount(rows.group, np.where(counts, held, 0.0), len(groups))
         overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
     overcommitted[rows.group[rows.issued_seq >= 0]] = True  # it was divided in an earlier round
     overcommitted = whole_trees(groups, overcommitted)
     refused = news.adopted & (stale | overcommitted[rows.group] | (not news.learning))
-    rows = replace(rows, issued=rows.issued & ~refused, told=rows.told & ~refused)
+    rows = replace(rows, has_limit=rows.has_limit & ~refused, notified=rows.notified & ~refused)
     return rows, news.adopted & ~refused, overcommitted

@@ -15,48 +15,55 @@ import numpy.typing as npt
 
 from quotaplane.arrays import to_single
 from quotaplane.model import BASIC, PARTS, BoolArray, FloatArray, IntArray
-from quotaplane.quota.demand import Track
 
 _BASIC = tuple(range(BASIC))
 
 
 @dataclass(frozen=True)
 class Leases:
-    """One row per (group, broker), sorted by group, then broker; both are indexes.
+    """The n pairs of a group and a broker, sorted by group, then broker.
 
-    ``usage`` is what was reported last; ``demand``, ``noise``, ``swing`` and ``doubt`` are what is
-    known of the demand (``demand.Track``; +inf where nobody knows how much more is wanted), and
-    ``tells`` whether the broker counts what it refuses. ``limit`` is what it was told last (+inf:
-    never limited) and ``issued`` whether it has one yet; until then ``limit`` may be one of an
-    earlier control plane. ``enforced`` is False where its broker is not limited and that is only
-    what it would be, ``told`` whether its broker was told at all. While a limit is young,
-    ``before`` is the one it replaced, ``held`` the highest one that may still be in force instead,
-    and ``issued_at_ms`` and ``issued_seq`` say when; later both equal ``limit`` and the times are
-    -1. Where it is not enforced, ``held`` is ``limit``. ``seen_at_ms``: a report named the group
-    last.
-
-    ``dimensions`` are indexes in ``model.DIMENSIONS``, ascending: d of them, of which the arrays of
-    shape (d, n) are. In the others nobody is limited.
+    Arrays have shape (d, n) where they hold rates per second, else (n,).
     """
 
     dimensions: tuple[int, ...]
+    """The d dimensions, as ascending indexes in ``model.DIMENSIONS``; others limit nobody."""
     group: IntArray
+    """Index of the group."""
     broker: IntArray
+    """Index of the broker."""
     usage: FloatArray
+    """(d, n) as reported last."""
     demand: FloatArray
+    """(d, n) as estimated (``demand.Track``); inf = saturated: how much more is not known."""
     noise: FloatArray
-    swing: FloatArray
-    doubt: IntArray
-    tells: BoolArray
+    """(d, n) of the demand, see ``demand.Track``."""
+    last_deviation: FloatArray
+    """(d, n) from the demand, see ``demand.Track``."""
+    distrust: IntArray
+    """(d, n) of the broker's claims, see ``demand.Track``."""
+    reports_refused: BoolArray
+    """The broker counts what it refuses or delays."""
     limit: FloatArray
-    before: FloatArray
-    held: FloatArray
-    issued: BoolArray
+    """(d, n) issued last; inf = unlimited. Before the first: inf, or one of an earlier control
+    plane that the broker reported."""
+    previous_limit: FloatArray
+    """(d, n) the limit that ``limit`` replaced, while it is young; else equal to it."""
+    max_in_force: FloatArray
+    """(d, n) the highest limit that the broker may still hold to, while ``limit`` is young; else
+    equal to it, as where it is not enforced."""
+    has_limit: BoolArray
+    """A limit was issued or taken over."""
     enforced: BoolArray
-    told: BoolArray
+    """The broker is held to ``limit``; else it is only computed."""
+    notified: BoolArray
+    """The broker was ever sent a limit of the group."""
     issued_at_ms: IntArray
+    """When a young limit was issued; -1 once it is old."""
     issued_seq: IntArray
+    """Round in which a young limit was issued; -1 once it is old."""
     seen_at_ms: IntArray
+    """When the last report that names the group was published."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -71,6 +78,13 @@ class Leases:
             name: change(name, array) for name, array in vars(self).items() if name != "dimensions"
         }
         return replace(self, **arrays)
+
+    def merged(self, others: Leases) -> Leases:
+        """With others of the same dimensions, none of which is here."""
+        theirs = vars(others)
+        joined = self.each(lambda name, own: np.concatenate([own, theirs[name]], axis=-1))
+        pair = joined.group * (joined.broker.max(initial=0) + 1) + joined.broker
+        return joined.take(np.argsort(pair, kind="stable"))
 
     def carrying(self, dimensions: Iterable[int]) -> Leases:
         """The same rows with other dimensions.
@@ -107,14 +121,17 @@ def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = 
         group=group,
         broker=broker,
         usage=nothing,
-        **vars(Track.blank(shape)),
-        tells=np.zeros(n, bool),
+        demand=nothing,
+        noise=nothing,
+        last_deviation=nothing,
+        distrust=np.zeros(shape, np.int64),
+        reports_refused=np.zeros(n, bool),
         limit=never,
-        before=never,
-        held=never,
-        issued=np.zeros(n, bool),
+        previous_limit=never,
+        max_in_force=never,
+        has_limit=np.zeros(n, bool),
         enforced=np.ones(n, bool),
-        told=np.zeros(n, bool),
+        notified=np.zeros(n, bool),
         issued_at_ms=no_time,
         issued_seq=no_time,
         seen_at_ms=no_time,

@@ -191,9 +191,7 @@ def _with_pairs(
         return rows, at
     new = np.unique(want[~found])
     fresh = fresh_rows(new // brokers, new % brokers, rows.dimensions)
-    order = np.argsort(np.concatenate([have, new]), kind="stable")
-    joined = rows.each(lambda name, old: np.concatenate([old, vars(fresh)[name]], axis=-1))
-    joined = joined.take(order)
+    joined = rows.merged(fresh)
     return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from quotaplane.arrays import to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
@@ -40,7 +39,7 @@ def adopt(
     adopted = np.zeros(len(rows), bool)
     if limits is None or not earlier.any():
         return rows, adopted
-    known = np.flatnonzero(earlier & ~rows.issued[at] & ~np.isnan(limits).all(axis=0))
+    known = np.flatnonzero(earlier & ~rows.has_limit[at] & ~np.isnan(limits).all(axis=0))
     said = np.where(np.isnan(limits), np.inf, limits)[:, known]
     limit = rows.limit.copy()  # of several the last one stays
     limit[:, at[known]] = to_single(np.minimum(said, quota[:, rows.group[at[known]]]))
@@ -48,10 +47,10 @@ def adopt(
     rows = replace(
         rows,
         limit=limit,
-        before=limit,
-        held=limit,
-        issued=rows.issued | adopted,
-        told=rows.told | adopted,
+        previous_limit=limit,
+        max_in_force=limit,
+        has_limit=rows.has_limit | adopted,
+        notified=rows.notified | adopted,
     )
     return rows, adopted
 
@@ -74,7 +73,39 @@ class ReportedUsage:
     acked_seq: FloatArray
 
     def at(self, chosen: BoolArray | slice) -> ReportedUsage:
-        return ReportedUsage(**{name: values[..., chosen] for name, values in vars(self).items()})
+        """What the chosen entries say."""
+        return ReportedUsage(
+            usage=self.usage[:, chosen],
+            throttled=self.throttled[:, chosen],
+            published_at_ms=self.published_at_ms[chosen],
+            window_ms=self.window_ms[chosen],
+            applied_epoch=self.applied_epoch[chosen],
+            applied_seq=self.applied_seq[chosen],
+            acked_seq=self.acked_seq[chosen],
+        )
+
+
+@dataclass
+class _Known:
+    """The columns of ``Leases`` that reports change, written in place."""
+
+    usage: FloatArray
+    demand: FloatArray
+    noise: FloatArray
+    last_deviation: FloatArray
+    distrust: IntArray
+    reports_refused: BoolArray
+    max_in_force: FloatArray
+    seen_at_ms: IntArray
+
+    def track(self, spot: IntArray | slice) -> Track:
+        """What is known of the demands of the chosen leases."""
+        return Track(
+            demand=self.demand[:, spot],
+            noise=self.noise[:, spot],
+            last_deviation=self.last_deviation[:, spot],
+            distrust=self.distrust[:, spot],
+        )
 
 
 def follow(
@@ -84,10 +115,16 @@ def follow(
 
     ``at`` (entries,): the rows they are about, ascending; those of one row as they were made.
     """
-    known = {
-        name: vars(rows)[name].copy()
-        for name in ("usage", "demand", "noise", "swing", "doubt", "tells", "held", "seen_at_ms")
-    }
+    known = _Known(
+        usage=rows.usage.copy(),
+        demand=rows.demand.copy(),
+        noise=rows.noise.copy(),
+        last_deviation=rows.last_deviation.copy(),
+        distrust=rows.distrust.copy(),
+        reports_refused=rows.reports_refused.copy(),
+        max_in_force=rows.max_in_force.copy(),
+        seen_at_ms=rows.seen_at_ms.copy(),
+    )
     turn, said = _turns(at, said)
     # Sorted, so one report of each are the rows one by one; nearly always it is so.
     all_once = not turn.any() and len(at) == len(rows)
@@ -95,7 +132,17 @@ def follow(
         now: BoolArray | slice = turn == one if turn.any() else slice(None)
         spot: IntArray | slice = slice(None) if all_once else at[now]
         _learn_once(rows, known, spot, said.at(now), epoch, saturated_from)
-    return replace(rows, **known)
+    return replace(
+        rows,
+        usage=known.usage,
+        demand=known.demand,
+        noise=known.noise,
+        last_deviation=known.last_deviation,
+        distrust=known.distrust,
+        reports_refused=known.reports_refused,
+        max_in_force=known.max_in_force,
+        seen_at_ms=known.seen_at_ms,
+    )
 
 
 def _turns(at: IntArray, said: ReportedUsage) -> tuple[IntArray, ReportedUsage]:
@@ -120,7 +167,7 @@ def _turns(at: IntArray, said: ReportedUsage) -> tuple[IntArray, ReportedUsage]:
 
 def _learn_once(
     rows: Leases,
-    known: dict[str, npt.NDArray[Any]],
+    known: _Known,
     spot: IntArray | slice,
     said: ReportedUsage,
     epoch: int,
@@ -140,32 +187,36 @@ def _learn_once(
     between = ~behind & (rows.issued_at_ms[spot] > said.published_at_ms - doubt_ms)
     under = limit
     if between.any():
-        under = np.where(between, np.minimum(under, rows.before[:, spot]), under)
+        under = np.where(between, np.minimum(under, rows.previous_limit[:, spot]), under)
     if behind.any():
-        under = np.where(behind, rows.before[:, spot], under)
+        under = np.where(behind, rows.previous_limit[:, spot], under)
     if not rows.enforced.all():
         under = np.where(rows.enforced[spot], under, np.inf)
 
-    unchanged, last = np.isnan(said.usage), known["usage"][:, spot]
+    unchanged, last = np.isnan(said.usage), known.usage[:, spot]
     used = to_single(np.where(unchanged, last, said.usage) if unchanged.any() else said.usage)
     told = ~np.isnan(said.throttled)
-    before = Track(*(known[name][:, spot] for name in ("demand", "noise", "swing", "doubt")))
+    before = known.track(spot)
     after = learn(before, last, used, under, said.throttled, saturated_from=saturated_from)
     tells = told.any(axis=0) & (told | unchanged).all(axis=0)  # of all it uses, or it may be stuck
-    tells |= known["tells"][spot] & unchanged.all(axis=0)
+    tells |= known.reports_refused[spot] & unchanged.all(axis=0)
     if unchanged.any():  # of a broker that counts what it refuses nothing is news, too
         after = _where(unchanged & tells, before, after)
-    known["usage"][:, spot] = used
-    known["demand"][:, spot] = to_single(after.demand)
-    known["noise"][:, spot], known["swing"][:, spot] = after.noise, after.swing
-    known["doubt"][:, spot], known["tells"][spot] = after.doubt, tells
-    known["seen_at_ms"][spot] = said.published_at_ms
+    known.usage[:, spot] = used
+    known.demand[:, spot] = to_single(after.demand)
+    known.noise[:, spot], known.last_deviation[:, spot] = after.noise, after.last_deviation
+    known.distrust[:, spot], known.reports_refused[spot] = after.distrust, tells
+    known.seen_at_ms[spot] = said.published_at_ms
     arrived = ours & (said.acked_seq >= issued_seq)
-    held = known["held"][:, spot]
+    held = known.max_in_force[:, spot]
     if (arrived & (held != limit).any(axis=0)).any():
-        known["held"][:, spot] = np.where(arrived, limit, held)
+        known.max_in_force[:, spot] = np.where(arrived, limit, held)
 
 
 def _where(chosen: BoolArray, yes: Track, no: Track) -> Track:
-    parts = (np.where(chosen, vars(yes)[name], value) for name, value in vars(no).items())
-    return Track(*parts)
+    return Track(
+        demand=np.where(chosen, yes.demand, no.demand),
+        noise=np.where(chosen, yes.noise, no.noise),
+        last_deviation=np.where(chosen, yes.last_deviation, no.last_deviation),
+        distrust=np.where(chosen, yes.distrust, no.distrust),
+    )

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms
 from quotaplane.streams.partition import partition_of
 from quotaplane.streams.quota.round import Output, RoundConfig, run_round
@@ -52,7 +53,7 @@ class QuotaOperator(StatefulProcessor):
         now_ms = timers.getCurrentProcessingTimeInMs()
         kept = self._blob.get()
         blob, due = next(kept, None), next(kept, None)
-        state = ShardState() if blob is None else ShardState.from_bytes(blob[0])
+        state = ShardState() if blob is None else load(blob[0])
         outputs: list[Output] = []
         awaited_ms = next_due_ms(state, self._config.step)
         # A timer that rings early, or in a batch that brought reports as well, finds nothing to do.
@@ -66,7 +67,7 @@ class QuotaOperator(StatefulProcessor):
                 config=self._config,
             )
         due_ms = self._schedule(state, now_ms, -1 if due is None else int.from_bytes(due[0], "big"))
-        self._blob.put([(state.to_bytes(),), (due_ms.to_bytes(8, "big"),)])
+        self._blob.put([(dump(state),), (due_ms.to_bytes(8, "big"),)])
         return pd.DataFrame(outputs, columns=list(Output._fields))
 
     def _schedule(self, state: ShardState, now_ms: int, pending_ms: int) -> int:
