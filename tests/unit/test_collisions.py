@@ -56,8 +56,8 @@ def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
     shard.run(now_ms=at)
     held = report("b1", at, {OTHER: 0.0, "nobody": 0.0}, limit=1.0)
     outcome = shard.run(reports(held), now_ms=at)
-    assert outcome.astray is not None
-    assert outcome.astray["group"].to_pylist() == ["nobody"]
+    assert outcome.limited_but_deleted is not None
+    assert outcome.limited_but_deleted["group"].to_pylist() == ["nobody"]
     assert outcome.unknown is not None
     assert set(outcome.unknown["group"].to_pylist()) == {OTHER, "nobody"}
 

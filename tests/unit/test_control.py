@@ -220,14 +220,16 @@ def test_a_broker_that_missed_a_deletion_is_told_again() -> None:
     shard = started(100, b1=10)
     shard.run(quotas("g", version=3), now_ms=T0 + 1)
     late = report("b1", T0 + 2, {"g": 10, "never limited": 3}, limit=25.0)
-    assert shard.run(reports(late), now_ms=T0 + 2).astray is None  # it may yet hear of the group
+    assert (
+        shard.run(reports(late), now_ms=T0 + 2).limited_but_deleted is None
+    )  # it may yet hear of the group
     at = T0 + int(CONFIG.lease_ms + CONFIG.stale_after_ms) + 5
     shard.run(now_ms=at)
     free = report("b2", at, {"h": 10}, limit=np.inf)
     held = report("b1", at, {"g": 10}, limit=25.0, uses_ids=True)
     outcome = shard.run(reports(free, held), now_ms=at)
-    assert outcome.astray is not None
-    (told,) = outcome.astray.to_pylist()
+    assert outcome.limited_but_deleted is not None
+    (told,) = outcome.limited_but_deleted.to_pylist()
     assert (told["broker"], told["group"], told["uses_ids"]) == ("b1", "g", True)
     assert told["group_id"] == group_id("g")
     assert len(outcome.ended) == 0

@@ -44,7 +44,7 @@ def changes(*rows: dict[str, Any]) -> pa.Table:
 
 
 def groups_after(*rows: dict[str, Any]) -> Groups:
-    return change_groups(ShardState(), changes(*rows))[0]
+    return change_groups(ShardState(), changes(*rows)).groups
 
 
 def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
@@ -113,7 +113,8 @@ def test_changes_one_by_one_end_where_all_at_once_does(
             rows.append(change(name, version, deleted=deleted, **given_))
             latest[name] = rows[-1]
         before = as_rows(state.groups)
-        groups, _, changed, _ = change_groups(state, changes(*rows))
+        changed_groups = change_groups(state, changes(*rows))
+        groups, changed = changed_groups.groups, changed_groups.changed
         after = as_rows(groups)
         fresh = groups_after(*latest.values())
         assert after == as_rows(fresh)
@@ -195,10 +196,10 @@ def test_a_commit_that_deletes_and_puts_a_group_has_put_it(turn: int) -> None:
 
 def test_events_without_policy_columns_are_taken_in() -> None:
     plain = changes(change("a", 1, weight=9.0)).drop_columns(list(POLICY_COLUMNS))
-    assert change_groups(ShardState(), plain)[0].weight.tolist() == [1.0]
+    assert change_groups(ShardState(), plain).groups.weight.tolist() == [1.0]
     ((_, payload),) = pack_groups(plain, 1)
     assert unpack_groups([payload]).schema == GROUPS
-    assert change_groups(ShardState(), unpack_groups([payload]))[0].weight.tolist() == [1.0]
+    assert change_groups(ShardState(), unpack_groups([payload])).groups.weight.tolist() == [1.0]
 
 
 def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None:
@@ -207,7 +208,8 @@ def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None
     rows = fresh_rows(np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
     state = ShardState(groups=groups, rows=rows)
     gone = groups.names[1].as_py()
-    after, kept, changed, lost = change_groups(state, changes(change(gone, 2, deleted=True)))
+    found = change_groups(state, changes(change(gone, 2, deleted=True)))
+    after, kept, changed, lost = found.groups, found.leases, found.changed, found.lost
     assert after.names.to_pylist() == [n for n in groups.names.to_pylist() if n != gone]
     assert (kept.group.tolist(), lost.group.tolist()) == ([0, 0, 1, 1], [1, 1])
     assert not changed.any()

@@ -100,7 +100,7 @@ def test_no_rows_and_no_brokers_are_no_problem() -> None:
 def test_overrides_follow_their_group_when_others_come_and_go() -> None:
     state = ShardState(groups=groups_after(change("m", 1, brokers='{"b1": {"weight": 2}}')))
     for version, name in enumerate("abcdefgh", start=2):
-        groups, *_ = change_groups(state, changes(change(name, version)))
+        groups = change_groups(state, changes(change(name, version))).groups
         state = ShardState(groups=groups)
         n = len(groups)
         rows = fresh_rows(np.arange(n), np.ones(n, np.int64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from quotaplane.quota.groups import Groups, Overrides, no_overrides
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
+from quotaplane.throttle.coded import changed as throttle_changed
 
 _BY_GROUP: Final = (
     "quota",
@@ -37,16 +38,34 @@ _BY_GROUP: Final = (
 )
 
 
-def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Leases, BoolArray, Leases]:
-    """Take in changes (``wire.events.GROUPS``; columns of the policy may be absent).
+@dataclass(frozen=True)
+class GroupChanges:
+    """What a round's changes of definitions did to a shard."""
+
+    groups: Groups
+    """Afterwards, in all dimensions."""
+    leases: Leases
+    """Afterwards, without those of deleted groups."""
+    changed: BoolArray
+    """(g,) a definition, a policy or a parent is new."""
+    throttle_changed: BoolArray
+    """(g,) the throttle terms are others than brokers were told."""
+    lost: Leases | None = None
+    """Those of deleted groups, numbered as before; None: nothing was changed."""
+
+
+def no_changes(state: ShardState) -> GroupChanges:
+    """All groups are as they were."""
+    nothing = np.zeros(len(state.groups), bool)
+    return GroupChanges(state.groups, state.rows, nothing, nothing)
+
+
+def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
+    """Take in changes (``wire.shard_inputs.GROUPS``; columns of the policy may be absent).
 
     `groups put` refuses what is out of its range, but others may write the table too: such a value
     is taken for the nearest that is allowed, an unknown mode for hard, no number for not given, and
     a text that can't be read for none.
-
-    Returns:
-        The groups and the rows afterwards; which groups (groups,) have something new: definition,
-        policy or parent; and the rows that are lost, numbered as before.
     """
     old, rows = state.groups, state.rows
     # A commit that deletes a row and puts one for the same group (an overwrite) has put it.
@@ -91,7 +110,13 @@ def change_groups(state: ShardState, events: pa.Table) -> tuple[Groups, Leases, 
     keep = alive[rows.group]
     kept = rows if keep.all() else rows.take(keep)  # groups seldom go, and rows are many
     kept = replace(kept, group=place[kept.group])
-    return groups, kept, changed | moved, rows.take(np.flatnonzero(~keep))
+    return GroupChanges(
+        groups=groups,
+        leases=kept,
+        changed=changed | moved,
+        throttle_changed=throttle_changed(old.ids, old.throttle, groups.ids, groups.throttle),
+        lost=rows.take(np.flatnonzero(~keep)),
+    )
 
 
 def _ambiguous(events: pa.Table) -> bool:

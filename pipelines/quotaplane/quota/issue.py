@@ -11,75 +11,69 @@ from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import row_terms
-from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import RowStatus, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.reason_texts import words
 from quotaplane.quota.rollout import enforced
+from quotaplane.quota.shard import Shard
 
 
 @dataclass(frozen=True)
 class RoundChanges:
-    """What a round has to answer to.
-
-    (groups,): ``touched``, named by a report, or changed; ``quota_changed``; ``retermed``, with
-    other throttle terms than brokers were told. ``reserved`` (d, groups): what deleted groups may
-    still be using, None: nothing. (brokers,): ``restarted``, those that know none of their limits.
-    (rows,): ``adopted``, limits of an earlier epoch that are handed back; ``returned``, named again
-    after nobody did for so long that they counted as stale. ``learning``: for now handing back is
-    all that is done.
-    """
+    """Everything that happened in a round and may require that limits are published."""
 
     touched: BoolArray
+    """(g,) a report names the group, a lease of it ended, or it was changed."""
     quota_changed: BoolArray
-    retermed: BoolArray
+    """(g,) its definition, policy or parent is new."""
+    throttle_changed: BoolArray
+    """(g,) its throttle terms are others than brokers were told."""
     reserved: FloatArray | None
+    """(d, g) what brokers of deleted groups may still be using; None: nothing."""
     restarted: BoolArray
+    """(b,) the broker began anew and knows none of its limits."""
     adopted: BoolArray
+    """(n,) a limit of an earlier epoch was taken over from its broker's report."""
     returned: BoolArray
+    """(n,) named again after nobody did for so long that the lease counted as stale."""
     learning: bool
+    """For now limits are only handed back."""
 
 
 @dataclass(frozen=True)
 class IssuedLimits:
-    """The rows with their limits; which changed; which go out; and why, per dimension.
+    """The leases with their limits, and which of these are published; m of n are."""
 
-    ``changed`` has shape (rows,), ``going_out`` holds positions; ``safe_told`` and ``published``,
-    beside it, whether their safe limits and throttle terms go out with them, and whether brokers
-    are told at all;
-    ``reasons`` is (d, rows) of ``laws.reason.Reason`` codes and only means something where
-    ``changed``; ``words`` has by dimension those of the changed rows, or is None: too many.
-    ``ceiling`` (d, rows), None: nobody has any.
-    """
-
-    rows: Leases
+    leases: Leases
     changed: BoolArray
-    going_out: IntArray
+    """(n,) the limit is new, or was taken over."""
+    to_publish: IntArray
+    """(m,) the leases that go out, or changed."""
     safe_told: BoolArray
+    """(m,) safe limit and throttle terms go out with it."""
     published: BoolArray
+    """(m,) the broker is sent it."""
     reasons: npt.NDArray[np.uint8]
+    """(d, n) codes of ``laws.reason.Reason``; only where ``changed``."""
     words: list[list[str]] | None
+    """By dimension the reasons of the changed leases in words; None: too many."""
     ceiling: FloatArray | None
+    """(d, n) None: nobody has any."""
 
 
-def allot(
-    groups: Groups,
-    brokers: Brokers,
-    rows: Leases,
-    news: RoundChanges,
-    round_: Round,
-    config: StepConfig,
-    rounds: int,
+def issue_limits(
+    shard: Shard, changes: RoundChanges, round_: Round, config: StepConfig, rounds: int
 ) -> IssuedLimits:
-    """Divide the quotas of the touched groups, which have the dimensions of the rows.
+    """Divide the quotas of the touched groups, and decide what is published.
 
     A group keeps its limits while moving them would bring nobody much, unless they add up to more
     than its quota or somebody changed it: fairness is worth a message, noise is not. When one
     moves, all limits of the group, and of its tree, are issued together, so that what is in force
-    adds up.
+    adds up. ``rounds``: that the shard took part in.
     """
+    groups, brokers, rows, news = shard.groups, shard.brokers, shard.leases, changes
     strict = config.transition is Transition.STRICT
     # Of a broker, or of a group that its broker no longer names.
     stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
@@ -126,7 +120,7 @@ def allot(
     reasons[:, adopted] = Reason.HANDED_BACK
     first = changed & ~rows.has_limit
     turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    due = turn | news.retermed  # other terms are told even if no limit moves
+    due = turn | news.throttle_changed  # other terms are told even if no limit moves
     renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.has_limit
     if strict:  # who returns was told nothing meanwhile, of new terms and safe limits neither
         renewed = (renewed | news.returned & rows.has_limit) & ~stale
@@ -155,13 +149,13 @@ def allot(
         issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, rows.issued_at_ms)),
         issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
     )
-    going_out = np.flatnonzero(out)
+    to_publish = np.flatnonzero(out)
     return IssuedLimits(
-        rows=rows,
+        leases=rows,
         changed=changed | adopted,
-        going_out=going_out,
-        safe_told=safe_told[going_out],
-        published=published[going_out],
+        to_publish=to_publish,
+        safe_told=safe_told[to_publish],
+        published=published[to_publish],
         reasons=reasons,
         words=None if adopted.any() else words(parts, changed),
         ceiling=standing.terms.ceiling,

@@ -13,7 +13,6 @@ from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,
     SAFE_COLUMNS,
-    BoolArray,
     BrokerStatus,
     IntArray,
     Transition,
@@ -23,47 +22,39 @@ from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.issue import IssuedLimits
-from quotaplane.quota.leases import Leases
-from quotaplane.quota.reports import TakenReports
+from quotaplane.quota.shard import Shard
+from quotaplane.quota.silence import Silence
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round gives to the world.
-
-    ``limits``: a row per (broker, group) whose limit goes out now; ``changed`` tells a new limit
-    from one that is only renewed, ``enforced`` one that holds from one that is only what it would
-    be (the broker is told that it is not limited), ``published`` whether it is told at all.
-    Columns of a dimension are there where the shard's rows have it; in others nobody is limited.
-    ``throttle``, how to hold to it, is there where any group has other terms than the defaults.
-    Where few changed, ``..._words`` say why with the numbers, beside the codes ``..._reason``.
-    ``ended``: pairs that are no longer limited. ``usage``: the
-    entries used. ``unknown_entries``: how many were of groups that nobody defined; ``unknown``:
-    what is to be told of these (see ``Undefined``). ``astray``: of them, where brokers limit such
-    a group; they are told again that they don't have to. ``brokers``: changes of status.
-    """
+    """What a round gives to the world."""
 
     limits: pa.Table
+    """A row per (broker, group) whose limit goes out now, or that changed: see ``limit_table``."""
     ended: pa.Table
+    """Pairs that are no longer limited, and ``why``."""
     usage: pa.Table | None
+    """The entries used."""
     unknown: pa.Table | None
-    astray: pa.Table | None
+    """What is to be told of entries of groups that nobody defined: see ``UndefinedGroups``."""
+    limited_but_deleted: pa.Table | None
+    """Pairs of deleted groups that brokers still limit; they are told again that they need not."""
     brokers: pa.Table
+    """Changes of status: see ``status_changes``."""
     unknown_entries: int = 0
+    """Entries of groups that nobody defined."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def status_changes(
-    brokers: Brokers, intake: TakenReports | None, stale: BoolArray, gone: BoolArray
-) -> pa.Table:
+def status_changes(brokers: Brokers, recovered: IntArray, silence: Silence) -> pa.Table:
     """One row per broker that came (back), fell silent, or is given up."""
-    was_stale = brokers.stale
     came = np.zeros(len(brokers), bool)
-    if intake is not None:
-        came[intake.back] = True
+    came[recovered] = True
+    stale, gone = silence.stale, silence.gone
     parts = (
         (np.flatnonzero(came & ~stale & ~gone), BrokerStatus.LIVE),
-        (np.flatnonzero(stale & ~was_stale), BrokerStatus.STALE),
+        (np.flatnonzero(stale & ~brokers.stale), BrokerStatus.STALE),
         (np.flatnonzero(gone & (brokers.seen_at_ms >= 0)), BrokerStatus.GONE),
     )
     where = np.concatenate([index for index, _ in parts])
@@ -78,17 +69,19 @@ def status_changes(
     )
 
 
-def _pairs(
-    groups: Groups, brokers: Brokers, group: IntArray, broker: IntArray, config: StepConfig
-) -> dict[str, pa.Array]:
+def _pairs(shard: Shard, chosen: IntArray | slice, config: StepConfig) -> dict[str, pa.Array]:
+    """Columns that name the chosen leases."""
+    groups, leases = shard.groups, shard.leases
+    group = leases.group[chosen]
     return {
-        **_told(brokers, broker, config),
+        **_addressed(shard.brokers, leases.broker[chosen], config),
         "group": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names),
         "group_id": pa.array(groups.ids[group]),
     }
 
 
-def _told(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, pa.Array]:
+def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, pa.Array]:
+    """Columns that say to whom a message goes, and how it names groups."""
     # A limit of before a restart may still be under way, but it is no longer accounted for.
     strict = config.transition is Transition.STRICT
     for_start_ms = brokers.started_at_ms if strict else np.zeros(len(brokers), np.int64)
@@ -100,84 +93,96 @@ def _told(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, p
     }
 
 
-def limit_table(
-    groups: Groups, brokers: Brokers, allotment: IssuedLimits, config: StepConfig
-) -> pa.Table:
-    """``Outcome.limits``."""
-    out: IntArray = allotment.going_out
-    rows = allotment.rows
-    columns = _pairs(groups, brokers, rows.group[out], rows.broker[out], config)
+def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
+    """``Outcome.limits``.
+
+    * ``broker``, ``uses_ids``, ``for_start_ms``, ``group``, ``group_id``: whose limit it is.
+    * ``..._per_s``, ``safe_..._per_s``: the limit, and the one that holds after its lease, a column
+      for each dimension that the shard has.
+    * ``..._reason``: why, as a code; ``..._words``: the same in words, where few limits changed.
+    * ``changed``: it is new; else it is only renewed.
+    * ``enforced``: it holds; else it is only computed.
+    * ``published``: the broker is sent it; ``safe_told``: with its safe limit.
+    * ``throttle``: how to hold to it, where any group has other terms than the defaults.
+    """
+    groups, leases = shard.groups, shard.leases
+    out = issued.to_publish
+    columns = _pairs(shard, out, config)
     columns.update(
         (RATE_COLUMNS[d], pa.array(one[out]))
-        for d, one in zip(rows.dimensions, rows.limit, strict=True)
+        for d, one in zip(leases.dimensions, leases.limit, strict=True)
     )
     if groups.throttle.any_given:
-        columns["throttle"] = groups.throttle.take(rows.group[out]).column()
-    columns["changed"] = pa.array(allotment.changed[out])
-    columns["enforced"] = pa.array(rows.enforced[out])
-    columns["published"] = pa.array(allotment.published)
-    columns["safe_told"] = pa.array(allotment.safe_told)
+        columns["throttle"] = groups.throttle.take(leases.group[out]).column()
+    columns["changed"] = pa.array(issued.changed[out])
+    columns["enforced"] = pa.array(leases.enforced[out])
+    columns["published"] = pa.array(issued.published)
+    columns["safe_told"] = pa.array(issued.safe_told)
     columns.update(
         (SAFE_COLUMNS[d], one)
-        for d, one in zip(rows.dimensions, _safe_limits(groups, allotment, config), strict=True)
+        for d, one in zip(leases.dimensions, _safe_limits(groups, issued, config), strict=True)
     )
     columns.update(
         (f"{DIMENSIONS[d]}_reason", pa.array(codes[out]))
-        for d, codes in zip(rows.dimensions, allotment.reasons, strict=True)
+        for d, codes in zip(leases.dimensions, issued.reasons, strict=True)
     )
     table = pa.table(columns)
-    if allotment.words is None:
+    if issued.words is None:
         return table
-    place = np.full(len(rows), -1)
-    place[allotment.changed] = np.arange(np.count_nonzero(allotment.changed))
+    place = np.full(len(leases), -1)
+    place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
     index = pa.array(place[out], mask=place[out] < 0)
-    for d, texts in zip(rows.dimensions, allotment.words, strict=True):
+    for d, texts in zip(leases.dimensions, issued.words, strict=True):
         words = pa.array(texts, pa.string()).take(index)
         table = table.append_column(f"{DIMENSIONS[d]}_words", words)
     return table
 
 
-def _safe_limits(groups: Groups, allotment: IssuedLimits, config: StepConfig) -> list[pa.Array]:
-    """What holds once a lease ran out: of the quota what it is divided by the brokers known.
+def _safe_limits(groups: Groups, issued: IssuedLimits, config: StepConfig) -> list[pa.Array]:
+    """Limits that apply after a lease ended: ``safe_share`` of the quota by the brokers known.
 
-    Below a quota the brokers of all its tree count, and a ceiling holds here too. Only where it is
-    told; 0 elsewhere.
+    Below a quota the brokers of all its tree count, and a ceiling holds here too. 0 where it is not
+    told.
     """
-    rows = allotment.rows
-    known = np.bincount(rows.group, minlength=len(groups))
-    told = allotment.going_out[allotment.safe_told]
-    group = rows.group[told]
-    rates = np.zeros((len(rows.dimensions), len(allotment.going_out)))
+    leases = issued.leases
+    known = np.bincount(leases.group, minlength=len(groups))
+    told = issued.to_publish[issued.safe_told]
+    group = leases.group[told]
+    rates = np.zeros((len(leases.dimensions), len(issued.to_publish)))
     if not len(told):
         return list(map(pa.array, rates))
-    ceiling = allotment.ceiling
+    ceiling = issued.ceiling
     for dimension, one in enumerate(rates):
         even = even_shares(groups.parent, tree_quota(groups, dimension), known)
         limited = np.isfinite(even)
         safe = np.full(len(groups), np.inf)
         safe[limited] = config.safe_share * even[limited]
-        one[allotment.safe_told] = safe[group]
+        one[issued.safe_told] = safe[group]
         if ceiling is not None:
-            one[allotment.safe_told] = np.minimum(
-                one[allotment.safe_told], ceiling[dimension, told]
-            )
+            one[issued.safe_told] = np.minimum(one[issued.safe_told], ceiling[dimension, told])
     return list(map(pa.array, rates))
 
 
-def ended_table(
-    groups: Groups, brokers: Brokers, rows: Leases, why: str, config: StepConfig
-) -> pa.Table:
-    table = pa.table(_pairs(groups, brokers, rows.group, rows.broker, config))
+def ended_table(shard: Shard, why: str, config: StepConfig) -> pa.Table:
+    """All leases of a shard, as rows of ``Outcome.ended``."""
+    table = pa.table(_pairs(shard, slice(None), config))
     return table.append_column("why", pa.array([why] * len(table), pa.string()))
 
 
-def astray_table(brokers: Brokers, intake: TakenReports, config: StepConfig) -> pa.Table:
-    """``Outcome.astray``; the name of a group that is known by its id alone is empty."""
-    names = intake.astray["group"].combine_chunks().fill_null("").dictionary_encode()
+def limited_but_deleted_table(
+    brokers: Brokers, entries: pa.Table | None, config: StepConfig
+) -> pa.Table | None:
+    """``Outcome.limited_but_deleted``; the name of a group that is known by its id alone is empty.
+
+    ``entries``: see ``TakenReports``.
+    """
+    if entries is None or not len(entries):
+        return None
+    names = entries["group"].combine_chunks().fill_null("").dictionary_encode()
     return pa.table(
         {
-            **_told(brokers, intake.astray["code"].to_numpy(), config),
+            **_addressed(brokers, entries["code"].to_numpy(), config),
             "group": names,
-            "group_id": intake.astray["group_id"],
+            "group_id": entries["group_id"],
         }
     )

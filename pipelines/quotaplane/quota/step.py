@@ -7,155 +7,149 @@ and a dry run all run exactly this.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.groups.hierarchy import subtree_totals
-from quotaplane.model import (
-    BoolArray,
-    Mode,
-    Round,
-)
-from quotaplane.quota.brokers import Brokers
+from quotaplane.model import BoolArray, Mode, Round
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import in_use, reported_limits
-from quotaplane.quota.group_changes import change_groups
-from quotaplane.quota.groups import Groups, whole_trees
-from quotaplane.quota.issue import RoundChanges, allot
+from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
+from quotaplane.quota.groups import whole_trees
+from quotaplane.quota.issue import RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
-from quotaplane.quota.leases import Leases
-from quotaplane.quota.outcome import Outcome, astray_table, ended_table, limit_table, status_changes
-from quotaplane.quota.reports import TakenReports, take_in
+from quotaplane.quota.outcome import (
+    Outcome,
+    ended_table,
+    limit_table,
+    limited_but_deleted_table,
+    status_changes,
+)
+from quotaplane.quota.reports import TakenReports, no_reports, take_reports
 from quotaplane.quota.rollout import enforced
+from quotaplane.quota.shard import Shard
+from quotaplane.quota.silence import find_silence, without_silent
 from quotaplane.quota.state import ShardState
-from quotaplane.throttle.coded import changed as terms_changed
 
 
 def step(
     state: ShardState, events: Events, round_: Round, config: StepConfig
 ) -> tuple[ShardState, Outcome]:
-    """Take in what arrived, drop who fell silent, and divide each touched group's quota anew."""
-    groups, brokers, rows = state.groups, state.brokers, state.rows
-    quota_changed: BoolArray = np.zeros(len(groups), bool)
-    retermed = quota_changed
-    dropped: list[pa.Table] = []
-    lost: Leases | None = None
+    """Take in what arrived, give up silent brokers, and divide each touched group's quota anew."""
+    changes = no_changes(state)
     if events.groups is not None and len(events.groups):
-        groups, rows, quota_changed, lost = change_groups(state, events.groups)
-        before = state.groups
-        retermed = terms_changed(before.ids, before.throttle, groups.ids, groups.throttle)
-        dropped.append(ended_table(before, brokers, lost, "group_deleted", config))
-    defined, may_adopt = groups, state.learning.until_ms != DONE
-    dimensions = in_use(groups, rows)
+        changes = change_groups(state, events.groups)
+    may_adopt = state.learning.until_ms != DONE
+    shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
+    reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
+    learning, learnt = state.learning.next(reports.foreign, round_, config)
+    deleted = state.left.next(state.groups, changes.lost, round_, config)
+    undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
+
+    shard = reports.shard
+    silence = find_silence(shard, round_, config)
+    status = status_changes(shard.brokers, reports.recovered, silence)
+    silent = replace(shard, leases=shard.leases.take(silence.leases))
+    touched = changes.changed | reports.touched | learnt | silence.groups(shard)
+    shard = without_silent(shard, silence)
+    stay = ~silence.leases
+    issued = issue_limits(
+        shard,
+        RoundChanges(
+            touched=touched,
+            quota_changed=changes.changed,
+            throttle_changed=changes.throttle_changed,
+            reserved=deleted.reserved(shard.groups, shard.leases.dimensions),
+            restarted=reports.restarted,
+            adopted=reports.adopted[stay],
+            returned=reports.returned[stay],
+            learning=learning.on,
+        ),
+        round_,
+        config,
+        state.rounds,
+    )
+    shard = replace(shard, leases=issued.leases)
+    after = shard.without_brokers(silence.gone)
+    # While it learns, a shard may not have heard of all groups yet.
+    missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
+    outcome = Outcome(
+        limits=limit_table(shard, issued, config),
+        ended=_ended(state, changes, silent, config),
+        usage=reports.used,
+        unknown=unknown,
+        unknown_entries=0 if reports.unknown is None else len(reports.unknown),
+        limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
+        brokers=status,
+        counts={
+            "reports": reports.reports,
+            "duplicates": reports.duplicates,
+            "outdated": reports.outdated,
+            "entries": 0 if reports.used is None else len(reports.used),
+            "groups_recomputed": int(touched.sum()),
+            "limits_changed": int(issued.changed.sum()),
+            "limits_sent": int(issued.published.sum()),
+            "soft_exceeded": _soft_exceeded(after, touched),
+        },
+    )
+    return (
+        ShardState(
+            groups=changes.groups,
+            brokers=after.brokers,
+            rows=after.leases,
+            learning=learning,
+            left=deleted,
+            undefined=undefined,
+            rounds=state.rounds + 1,
+        ),
+        outcome,
+    )
+
+
+def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
+    """The shard in the dimensions that somebody is limited in, here or by what reports say."""
+    dimensions = in_use(shard.groups, shard.leases)
     if may_adopt and events.entries is not None:
         dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
-    groups, rows = groups.narrowed(dimensions), rows.carrying(dimensions)
-
-    intake: TakenReports | None = None
-    restarted: BoolArray = np.zeros(len(brokers), bool)
-    touched = quota_changed
-    if events.headers is not None and events.entries is not None and len(events.headers):
-        intake = take_in(
-            groups,
-            brokers,
-            rows,
-            events.headers,
-            events.entries,
-            now_ms=round_.now_ms,
-            epoch=round_.epoch,
-            saturated_from=config.saturated_from,
-            stale_after_ms=config.stale_after_ms,
-            latest_start_ms=round_.now_ms + config.max_clock_skew_ms,
-            may_adopt=may_adopt,
-        )
-        brokers, rows, restarted = intake.brokers, intake.rows, intake.restarted
-        if intake.adopted.any():  # what an earlier control plane enforced may only be watched now
-            still = rows.enforced & (~intake.adopted | enforced(groups, brokers, rows))
-            rows = replace(rows, enforced=still)
-        touched = touched | intake.touched
-    learning, learnt = state.learning.next(intake is not None and intake.foreign, round_, config)
-    left = state.left.next(state.groups, lost, round_, config)
-    undefined, told = state.undefined.next(intake.unknown if intake else None, round_.now_ms)
-    touched = touched | learnt
-
-    silence = round_.now_ms - brokers.seen_at_ms
-    gone = silence > config.forget_after_ms
-    stale = (silence > config.stale_after_ms) & ~gone
-    status = status_changes(brokers, intake, stale, gone)
-    brokers = replace(brokers, stale=gone | stale)
-    nowhere: BoolArray = np.zeros(len(rows), bool)
-    adopted, returned = (intake.adopted, intake.returned) if intake else (nowhere, nowhere)
-    silent_rows = gone[rows.broker] | (round_.now_ms - rows.seen_at_ms > config.forget_after_ms)
-    if silent_rows.any():
-        touched = touched.copy()
-        touched[rows.group[silent_rows]] = True
-        dropped.append(ended_table(groups, brokers, rows.take(silent_rows), "silent", config))
-        rows = rows.take(~silent_rows)
-        adopted, returned = adopted[~silent_rows], returned[~silent_rows]
-
-    news = RoundChanges(
-        touched=touched,
-        quota_changed=quota_changed,
-        retermed=retermed,
-        reserved=left.reserved(groups, dimensions),
-        restarted=restarted,
-        adopted=adopted,
-        returned=returned,
-        learning=learning.on,
-    )
-    astray: pa.Table | None = None
-    # While it learns, a shard may not have heard of all groups yet.
-    if intake is not None and len(intake.astray) and learning.until_ms == DONE:
-        astray = astray_table(brokers, intake, config)
-    allotment = allot(groups, brokers, rows, news, round_, config, state.rounds)
-    limits = limit_table(groups, brokers, allotment, config)
-    brokers, rows = _without(brokers, allotment.rows, gone)
-    ended = (
-        pa.concat_tables(dropped)
-        if dropped
-        else ended_table(groups, brokers, rows.take(np.empty(0, np.int64)), "", config)
-    )
-    counts = {
-        "reports": intake.reports if intake else 0,
-        "duplicates": intake.duplicates if intake else 0,
-        "outdated": intake.outdated if intake else 0,
-        "entries": len(intake.used) if intake else 0,
-        "groups_recomputed": int(touched.sum()),
-        "limits_changed": int(allotment.changed.sum()),
-        "limits_sent": int(allotment.published.sum()),
-        "soft_exceeded": _soft_exceeded(groups, rows, touched),
-    }
-    after = ShardState(
-        groups=defined,
-        brokers=brokers,
-        rows=rows,
-        learning=learning,
-        left=left,
-        undefined=undefined,
-        rounds=state.rounds + 1,
-    )
-    return after, Outcome(
-        limits=limits,
-        ended=ended,
-        usage=intake.used if intake else None,
-        unknown=told,
-        unknown_entries=len(intake.unknown) if intake else 0,
-        astray=astray,
-        brokers=status,
-        counts=counts,
-    )
+    return shard.in_dimensions(dimensions)
 
 
-def _soft_exceeded(groups: Groups, rows: Leases, touched: BoolArray) -> int:
+def _reports(
+    shard: Shard, events: Events, round_: Round, config: StepConfig, *, may_adopt: bool
+) -> TakenReports:
+    headers, entries = events.headers, events.entries
+    if headers is None or entries is None or not len(headers):
+        return no_reports(shard)
+    reports = take_reports(shard, headers, entries, round_, config, may_adopt=may_adopt)
+    if not reports.adopted.any():
+        return reports
+    # What an earlier control plane enforced may only be watched now.
+    after = reports.shard
+    still = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
+    leases = replace(after.leases, enforced=after.leases.enforced & still)
+    return replace(reports, shard=replace(after, leases=leases))
+
+
+def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: StepConfig) -> pa.Table:
+    """The pairs that are no longer limited, of deleted groups and of silent brokers."""
+    tables = [ended_table(silent, "silent", config)]
+    if changes.lost is not None and len(changes.lost):
+        before = Shard(state.groups, state.brokers, changes.lost)
+        deleted = ended_table(before, "group_deleted", config)
+        tables = [deleted, *tables] if len(silent.leases) else [deleted]
+    return pa.concat_tables(tables)
+
+
+def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
     """How many soft groups, of those touched, use more than their quota with all below them."""
+    groups, leases = shard.groups, shard.leases
     soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
         return 0
     over: BoolArray = np.zeros(len(groups), bool)
-    for usage, quota in zip(rows.usage, groups.quota, strict=True):
-        used = np.bincount(rows.group, weights=usage, minlength=len(groups)).astype(float)
+    for usage, quota in zip(leases.usage, groups.quota, strict=True):
+        used = np.bincount(leases.group, weights=usage, minlength=len(groups)).astype(float)
         over |= subtree_totals(groups.parent, used) > quota
     return int((over & soft).sum())
 
@@ -172,15 +166,3 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     if learnt_ms is not None:
         due = min(due, learnt_ms - 1)
     return int(due) + 1
-
-
-def _without(brokers: Brokers, rows: Leases, gone: BoolArray) -> tuple[Brokers, Leases]:
-    """Forget the brokers that are gone; none of the rows is theirs any more."""
-    if not gone.any():
-        return brokers, rows
-    index = np.cumsum(~gone) - 1
-    left: dict[str, Any] = {
-        name: value[~gone] for name, value in vars(brokers).items() if name != "names"
-    }
-    names = tuple(np.array(brokers.names, dtype=object)[~gone])
-    return Brokers(names=names, **left), replace(rows, broker=index[rows.broker])

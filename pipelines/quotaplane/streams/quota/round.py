@@ -170,9 +170,9 @@ def _messages(
     if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
     ended = ended.drop(["why"])
-    if outcome.astray is not None:
-        astray = outcome.astray.select(ended.column_names)
-        ended = pa.concat_tables([ended, astray]).unify_dictionaries()
+    if outcome.limited_but_deleted is not None:
+        missed = outcome.limited_but_deleted.select(ended.column_names)
+        ended = pa.concat_tables([ended, missed]).unify_dictionaries()
     # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
     safe, published = going["safe_told"], going["published"]
     bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
