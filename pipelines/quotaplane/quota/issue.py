@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import row_terms
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.division import RowStatus, divide, tree_quota
+from quotaplane.quota.division import Division, LeaseStatus, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.reason_texts import words
@@ -73,97 +74,179 @@ def issue_limits(
     moves, all limits of the group, and of its tree, are issued together, so that what is in force
     adds up. ``rounds``: that the shard took part in.
     """
-    groups, brokers, rows, news = shard.groups, shard.brokers, shard.leases, changes
-    strict = config.transition is Transition.STRICT
+    groups, strict = shard.groups, config.transition is Transition.STRICT
+    leases = shard.leases
     # Of a broker, or of a group that its broker no longer names.
-    stale = brokers.stale[rows.broker] | (rows.seen_at_ms < round_.now_ms - config.stale_after_ms)
-    touched, adopted = whole_trees(groups, news.touched), news.adopted
+    stale = shard.brokers.stale[leases.broker]
+    stale |= leases.seen_at_ms < round_.now_ms - config.stale_after_ms
+    touched, adopted = whole_trees(groups, changes.touched), changes.adopted
     if strict:
-        rows, adopted, overcommitted = _handed_back(groups, rows, news, stale)
-    if news.learning:
-        # Somebody changed the group while we learn: that is an order for all its tree, unless it is
-        # the first that we hear of it and all below. What brokers out of sight have is not known
-        # yet, so strict waits.
-        known = np.bincount(rows.group, weights=rows.has_limit & ~adopted, minlength=len(groups))
-        below = subtree_totals(groups.parent, known.astype(np.float64))
-        ordered = whole_trees(groups, news.quota_changed & (below > 0))
-        touched &= overcommitted if strict else ordered
-    waiting: BoolArray = np.zeros(len(rows), bool)
-    if strict:
-        # Once the lease of what a limit replaced is over, nobody can be using that any more.
-        over = rows.issued_at_ms < round_.now_ms - config.lease_ms - config.stale_after_ms
-        # But "not limited" has no end: that only an answer can show to be left behind.
-        over = over & np.isfinite(rows.max_in_force)
-        rows = replace(rows, max_in_force=np.where(over, rows.limit, rows.max_in_force))
-        # Told anything else all the time, it could never be seen which it has left behind.
-        waiting = (rows.max_in_force != rows.limit).any(axis=0) & rows.has_limit & rows.enforced
-    standing = RowStatus(
-        terms=row_terms(groups, brokers, rows),
-        enforced=enforced(groups, brokers, rows),
-        fixed=(waiting & ~news.quota_changed[rows.group] | stale) if strict else waiting,
-        reserved=news.reserved,
+        leases, adopted, overcommitted = _handed_back(groups, leases, changes, stale)
+        leases = _without_ended_waits(leases, round_, config)
+    if changes.learning:
+        ordered = overcommitted if strict else _ordered(groups, leases, changes, adopted)
+        touched &= ordered
+    shard = replace(shard, leases=leases)
+    waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)
+    quota_changed = changes.quota_changed[leases.group]
+    status = LeaseStatus(
+        terms=row_terms(groups, shard.brokers, leases),
+        enforced=enforced(groups, shard.brokers, leases),
+        fixed=(waiting & ~quota_changed | stale) if strict else waiting,
+        reserved=changes.reserved,
     )
-    parts = [
-        divide(groups, rows, standing, dimension, touched, config)
-        for dimension in range(len(rows.dimensions))
+    divisions = [
+        divide(shard, status, dimension, touched, config)
+        for dimension in range(len(leases.dimensions))
     ]
-    new, held = (np.stack([getattr(part, name) for part in parts]) for name in ("limit", "held"))
-    reasons = np.stack([part.reasons for part in parts])
-    worth = news.quota_changed | np.any([part.worth for part in parts], axis=0)
-    changed = (whole_trees(groups, worth) & touched)[rows.group] & (new != rows.limit).any(axis=0)
-    changed |= touched[rows.group] & rows.has_limit & (standing.enforced != rows.enforced)
-    let_go = rows.has_limit & rows.enforced & ~standing.enforced
-    changed |= news.quota_changed[rows.group] & let_go
+    limit = np.stack([division.limit for division in divisions])
+    changed = _changed(shard, changes, status, divisions, touched)
     if strict:  # a broker that was told nothing yet uses nothing, also of what has no quota
-        changed |= touched[rows.group] & ~rows.has_limit
+        changed |= touched[leases.group] & ~leases.has_limit
         changed &= ~stale  # what is told now can be in force for another lease
+    reasons = np.stack([division.reasons for division in divisions])
     reasons[:, adopted] = Reason.HANDED_BACK
-    first = changed & ~rows.has_limit
-    turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    due = turn | news.throttle_changed  # other terms are told even if no limit moves
-    renewed = (due[rows.group] | news.restarted[rows.broker] | waiting) & rows.has_limit
-    if strict:  # who returns was told nothing meanwhile, of new terms and safe limits neither
-        renewed = (renewed | news.returned & rows.has_limit) & ~stale
+
+    renewed = _renewed(shard, changes, config, rounds) | waiting & leases.has_limit
+    if strict:
+        # A returning broker missed all messages sent while it was silent, so its limits, safe
+        # limits and throttle terms are sent again.
+        renewed = (renewed | changes.returned & leases.has_limit) & ~stale
     out = changed | renewed | adopted
-    # Shadows are told nothing; but who had been limited before is told that it no longer is.
+    # Shadows are told nothing, but a broker that had been limited is told that it no longer is.
     # Where nothing may be used before a word came, not to be limited must be said as well.
-    published = out & ((groups.mode != Mode.SHADOW)[rows.group] | rows.notified | strict)
+    published = out & ((groups.mode != Mode.SHADOW)[leases.group] | leases.notified | strict)
     # A broker may have a safe limit of a run under fast: with strict each message takes it away, so
     # that any acknowledgement shows that it is gone.
-    safe_told = renewed | first | adopted | news.quota_changed[rows.group] | strict
-    # Once no report can be about the time before it any more, a limit counts as old.
-    old = (rows.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms) & ~waiting
-    if strict:
-        old &= not news.learning  # while it learns, issued_seq tells which groups were divided
-    now_enforced = np.where(changed, standing.enforced, rows.enforced)
-    limit, held = np.where(changed, new, rows.limit), np.where(changed, held, rows.max_in_force)
-    rows = replace(
-        rows,
-        limit=limit,
-        previous_limit=np.where(changed | old, rows.limit, rows.previous_limit),
-        # A broker that is not limited is not waited for.
-        max_in_force=np.where(now_enforced, held, limit) if strict else held,
-        has_limit=rows.has_limit | changed,
-        enforced=now_enforced,
-        notified=rows.notified | published,
-        issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, rows.issued_at_ms)),
-        issued_seq=np.where(changed, round_.seq, np.where(old, -1, rows.issued_seq)),
-    )
+    first = changed & ~leases.has_limit
+    safe_told = renewed | first | adopted | quota_changed | strict
+    max_in_force = np.stack([division.max_in_force for division in divisions])
     to_publish = np.flatnonzero(out)
+    # While a strict shard learns, issued_seq tells which groups were divided: nothing gets old.
+    ages = not (strict and changes.learning)
     return IssuedLimits(
-        leases=rows,
+        leases=_issued(
+            leases,
+            np.where(changed, limit, leases.limit),
+            np.where(changed, max_in_force, leases.max_in_force),
+            changed,
+            np.where(changed, status.enforced, leases.enforced),
+            published,
+            _old(leases, round_, config) & ~waiting & ages,
+            round_,
+            strict=strict,
+        ),
         changed=changed | adopted,
         to_publish=to_publish,
         safe_told=safe_told[to_publish],
         published=published[to_publish],
         reasons=reasons,
-        words=None if adopted.any() else words(parts, changed),
-        ceiling=standing.terms.ceiling,
+        words=None if adopted.any() else words(divisions, changed),
+        ceiling=status.terms.ceiling,
+    )
+
+
+def _ordered(
+    groups: Groups, leases: Leases, changes: RoundChanges, adopted: BoolArray
+) -> BoolArray:
+    """(g,) trees that are divided although the shard learns, under fast.
+
+    Somebody changed the group meanwhile: that is an order for all its tree, unless it is the first
+    that is heard of it and all below.
+    """
+    known = np.bincount(leases.group, weights=leases.has_limit & ~adopted, minlength=len(groups))
+    below = subtree_totals(groups.parent, known.astype(np.float64))
+    return whole_trees(groups, changes.quota_changed & (below > 0))
+
+
+def _without_ended_waits(leases: Leases, round_: Round, config: StepConfig) -> Leases:
+    """Once the lease of what a limit replaced is over, nobody can be using that any more.
+
+    "Not limited" has no end: only an answer can show that it was left behind.
+    """
+    over = leases.issued_at_ms < round_.now_ms - config.lease_ms - config.stale_after_ms
+    over = over & np.isfinite(leases.max_in_force)
+    return replace(leases, max_in_force=np.where(over, leases.limit, leases.max_in_force))
+
+
+def _waiting(leases: Leases) -> BoolArray:
+    """(n,) its broker has not shown yet that it left a higher limit behind.
+
+    Told anything else all the time, it could never be seen which one it has left behind.
+    """
+    differs = (leases.max_in_force != leases.limit).any(axis=0)
+    waiting: BoolArray = differs & leases.has_limit & leases.enforced
+    return waiting
+
+
+def _changed(
+    shard: Shard,
+    changes: RoundChanges,
+    status: LeaseStatus,
+    divisions: Sequence[Division],
+    touched: BoolArray,
+) -> BoolArray:
+    """(n,) leases that get a new limit."""
+    groups, leases = shard.groups, shard.leases
+    significant = np.any([division.significant for division in divisions], axis=0)
+    moves = whole_trees(groups, changes.quota_changed | significant) & touched
+    differs = np.any(
+        [division.limit != now for division, now in zip(divisions, leases.limit, strict=True)],
+        axis=0,
+    )
+    changed: BoolArray = moves[leases.group] & differs
+    changed |= touched[leases.group] & leases.has_limit & (status.enforced != leases.enforced)
+    let_go = leases.has_limit & leases.enforced & ~status.enforced
+    changed |= changes.quota_changed[leases.group] & let_go
+    return changed
+
+
+def _renewed(shard: Shard, changes: RoundChanges, config: StepConfig, rounds: int) -> BoolArray:
+    """(n,) leases whose limit goes out again: in turn, or as its broker lacks it."""
+    groups, leases = shard.groups, shard.leases
+    turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
+    due = turn | changes.throttle_changed  # other terms are told even if no limit moves
+    lacks = changes.restarted[leases.broker]
+    renewed: BoolArray = (due[leases.group] | lacks) & leases.has_limit
+    return renewed
+
+
+def _old(leases: Leases, round_: Round, config: StepConfig) -> BoolArray:
+    """(n,) no report can be about the time before the limit any more."""
+    old: BoolArray = leases.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms
+    return old
+
+
+def _issued(
+    leases: Leases,
+    limit: FloatArray,
+    max_in_force: FloatArray,
+    changed: BoolArray,
+    enforced: BoolArray,
+    published: BoolArray,
+    old: BoolArray,
+    round_: Round,
+    *,
+    strict: bool,
+) -> Leases:
+    """The leases after this round."""
+    # A broker that is not limited is not waited for.
+    held = np.where(enforced, max_in_force, limit) if strict else max_in_force
+    return replace(
+        leases,
+        limit=limit,
+        previous_limit=np.where(changed | old, leases.limit, leases.previous_limit),
+        max_in_force=held,
+        has_limit=leases.has_limit | changed,
+        enforced=enforced,
+        notified=leases.notified | published,
+        issued_at_ms=np.where(changed, round_.now_ms, np.where(old, -1, leases.issued_at_ms)),
+        issued_seq=np.where(changed, round_.seq, np.where(old, -1, leases.issued_seq)),
     )
 
 
 def _handed_back(
-    groups: Groups, rows: Leases, news: RoundChanges, stale: BoolArray
+    groups: Groups, leases: Leases, changes: RoundChanges, stale: BoolArray
 ) -> tuple[Leases, BoolArray, BoolArray]:
     """Which limits strict hands back, and which trees it divides although it learns.
 
@@ -174,19 +257,23 @@ def _handed_back(
     out of sight, or once learning is over.
 
     Returns:
-        The rows, those that are not handed back no longer issued; (rows,) which are; (groups,) the
-        trees to divide.
+        The leases, those that are not handed back without a limit; (n,) which are; (g,) the trees
+        to divide.
     """
     overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
-    if not news.learning and not news.adopted.any():
-        return rows, news.adopted, overcommitted
-    counts = rows.has_limit & rows.enforced
-    for dimension, held in enumerate(rows.max_in_force):
-        total = np.zeros(len(groups)) if news.reserved is None else news.reserved[dimension]
-        total = total + np.bincount(rows.group, np.where(counts, held, 0.0), len(groups))
+    if not changes.learning and not changes.adopted.any():
+        return leases, changes.adopted, overcommitted
+    counts = leases.has_limit & leases.enforced
+    for dimension, held in enumerate(leases.max_in_force):
+        total = np.zeros(len(groups)) if changes.reserved is None else changes.reserved[dimension]
+        total = total + np.bincount(leases.group, np.where(counts, held, 0.0), len(groups))
         overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
-    overcommitted[rows.group[rows.issued_seq >= 0]] = True  # it was divided in an earlier round
+    overcommitted[leases.group[leases.issued_seq >= 0]] = True  # it was divided in an earlier round
     overcommitted = whole_trees(groups, overcommitted)
-    refused = news.adopted & (stale | overcommitted[rows.group] | (not news.learning))
-    rows = replace(rows, has_limit=rows.has_limit & ~refused, notified=rows.notified & ~refused)
-    return rows, news.adopted & ~refused, overcommitted
+    refused = changes.adopted & (stale | overcommitted[leases.group] | (not changes.learning))
+    leases = replace(
+        leases,
+        has_limit=leases.has_limit & ~refused,
+        notified=leases.notified & ~refused,
+    )
+    return leases, changes.adopted & ~refused, overcommitted

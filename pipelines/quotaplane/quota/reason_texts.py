@@ -28,10 +28,10 @@ def words(divisions: Sequence[Division], changed: BoolArray) -> list[list[str]] 
 def _of_one(division: Division, changed: BoolArray) -> list[str]:
     codes = division.reasons
     texts = np.array(REASON_TEXTS, dtype=object)[codes]
-    if division.asked is not None:
-        problem, answer, which = division.asked
+    if division.solved is not None:
+        problem, answer = division.solved.problem, division.solved.answer
         rows = Segments(problem.starts)
-        at = np.arange(len(changed))[which]
+        at = np.arange(len(changed))[division.solved.at]
         moved = rows.total(changed[at]) > 0
         chosen, index = rows.keep(moved)
         starts = np.concatenate([[0], np.cumsum(chosen.counts)])
