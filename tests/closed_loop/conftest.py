@@ -17,7 +17,7 @@ from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
 from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.world import Interval, World
-from quotaplane.streams.quota.round import round_config, run_round
+from quotaplane.streams.quota.program import round_config, run_round
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports

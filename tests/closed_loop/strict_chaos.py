@@ -19,7 +19,7 @@ from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.brokers import Brokers, BrokerSpec
-from quotaplane.streams.quota.round import RoundConfig, round_config, run_round
+from quotaplane.streams.quota.program import RoundConfig, round_config, run_round
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports

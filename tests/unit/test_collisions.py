@@ -18,7 +18,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.quota.id_collisions import without_clashes
-from quotaplane.streams.quota.round import Output, run_round
+from quotaplane.streams.quota.program import Output, run_round
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports

@@ -18,7 +18,7 @@ from quotaplane.quota.reason_texts import MOST_ROWS
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.lifecycle import known_failure
-from quotaplane.streams.quota.round import Output, round_config, run_round
+from quotaplane.streams.quota.program import Output, round_config, run_round
 from quotaplane.streams.quota.sink import _added_up
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report

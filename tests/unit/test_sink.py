@@ -18,7 +18,7 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.quota.job import quota_status
 from quotaplane.streams.quota.letter_budget import LETTERS
 from quotaplane.streams.quota.report_watch import ReportWatch
-from quotaplane.streams.quota.round import Output, round_config, run_round
+from quotaplane.streams.quota.program import Output, round_config, run_round
 from quotaplane.streams.quota.sink import RoundSink
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode

@@ -22,7 +22,7 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.streams.quota.round import RoundConfig, run_round
+from quotaplane.streams.quota.program import RoundConfig, run_round
 from quotaplane.throttle.coded import Throttles
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (

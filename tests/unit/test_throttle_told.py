@@ -14,7 +14,7 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
-from quotaplane.streams.quota.round import RoundConfig, run_round
+from quotaplane.streams.quota.program import RoundConfig, run_round
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode

@@ -18,7 +18,7 @@ from quotaplane.errors import QuotaplaneError, TransportError
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lone_batches import Alone
-from quotaplane.streams.quota.operator import OUTPUT_SCHEMA
+from quotaplane.streams.operator import OUTPUT_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

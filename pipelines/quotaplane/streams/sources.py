@@ -15,7 +15,7 @@ from quotaplane.history.store import table_uri
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.partition import keys_of_shards
-from quotaplane.streams.quota.operator import EVENT_SCHEMA
+from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.wire.batch_caps import BYTES_AN_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
 from quotaplane.wire.reports import REJECTED, decode

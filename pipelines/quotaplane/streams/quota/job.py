@@ -27,10 +27,11 @@ from quotaplane.streams.job_output import (
 )
 from quotaplane.streams.lifecycle import StreamingJob, run_until_stopped
 from quotaplane.streams.lone_batches import Alone, nothing, pass_over_backlog, skipped
-from quotaplane.streams.quota.operator import OUTPUT_SCHEMA, QuotaOperator
+from quotaplane.streams.operator import operate
 from quotaplane.streams.quota.report_watch import ReportWatch
-from quotaplane.streams.quota.round import Output, RoundConfig, round_config, run_round
+from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.sink import COUNTERS, GAUGES, RoundSink
+from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
@@ -50,7 +51,7 @@ def build(
     spark: SparkSession,
     settings: Settings,
     transport: Transport,
-    config: RoundConfig,
+    program: QuotaProgram,
     *,
     without_reports: bool = False,
 ) -> DataFrame:
@@ -61,16 +62,7 @@ def build(
     arriving = nothing(spark) if without_reports else transport.read_reports(spark)
     reports = report_events(arriving, settings)
     changes = group_events(spark, settings.history, settings.shards)
-    return (
-        reports.unionByName(changes)
-        .groupBy("key")
-        .transformWithStateInPandas(
-            QuotaOperator(config, settings.shards),
-            outputStructType=OUTPUT_SCHEMA,
-            outputMode="append",
-            timeMode="ProcessingTime",
-        )
-    )
+    return operate(reports.unionByName(changes), program, settings.shards)
 
 
 def prepare(settings: Settings) -> Transport:
@@ -79,7 +71,7 @@ def prepare(settings: Settings) -> Transport:
     Raises:
         QuotaplaneError: what is wrong, within seconds; nothing was started.
     """
-    round_config(settings, epoch=0)
+    quota_program(settings, epoch=0)
     transport = open_transport(settings.transport)
     for warning in transport.check(settings.reports.max_report_bytes):
         warn(warning)
@@ -121,18 +113,18 @@ class QuotaJob(StreamingJob):
         super().__init__(attempts, history, transport, lines=lines)
         reports = settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
-        sink = RoundSink(history, transport, folder.positions, checkpoint.epoch, watch, lines)
+        sink = RoundSink(history, transport, folder, checkpoint.epoch, watch, lines)
         # The number of shuffle partitions is frozen into a checkpoint with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        config = round_config(settings, checkpoint.epoch, earlier.until_ms)
+        program = quota_program(settings, checkpoint.epoch, earlier.until_ms)
         alone = None
         if attempts.to_skip is not None:
-            alone = _skipped(folder, attempts.to_skip, config)
+            alone = _skipped(folder, attempts.to_skip, program)
         elif pass_over:
-            alone = _passed_over(folder, transport, settings, config)
+            alone = _passed_over(folder, transport, settings, program)
         without_reports = alone is not None and alone.without_input
         self.start(
-            build(spark, settings, transport, config, without_reports=without_reports),
+            build(spark, settings, transport, program, without_reports=without_reports),
             sink,
             name=QUERY_NAME,
             interval_s=settings.trigger.interval_s,
@@ -161,17 +153,17 @@ def run_quota(
         lines.end(run_until_stopped(start, skip_batch))
 
 
-def _skipped(folder: CheckpointFolder, batch: int, config: RoundConfig) -> Alone:
+def _skipped(folder: CheckpointFolder, batch: int, program: QuotaProgram) -> Alone:
     """The batch that an operator skips, with one dead letter."""
     ranges = folder.ranges(batch)
     done = skipped(batch, ranges, "reports")
     positions = ", ".join(part.text for part in ranges)
-    letters = _letters(folder, batch, config, SKIPPED_BATCH, [(positions, done, _sizes(ranges))])
+    letters = _letters(folder, batch, program, SKIPPED_BATCH, [(positions, done, _sizes(ranges))])
     return Alone(batch, letters, done=done)
 
 
 def _passed_over(
-    folder: CheckpointFolder, transport: Transport, settings: Settings, config: RoundConfig
+    folder: CheckpointFolder, transport: Transport, settings: Settings, program: QuotaProgram
 ) -> Alone | None:
     """The batch that passes over a backlog, with a dead letter for each partition."""
     oldest_s = settings.reports.oldest_s
@@ -183,7 +175,7 @@ def _passed_over(
     why = f"published more than {oldest_s:g} s before the job was started; not read"
     told = [(part.text, f"{part.size} reports {why}", _sizes([part])) for part in ranges]
     done = f"{_sizes(ranges)} reports were {why}"
-    letters = _letters(folder, alone.batch, config, STALE, told)
+    letters = _letters(folder, alone.batch, program, STALE, told)
     return alone._replace(letters=letters, done=done)
 
 
@@ -195,7 +187,7 @@ def _sizes(ranges: Sequence[Range]) -> int:
 def _letters(
     folder: CheckpointFolder,
     batch: int,
-    config: RoundConfig,
+    program: QuotaProgram,
     reason: str,
     told: Sequence[tuple[str, str, int]],
 ) -> Sequence[Output]:
@@ -217,7 +209,7 @@ def _letters(
     ]
     arrived = {"rejected": [pack(pa.Table.from_pylist(letters, schema=REJECTED))]}
     now_ms = folder.now_ms(batch)
-    _, outputs = run_round(ShardState(), arrived, shard=0, seq=batch, now_ms=now_ms, config=config)
+    _, outputs = program.run(ShardState(), arrived, Batch(0, batch, now_ms))
     return outputs
 
 

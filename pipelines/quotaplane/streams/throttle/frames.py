@@ -23,9 +23,9 @@ from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import InputError
 from quotaplane.model import group_id, shard_of
 from quotaplane.streams.partition import keys_of_shards
-from quotaplane.streams.quota.operator import EVENT_SCHEMA, OUTPUT_SCHEMA
+from quotaplane.streams.operator import EVENT_SCHEMA, OUTPUT_SCHEMA, operate
 from quotaplane.streams.sources import Batches, Mapper, packed_events
-from quotaplane.streams.throttle.operator import ThrottleOperator, outputs_of
+from quotaplane.streams.throttle.program import ThrottleProgram, outputs_of
 from quotaplane.throttle.entities import begin
 from quotaplane.throttle.requests import Bounds
 from quotaplane.throttle.step import DECIDED, METRICS, decide
@@ -44,7 +44,7 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "position": (StringType, "a string"),
 }
 _NEEDED: Final = ("entity", "at", "units")
-_OWN: Final = ("at_ms", "now_ms", "reason", *DECIDED.names)
+_OWN: Final = ("at_ms", "reason", *DECIDED.names)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ def throttle_table(
         ledger = begin(told)
         for piece in _pieces(batches):
             ledger, decided = decide(ledger, piece, now_ms, bounds)
-            yield pa.RecordBatch.from_pylist(outputs_of(decided), _OUTPUT)
+            rows = [output._asdict() for output in outputs_of(decided)]
+            yield pa.RecordBatch.from_pylist(rows, _OUTPUT)
 
     tie = [F.length("position"), "position"] if "position" in checked.columns else ["units"]
     parts = int(checked.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -158,19 +159,13 @@ def throttle_stream(
     Raises:
         InputError: as ``throttle_table``.
     """
-    checked = _checked(events).withColumn("now_ms", F.unix_millis(F.current_timestamp()))
-    arrived = checked.mapInArrow(_to_events(shards), EVENT_SCHEMA)
+    arrived = _checked(events).mapInArrow(_to_events(shards), EVENT_SCHEMA)
     fixed = None
     if isinstance(definitions, pa.Table | pd.DataFrame) or not definitions.isStreaming:
         fixed = definitions_from(definitions)
     else:
         arrived = arrived.unionByName(definitions)
-    outputs = arrived.groupBy("key").transformWithStateInPandas(
-        ThrottleOperator(bounds, fixed),
-        outputStructType=OUTPUT_SCHEMA,
-        outputMode="append",
-        timeMode="None",
-    )
+    outputs = operate(arrived, ThrottleProgram(bounds, fixed), shards)
     return Throttled(outputs, events.schema)
 
 
@@ -236,9 +231,7 @@ def _to_events(shards: int) -> Mapper:
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
         for piece in _pieces(batches):
-            now_ms = str(piece["now_ms"][0].as_py())
-            events = piece.drop_columns("now_ms").replace_schema_metadata({"now_ms": now_ms})
-            yield packed_events("requests", _by_shard(events, shards), keys)
+            yield packed_events("requests", _by_shard(piece, shards), keys)
 
     return to_events
 
