@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Problem, get_law
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.quota.demand import observe, with_headroom
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA

@@ -25,12 +25,12 @@ sys.path[:0] = [str(ROOT / "pipelines"), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
-from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.option_parser import OptionParser  # noqa: E402
+from quotaplane.quota.state import ShardState  # noqa: E402
 from quotaplane.settings import parse_settings  # noqa: E402
-from quotaplane.state import ShardState  # noqa: E402
-from quotaplane.streams.rounds import round_config, run_round  # noqa: E402
-from quotaplane.wire.events import pack_reports  # noqa: E402
+from quotaplane.streams.quota.program import round_config, run_round  # noqa: E402
 from quotaplane.wire.reports import decode, encode_stock_report  # noqa: E402
+from quotaplane.wire.shard_inputs import pack_reports  # noqa: E402
 from workload import Workload  # noqa: E402
 
 BYTES: Final = 16 << 20

@@ -32,13 +32,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH",
 from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
-from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
-from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.option_parser import OptionParser  # noqa: E402
+from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
-from quotaplane.streams.entry import run_job  # noqa: E402
-from quotaplane.streams.quota import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.quota.job import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
 from workload import QUOTA, Workload  # noqa: E402

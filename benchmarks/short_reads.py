@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from quotaplane.errors import QuotaplaneError
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 
 _READ = """\
 import sys
 from quotaplane.deltalog.read import read_rows
-from quotaplane.history.earlier import read_earlier
+from quotaplane.history.previous_run import read_earlier
 from quotaplane.history.store import open_table
 from quotaplane.settings import History
 history = History(path=sys.argv[1])

@@ -26,14 +26,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
-from quotaplane.history.groups import put_groups  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS  # noqa: E402
-from quotaplane.options import OptionParser  # noqa: E402
+from quotaplane.option_parser import OptionParser  # noqa: E402
+from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
-from quotaplane.streams.dry_run import dry_run  # noqa: E402
-from quotaplane.streams.entry import run_job  # noqa: E402
-from quotaplane.streams.throttle_job import ThrottleJob, prepare, topics_of  # noqa: E402
+from quotaplane.streams.script import run_job  # noqa: E402
+from quotaplane.streams.throttle.dry_run import dry_run  # noqa: E402
+from quotaplane.streams.throttle.job import ThrottleJob, prepare, topics_of  # noqa: E402
 from quotaplane.transport import open_broker_link  # noqa: E402
 from quotaplane.transport.delta import DeltaTopics  # noqa: E402
 

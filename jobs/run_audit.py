@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quotaplane.history.answers import main
-from quotaplane.streams.entry import run_job
+from quotaplane.cli.audit import main
+from quotaplane.streams.script import run_job
 
 if __name__ == "__main__":
     run_job(main)

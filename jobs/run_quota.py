@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
-from quotaplane.streams.entry import add_skip_batch, conf_parser, run_job
-from quotaplane.streams.quota import run_quota
+from quotaplane.streams.quota.job import run_quota
+from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
-from quotaplane.streams.dry_run import add_options, run_dry
-from quotaplane.streams.entry import add_skip_batch, conf_parser, run_job
+from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
-from quotaplane.streams.throttle_job import SESSION, run_throttle
+from quotaplane.streams.throttle.dry_run import add_options, run_dry
+from quotaplane.streams.throttle.job import SESSION, run_throttle
 
 
 def main(argv: Sequence[str]) -> None:

@@ -19,11 +19,11 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable
 
-from quotaplane.history.groups import put_groups
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import ROUNDS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.streams.spark_log import log_places

@@ -15,8 +15,8 @@ from benchmarks.arena.page import page
 from benchmarks.arena.plots import over, settling, story, use
 from benchmarks.arena.scenarios import CONDITIONS, scenarios
 from benchmarks.arena.wishes import judge
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "arena"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from quotaplane.demand import observe, with_headroom
 from quotaplane.laws import Law, Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.quota.demand import observe, with_headroom
 from quotaplane.settings import Demand
 from quotaplane.sim.loop import Heard
 

@@ -12,8 +12,8 @@ from benchmarks.arena.contenders import Contender, play
 from benchmarks.arena.grid import JUDGED_FROM
 from benchmarks.arena.scenarios import CONDITIONS, Scenario, draw
 from quotaplane.sim.figures import figures
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 WINDOWS: Final = (
     (ThrottleLaw.TOKEN_BUCKET, 1, 1.0),

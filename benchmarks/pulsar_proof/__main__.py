@@ -18,8 +18,8 @@ from benchmarks.pulsar_proof.load import ROOT
 from benchmarks.pulsar_proof.page import write
 from benchmarks.pulsar_proof.record import read_records, write_records
 from benchmarks.pulsar_proof.run import run
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 
 CONTENDERS = {contender.name: contender for contender in (STOCK, OURS)}
 

@@ -21,8 +21,8 @@ from typing import Any, Final, TextIO
 
 import pulsar
 
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SLOT_S: Final = 0.1

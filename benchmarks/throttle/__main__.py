@@ -18,11 +18,11 @@ from benchmarks.throttle.loops import by_entity, one_by_one, prepare, token_buck
 from benchmarks.throttle.page import Measured, page
 from benchmarks.throttle.picture import picture
 from benchmarks.throttle.traffic import SPREADS, traffic
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 from quotaplane.throttle import token_bucket
 from quotaplane.throttle.bank import FORMS
-from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
 from tests.jvm.kafka_classes import Asked, Said, Stat, ask_kafka, pinned_jar
 

@@ -9,7 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 from quotaplane.throttle import token_bucket
-from quotaplane.throttle.model import Quotas, Requests
+from quotaplane.throttle.types import Quotas, Requests
 
 
 class Prepared(NamedTuple):
@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The answers, as ``quotaplane.throttle.model.Answers``."""
+    """The answers, as ``quotaplane.throttle.types.Answers``."""
 
     admitted: list[bool]
     throttle_ms: list[float]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.throttle.model import ThrottleLaw
+from quotaplane.throttle.types import ThrottleLaw
 
 
 class Measured(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture
 from quotaplane.throttle.bank import FORMS
-from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
 
 QUOTA, SAMPLES, BURST, BURST_S, SECONDS = 5.0, 20, 150.0, 10.0, 40.0

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import FloatArray
-from quotaplane.throttle.model import Quotas, Requests
+from quotaplane.throttle.types import Quotas, Requests
 
 SPREADS: Final = ("uniform", "Zipf(1.1)", "one hot entity")
 SECONDS: Final = 60

@@ -35,6 +35,9 @@ BASIC: Final = 4
 """So many of them, the first, every broker counts, stock ones too, and everything has. The others
 are there only where somebody reports or limits them, and cost nothing elsewhere."""
 
+PUBLISH: Final = slice(0, 2)
+"""The dimensions of publishing, which stock Pulsar limits by group."""
+
 PARTS: Final = {4: (0, 2), 5: (1, 3)}
 """Of each total, by index, the two dimensions that it is the sum of."""
 
@@ -99,6 +102,10 @@ class Mode(IntEnum):
     HARD = 0
     SOFT = 1
     SHADOW = 2
+
+
+MODES: Final = tuple(mode.name.lower() for mode in Mode)
+"""By code."""
 
 
 @dataclass(frozen=True)

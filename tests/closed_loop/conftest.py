@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
-from quotaplane.packing import unpack
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
 from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.world import Interval, World
-from quotaplane.state import ShardState
-from quotaplane.streams.rounds import round_config, run_round
+from quotaplane.streams.quota.program import round_config, run_round
 from quotaplane.throttle.terms import ThrottleTerms
-from quotaplane.wire.events import pack_groups, pack_reports
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 START_MS = 1_700_000_000_000
 

@@ -16,14 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
-from quotaplane.packing import unpack
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.brokers import Brokers, BrokerSpec
-from quotaplane.state import ShardState
-from quotaplane.streams.rounds import RoundConfig, round_config, run_round
-from quotaplane.wire.events import GROUPS as GROUPS_SCHEMA
-from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.streams.quota.program import RoundConfig, round_config, run_round
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1000
@@ -196,7 +197,7 @@ class Chaos:
         self.state, outputs = run_round(
             self.state, arrived, shard=0, seq=self.seq, now_ms=self.now_ms, config=self.config
         )
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.seq += 1
         # As the history has it: the last round, and how long limits told in it hold.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.config.step.lease_ms))

@@ -11,8 +11,8 @@ from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 PUBLISH = DIMENSIONS[0]
 BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw

@@ -10,8 +10,8 @@ import pytest
 
 from quotaplane.model import BASIC
 from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer
-from quotaplane.throttle.model import ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleMode
 from tests.closed_loop.strict_chaos import (
     GROUPS,
     INTERVAL_MS,

@@ -7,8 +7,8 @@ from typing import Any
 import pulsar
 import pytest
 
-from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import parse_options
+from quotaplane.pulsar.topic_pool import Follower
 from tests.contract.pulsar_following import source
 from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer

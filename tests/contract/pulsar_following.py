@@ -6,10 +6,10 @@ from typing import Any
 
 import pulsar
 
-from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import Offset
 from quotaplane.pulsar.replay import read_between
+from quotaplane.pulsar.topic_pool import Follower
 from tests.contract.rigs import PulsarRig
 from tests.contract.test_transport import wait_until
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
-from quotaplane.transport import BrokerLink, Message, Transport
+from quotaplane.transport.base import BrokerLink, Message, Transport
 from quotaplane.transport.pulsar import PulsarTopics
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_server import PulsarServer

@@ -15,7 +15,8 @@ from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
-from quotaplane.transport import Message, delta, open_broker_link, open_transport
+from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport.base import Message
 from tests.contract.rigs import DeltaRig, drain, limits_of
 
 

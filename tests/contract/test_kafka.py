@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.transport import Message, kafka, open_broker_link, open_transport
+from quotaplane.transport import kafka, open_broker_link, open_transport
+from quotaplane.transport.base import Message
 from quotaplane.transport.kafka_options import source_options
 from tests.contract.rigs import UNREACHABLE, KafkaRig, drain, limits_of
 from tests.servers.kafka_server import SASL_PASSWORD, SASL_USER, KafkaServer

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.quota import run_quota
+from quotaplane.streams.quota.job import run_quota
 from quotaplane.transport import open_transport
 from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import KafkaRig

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar.topic_pool import Follower
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
 from tests.contract.rigs import PulsarRig, drain

@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar.topic_pool import Follower
 from tests.contract.pulsar_following import again, everything, forget, send, source
 from tests.contract.rigs import PulsarRig
 

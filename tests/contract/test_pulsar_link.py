@@ -12,12 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
-from quotaplane.pulsar.follower import Follower
 from quotaplane.pulsar.options import parse_options
+from quotaplane.pulsar.topic_pool import Follower
 from quotaplane.pulsar.topics import last_entry
 from quotaplane.settings import PulsarTransport
-from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
+from quotaplane.transport.base import Message
 from tests.contract.pulsar_following import everything
 from tests.contract.rigs import UNREACHABLE, PulsarRig, limits_of
 from tests.contract.test_transport import wait_until

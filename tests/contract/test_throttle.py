@@ -18,13 +18,14 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.streams.dry_run import add_options, dry_run
-from quotaplane.streams.throttle_job import DecisionSink, ThrottleJob, prepare, topics_of
-from quotaplane.transport import BrokerLink, open_broker_link
+from quotaplane.streams.throttle.dry_run import add_options, dry_run
+from quotaplane.streams.throttle.job import DecisionSink, ThrottleJob, prepare, topics_of
+from quotaplane.transport import open_broker_link
+from quotaplane.transport.base import BrokerLink
 from tests.contract.rigs import KafkaRig, PulsarRig, Rig, limits_of
 
 NOW_MS = int(time.time() * 1000)

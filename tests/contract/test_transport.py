@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.transport import Message, Polled, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message, Polled
 from tests.contract.rigs import Arrived, Rig, drain, limits_of
 
 NOON_MS = 1_790_000_000_000

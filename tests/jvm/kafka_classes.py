@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.throttle.model import Quotas, Requests
+from quotaplane.throttle.types import Quotas, Requests
 from tests.spark.fixtures import ROOT, launcher_environment
 
 _QUOTA: Final = np.dtype([("q", ">f8"), ("samples", ">i4"), ("window_ms", ">i8"), ("hard", ">i1")])

@@ -11,7 +11,7 @@ import pytest
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray
 from quotaplane.throttle import token_bucket, windowed_rate
-from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.types import Answers, Quotas, Requests
 from quotaplane.throttle.waves import answer
 from tests.jvm.kafka_classes import MOST_MS, Asked, Said, Stat, ask_kafka, pinned_jar
 from tests.servers.kafka_server import kafka_jars

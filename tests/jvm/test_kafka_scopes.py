@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.throttle.resolve import resolve, scopes_of
-from quotaplane.throttle.scope import Scope, encode
+from quotaplane.groups.resolve import resolve, scopes_of
+from quotaplane.groups.scope import Scope, encode
 from tests.jvm.kafka_classes import ask_manager
 from tests.servers.kafka_server import kafka_jars
 

@@ -17,7 +17,8 @@ import numpy as np
 import yaml
 
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.transport import Message, open_transport
+from quotaplane.transport import open_transport
+from quotaplane.transport.base import Message
 from quotaplane.wire.limits import encode_limits
 from tests.job import ROOT, write_conf
 from tests.servers.pulsar_server import PulsarServer

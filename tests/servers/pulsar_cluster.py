@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from quotaplane.options import OptionParser
-from quotaplane.streams.entry import run_job
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import (
     Role,

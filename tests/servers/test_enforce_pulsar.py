@@ -16,8 +16,8 @@ import numpy as np
 import pulsar
 import pytest
 
-from quotaplane.history.groups import put_groups
 from quotaplane.history.store import ensure_tables
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings
 from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in

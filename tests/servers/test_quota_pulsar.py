@@ -15,8 +15,9 @@ import pulsar
 import pytest
 
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.history.groups import group_changes, list_groups
-from quotaplane.transport import BrokerLink, open_broker_link
+from quotaplane.registry.table import group_changes, list_groups
+from quotaplane.transport import open_broker_link
+from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from tests.job import ROOT, RunningJob, write_conf
 from tests.servers.pulsar_server import PulsarServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.history import answers
+from quotaplane.cli import audit as answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES

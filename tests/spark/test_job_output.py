@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quotaplane.transport import BrokerLink, open_broker_link
+from quotaplane.transport import open_broker_link
+from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 from tests.spark.test_stop import kinds

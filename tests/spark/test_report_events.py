@@ -7,11 +7,11 @@ import time
 import numpy as np
 from pyspark.sql import SparkSession
 
-from quotaplane.packing import unpack
+from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.streams.sources import report_events
-from quotaplane.wire.events import unpack_reports
 from quotaplane.wire.reports import encode_stock_report
+from quotaplane.wire.shard_inputs import unpack_reports
 
 MOST = 100_000
 

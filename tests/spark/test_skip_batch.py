@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.errors import ConfigError, FailedBatchError, TransportError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.quota import QuotaJob, prepare
-from quotaplane.streams.running import run_until_stopped
-from quotaplane.streams.sink import RoundSink
+from quotaplane.streams.lifecycle import run_until_stopped
+from quotaplane.streams.quota.job import QuotaJob, prepare
+from quotaplane.streams.quota.sink import RoundSink
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report

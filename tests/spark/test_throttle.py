@@ -24,22 +24,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.errors import InputError
-from quotaplane.history.groups import delete_groups, put_groups
 from quotaplane.model import DIMENSIONS, FloatArray
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History, parse_settings
-from quotaplane.streams.dry_run import add_options, dry_run
 from quotaplane.streams.sources import group_events
-from quotaplane.streams.throttle import (
+from quotaplane.streams.throttle.dry_run import add_options, dry_run
+from quotaplane.streams.throttle.frames import (
     Throttled,
     definitions_from,
     throttle_stream,
     throttle_table,
     totals,
 )
-from quotaplane.streams.throttle_job import request_events
-from quotaplane.throttle.decide import Decided, decide
-from quotaplane.throttle.events import Bounds
-from quotaplane.throttle.ledger import begin
+from quotaplane.streams.throttle.job import request_events
+from quotaplane.throttle.entities import begin
+from quotaplane.throttle.requests import Bounds
+from quotaplane.throttle.step import Decided, decide
 
 T0 = 1_690_000_000_000
 BOUNDS = Bounds(late_ms=60_000, ahead_ms=30_000)

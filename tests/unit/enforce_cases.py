@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from quotaplane.enforce.layout import Layout
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.plan import Moves, plan
+from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.rate_writes import Moves, plan
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.enforce.subdivide import Divide, Division, divide
-from quotaplane.enforce.usage import Usage
 from quotaplane.model import FloatArray
+from quotaplane.topic_layout import Layout
 
 
 def layout_of(topics: Mapping[str, str | Sequence[str]], group: str | Mapping[str, str]) -> Layout:

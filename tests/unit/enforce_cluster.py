@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.pulsar import Enforcer
+from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.history.store import ensure_tables
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
-from quotaplane.transport import Polled, Portion
+from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from tests.job import write_round
 from tests.unit.cluster_cases import Answer, FakeCluster
@@ -289,7 +289,7 @@ class Running:
 def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """The enforcer looks at these ten times a second: BROKERS, TOPICS, QUOTAS, TAKE_OVER."""
     for each in what:
-        monkeypatch.setattr(f"quotaplane.enforce.pulsar._{each}_EVERY_S", 0.1)
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{each}_EVERY_S", 0.1)
 
 
 @asynccontextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quotaplane.cluster.follower import Follower
-from quotaplane.cluster.rest import Rest
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.history.groups import list_groups
+from quotaplane.group_sync.sync import Follower
 from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import Cluster, Enforce, History, Settings
 from tests.unit.cluster_cases import FakeCluster
 from tests.unit.groups_cases import rates

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.history.store import ensure_history
 from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.settings import History

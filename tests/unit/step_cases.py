@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import get_law
 from quotaplane.model import (
     DIMENSIONS,
@@ -20,8 +19,11 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
-from quotaplane.outcome import Outcome
-from quotaplane.state import ShardState
+from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.step import step
 
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
@@ -133,7 +135,7 @@ class Shard:
     def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
         round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.seq += 1
         for row in outcome.limits.to_pylist():
             self.in_force[row["group"], row["broker"]] = row[RATE_COLUMNS[0]]

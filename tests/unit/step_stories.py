@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.control import Events, StepConfig
+from quotaplane.groups.policy import FLOOR_COLUMNS
 from quotaplane.model import (
     BASIC,
     DIMENSIONS,
@@ -25,9 +25,9 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
-from quotaplane.outcome import Outcome
-from quotaplane.policy import FLOOR_COLUMNS
-from quotaplane.wire.events import (
+from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.outcome import Outcome
+from quotaplane.wire.shard_inputs import (
     GROUPS,
     HEADERS,
     OPTIONAL_ENTRIES,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quotaplane import __version__
-from quotaplane.admin.cli import COMMANDS, main
+from quotaplane.cli.main import COMMANDS, main
 
 Capture = pytest.CaptureFixture[str]
 
@@ -249,7 +249,7 @@ def test_ctrl_c_leaves_without_a_traceback(
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("quotaplane.admin.allocate.run", interrupted)
+    monkeypatch.setattr("quotaplane.cli.allocate.run", interrupted)
     assert main(["allocate", "-"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -283,7 +283,7 @@ def test_only_what_the_subcommand_needs_is_imported(
     case = tmp_path / "case.json"
     case.write_text(json.dumps(PIP))
     script = (
-        "import sys; from quotaplane.admin.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from quotaplane.cli.main import main; code = main(sys.argv[1:]); "
         "print(sorted(sys.modules), file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run(
@@ -296,4 +296,4 @@ def test_only_what_the_subcommand_needs_is_imported(
     loaded = set(eval(done.stderr))
     heavy = {"pyspark", "pandas", "pyarrow", "deltalake", "rich", "plotly", "yaml"}
     assert not heavy & loaded
-    assert not {"quotaplane.admin.simulate", "quotaplane.admin.groups"} & loaded
+    assert not {"quotaplane.cli.simulate", "quotaplane.cli.groups"} & loaded

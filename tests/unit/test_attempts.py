@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
 from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, TransportError
-from quotaplane.streams.attempts import MOST_FAILURES, BatchAttempts, open_attempts
+from quotaplane.streams.batch_attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.running import StreamingJob, known_failure, run_until_stopped
+from quotaplane.streams.lifecycle import StreamingJob, known_failure, run_until_stopped
 from quotaplane.streams.status import JobStatus
 
 

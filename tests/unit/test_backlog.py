@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.streams.skipping import Alone, pass_over_backlog
+from quotaplane.streams.lone_batches import Alone, pass_over_backlog
 
 Offset = dict[str, dict[str, int]]
 

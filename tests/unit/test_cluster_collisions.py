@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quotaplane.cluster.reading import READS_PER_S
-from quotaplane.history.groups import put_groups
+from quotaplane.pulsar_admin.bulk import READS_PER_S
+from quotaplane.registry.table import put_groups
 from tests.unit.follower_cases import Rig
 from tests.unit.groups_cases import quota
 from tests.unit.test_collisions import ONE, OTHER
@@ -62,7 +62,7 @@ def test_one_that_somebody_puts_while_the_cluster_is_read_holds_it(
         put_groups(rig.history, [ONE], quota(3), "ann")
         return put_groups(*args, **kwargs)
 
-    monkeypatch.setattr("quotaplane.cluster.follower.put_groups", after_ann)
+    monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", after_ann)
     rig.cluster.put(OTHER, publishRateInMsgs=1)
     rig.cluster.put("plain", publishRateInMsgs=1)
     rig.sync()

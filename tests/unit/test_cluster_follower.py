@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.cluster.following import following
-from quotaplane.cluster.reading import READS_PER_S
-from quotaplane.cluster.rest import RefusedError
 from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
-from quotaplane.history.groups import delete_groups, get_group, group_changes, put_groups
+from quotaplane.group_sync.runner import following
+from quotaplane.pulsar_admin.bulk import READS_PER_S
+from quotaplane.pulsar_admin.rest import RefusedError
+from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
 from quotaplane.settings import History, Reports
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig
@@ -101,7 +101,7 @@ def test_who_made_a_group_is_asked_once(rig: Rig, monkeypatch: pytest.MonkeyPatc
         asked.append(1)
         return group_changes(*args)
 
-    monkeypatch.setattr("quotaplane.cluster.follower.group_changes", counted)
+    monkeypatch.setattr("quotaplane.group_sync.sync.group_changes", counted)
     put_groups(rig.history, ["anns"], quota(1), "ann")
     rig.sync(*[lambda: None] * 5)
     assert len(asked) == 1
@@ -205,10 +205,10 @@ class TestFailures:
 
         def fail() -> None:
             rig.cluster.put("a", publishRateInMsgs=2)
-            monkeypatch.setattr("quotaplane.cluster.follower.put_groups", locked)
+            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", locked)
 
         def mend() -> None:
-            monkeypatch.setattr("quotaplane.cluster.follower.put_groups", put_groups)
+            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", put_groups)
 
         first, second, third = rig.run(lambda: None, fail, mend)
         assert (first, [str(error) for error in second], third) == (
@@ -374,7 +374,7 @@ class TestFollowing:
             pace.next_poll()
             pace.next_poll()
             # A mistake of ours
-            monkeypatch.setattr("quotaplane.cluster.follower.absent", None)
+            monkeypatch.setattr("quotaplane.group_sync.sync.absent", None)
             pace.next_poll()
             monkeypatch.undo()
             pace.next_poll()

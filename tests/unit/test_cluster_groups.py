@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from quotaplane.cluster.groups import group_of, group_path, namespace_path, rates_of
 from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.resource_groups import group_of, group_path, namespace_path, rates_of
 
 INF = math.inf
 

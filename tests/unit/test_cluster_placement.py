@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.placement import NamespaceRead, Placement
-from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.layout import Layout
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace
+from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.topic_layout import Layout
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import FakePulsar, full
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.cluster.groups import to_cluster
-from quotaplane.cluster.plan import (
+from quotaplane.group_sync.changes import (
     Puts,
     absent,
     created_by,
@@ -21,6 +20,7 @@ from quotaplane.cluster.plan import (
 )
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.pulsar_admin.resource_groups import to_cluster
 from tests.unit.test_collisions import ONE, OTHER
 
 INF = np.inf

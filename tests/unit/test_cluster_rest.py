@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from quotaplane.cluster.rest import RefusedError, Rest, tls_context
 from quotaplane.errors import ClusterError, ConfigError
+from quotaplane.pulsar_admin.rest import RefusedError, Rest, tls_context
 from quotaplane.settings import PulsarSecurity, PulsarTransport
 from tests.servers.certificates import make_certificates
 from tests.unit.cluster_cases import Answer, RestServer, transport_to

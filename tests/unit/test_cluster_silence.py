@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import HistoryError
-from quotaplane.history import groups as storage
-from quotaplane.history.groups import delete_groups, get_group, group_changes, put_groups
 from quotaplane.history.store import ensure_tables
+from quotaplane.registry import table as storage
+from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.groups_cases import quota, rates
@@ -120,7 +120,7 @@ def test_while_the_history_cannot_be_read_only_what_depends_on_it_waits(
         tables.append(rig.table())
         monkeypatch.undo()
 
-    monkeypatch.setattr("quotaplane.cluster.silence.group_changes", unreadable)
+    monkeypatch.setattr("quotaplane.group_sync.hidden_quotas.group_changes", unreadable)
     failures = rig.run(lambda: None, mend)
     assert [[str(error) for error in each] for each in failures] == [
         ["a file of the change feed is gone"],

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.cluster.rest import Rest
-from quotaplane.cluster.usage import (
+from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_usage import (
     Counters,
     Sample,
     Snapshots,
@@ -19,7 +20,6 @@ from quotaplane.cluster.usage import (
     counters_in,
     read_told,
 )
-from quotaplane.errors import ClusterError
 from tests.unit.cluster_cases import Answer, RestServer
 
 TOPIC = "persistent://acme/orders/t"

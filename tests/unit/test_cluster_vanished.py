@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.cluster.vanished import TIMES, Vanished, some_of
+from quotaplane.agents.disappearance import TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError
-from quotaplane.history.groups import delete_groups, group_changes, put_groups
+from quotaplane.registry.table import delete_groups, group_changes, put_groups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import Rig
 from tests.unit.groups_cases import quota
@@ -158,7 +158,7 @@ class TestGroups:
             return changes
 
         def lose() -> None:
-            monkeypatch.setattr("quotaplane.cluster.follower.group_changes", overtaken)
+            monkeypatch.setattr("quotaplane.group_sync.sync.group_changes", overtaken)
             del rig.cluster.groups["a"]
 
         rig.sync(lose, lambda: None)

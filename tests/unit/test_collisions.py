@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.definitions import plain_groups
+from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import InputError
-from quotaplane.history.groups import put_groups
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
-from quotaplane.packing import unpack
+from quotaplane.quota.groups import plain_groups
+from quotaplane.quota.state import ShardState
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
-from quotaplane.state import ShardState
-from quotaplane.streams.clashes import without_clashes
-from quotaplane.streams.rounds import Output, run_round
-from quotaplane.wire.events import pack_groups, pack_reports
-from quotaplane.wire.own import encode_report
+from quotaplane.streams.quota.id_collisions import without_clashes
+from quotaplane.streams.quota.program import Output, run_round
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.step_cases import CONFIG as STEP
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 from tests.unit.test_rounds import CONFIG, SETTINGS
@@ -56,8 +56,8 @@ def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
     shard.run(now_ms=at)
     held = report("b1", at, {OTHER: 0.0, "nobody": 0.0}, limit=1.0)
     outcome = shard.run(reports(held), now_ms=at)
-    assert outcome.astray is not None
-    assert outcome.astray["group"].to_pylist() == ["nobody"]
+    assert outcome.limited_but_deleted is not None
+    assert outcome.limited_but_deleted["group"].to_pylist() == ["nobody"]
     assert outcome.unknown is not None
     assert set(outcome.unknown["group"].to_pylist()) == {OTHER, "nobody"}
 

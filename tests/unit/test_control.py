@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.control import next_due_ms
+from quotaplane.arrays import to_single
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
-from quotaplane.state import ShardState, to_single
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
 
 def test_the_core_imports_no_spark_and_no_io() -> None:
     code = (
-        "import sys, quotaplane.control, quotaplane.laws, quotaplane.demand\n"
+        "import sys, quotaplane.quota.step, quotaplane.laws, quotaplane.quota.demand\n"
         "bad = {'pyspark', 'kafka', 'deltalake', 'pandas', 'google'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )
@@ -120,13 +121,13 @@ def test_a_report_that_names_an_older_applied_seq_is_held_against_the_limit_befo
 
 def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> None:
     shard = started(100, b1=10, b2=50)
-    state = shard.state.to_bytes()
+    state = dump(shard.state)
     outcome = shard.run(
         reports(report("b1", T0, {"g": 10}), report("b2", T0 - 5_000, {"g": 99})), now_ms=T0
     )
     assert (outcome.counts["duplicates"], outcome.counts["outdated"]) == (1, 1)
     assert outcome.counts["reports"] == len(outcome.limits) == len(outcome.usage) == 0
-    assert ShardState.from_bytes(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
+    assert load(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
 
 
 def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_made() -> None:
@@ -219,14 +220,16 @@ def test_a_broker_that_missed_a_deletion_is_told_again() -> None:
     shard = started(100, b1=10)
     shard.run(quotas("g", version=3), now_ms=T0 + 1)
     late = report("b1", T0 + 2, {"g": 10, "never limited": 3}, limit=25.0)
-    assert shard.run(reports(late), now_ms=T0 + 2).astray is None  # it may yet hear of the group
+    assert (
+        shard.run(reports(late), now_ms=T0 + 2).limited_but_deleted is None
+    )  # it may yet hear of the group
     at = T0 + int(CONFIG.lease_ms + CONFIG.stale_after_ms) + 5
     shard.run(now_ms=at)
     free = report("b2", at, {"h": 10}, limit=np.inf)
     held = report("b1", at, {"g": 10}, limit=25.0, uses_ids=True)
     outcome = shard.run(reports(free, held), now_ms=at)
-    assert outcome.astray is not None
-    (told,) = outcome.astray.to_pylist()
+    assert outcome.limited_but_deleted is not None
+    (told,) = outcome.limited_but_deleted.to_pylist()
     assert (told["broker"], told["group"], told["uses_ids"]) == ("b1", "g", True)
     assert told["group_id"] == group_id("g")
     assert len(outcome.ended) == 0
@@ -295,8 +298,8 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
         else:
             change = name if kind == "delete" else (name, value)
             outcome = shard.run(quotas(change, version=number), now_ms=now)
-        again = ShardState.from_bytes(shard.state.to_bytes())
-        assert again.to_bytes() == shard.state.to_bytes()
+        again = load(dump(shard.state))
+        assert dump(again) == dump(shard.state)
         for index, group in enumerate(shard.state.groups.names.to_pylist()):
             rows = shard.state.rows
             total = rows.limit[0][rows.group == index].sum()

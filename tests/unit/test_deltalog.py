@@ -13,21 +13,22 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history.audit import register_views
-from quotaplane.history.groups import delete_groups, list_groups, put_groups
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
-from quotaplane.streams.quota import prepare
-from quotaplane.streams.throttle_job import prepare as prepare_throttle
-from quotaplane.transport import Transport, delta, open_broker_link, open_transport
+from quotaplane.streams.quota.job import prepare
+from quotaplane.streams.throttle.job import prepare as prepare_throttle
+from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport.base import Transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
 

@@ -40,7 +40,7 @@ def test_rows_come_with_plain_strings(written: History) -> None:
 
 
 def test_changes_come_from_one_version_to_another(written: History) -> None:
-    from quotaplane.history.groups import put_groups
+    from quotaplane.registry.table import put_groups
     from tests.unit.groups_cases import quota
 
     for number in range(1, 5):
@@ -55,8 +55,8 @@ def test_what_a_job_reads_as_it_starts_uses_no_threads_that_call_python(written:
     """They are pyarrow's: they abort a process that ends while they are at it (exit code 134)."""
     code = (
         "import sys\n"
-        "from quotaplane.history.earlier import read_earlier\n"
-        "from quotaplane.history.groups import list_groups\n"
+        "from quotaplane.history.previous_run import read_earlier\n"
+        "from quotaplane.registry.table import list_groups\n"
         "from quotaplane.settings import History\n"
         "history = History(path=sys.argv[1])\n"
         "read_earlier(history), list_groups(history)\n"

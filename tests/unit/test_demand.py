@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane import demand as demands
-from quotaplane.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
 from quotaplane.laws.segments import Segments
+from quotaplane.quota import demand as demands
+from quotaplane.quota.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
 from quotaplane.settings import Demand
 
 INF = math.inf
@@ -137,7 +137,7 @@ def test_who_uses_what_it_was_given_is_never_doubted() -> None:
     for wanted in [30.0, 300, 300, 310, 500, 450, 460, 900, 900] * 9:
         used = np.minimum(wanted, limit)
         track = learn(track, before, used, limit, wanted - used)
-        assert track.doubt[0] < 128
+        assert track.distrust[0] < 128
         before, limit = used, np.minimum(track.demand, 400.0)  # more is not to be had
 
 
@@ -170,10 +170,10 @@ def test_whatever_comes_a_track_stays_sound(windows: list[tuple[float, float, fl
         track = learn(track, before, used, np.array([limit]), np.array([throttled]))
         before = used
         assert track.demand[0] >= 0
-        for kept in (track.noise, track.swing):
+        for kept in (track.noise, track.last_deviation):
             assert np.isfinite(kept).all()
         assert track.noise[0] >= 0
-        assert 0 <= track.doubt[0] <= 255
+        assert 0 <= track.distrust[0] <= 255
 
 
 def test_who_does_not_tell_has_headroom_and_something_to_wake_up_with() -> None:

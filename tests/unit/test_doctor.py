@@ -16,18 +16,19 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog import diagnose as diagnosing
 from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.log import find_fault, list_log, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError
-from quotaplane.history.groups import delete_groups, list_groups, put_groups
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
-from quotaplane.transport import Message, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message
 from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, harmless, said
 from tests.unit.history_cases import NOON_MS, read, rounds
 from tests.unit.power_cases import Disk, PowerLossError
@@ -242,7 +243,7 @@ def test_writers_refuse_while_it_mends(doctor: Doctor, monkeypatch: pytest.Monke
                 write()
             refused.append(True)
 
-    monkeypatch.setattr("quotaplane.admin.doctor.mend", try_to_write)
+    monkeypatch.setattr("quotaplane.cli.doctor.mend", try_to_write)
     cut(commit(doctor.root / "history" / "rounds"))
     doctor("--mend")
     assert len(refused) == 2

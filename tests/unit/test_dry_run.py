@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.options import OptionParser
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import parse_settings
-from quotaplane.streams.dry_run import add_options, definitions_of, run_dry
-from quotaplane.streams.throttle_job import messages
+from quotaplane.streams.throttle.dry_run import add_options, definitions_of, run_dry
+from quotaplane.streams.throttle.job import messages
 from quotaplane.throttle.bank import LAWS
-from quotaplane.throttle.ledger import begin, held
-from quotaplane.throttle.model import ThrottleLaw
+from quotaplane.throttle.entities import begin, held
+from quotaplane.throttle.types import ThrottleLaw
 
 ROOT = Path(__file__).parents[2]
 

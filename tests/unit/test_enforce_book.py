@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.enforce.book import (
+from quotaplane.enforce.limits_received import (
     FORGET_AFTER_MS,
     MOST_UNLISTED_BROKERS,
     MOST_UNLISTED_GROUPS,

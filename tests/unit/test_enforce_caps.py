@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quotaplane.enforce.allowed import Allowed
-from quotaplane.enforce.book import Book
-from quotaplane.enforce.caps import Caps, capped, caps_of
-from quotaplane.enforce.quotas import Quotas
+from quotaplane.enforce.agent.allowed_limits import Allowed
+from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.quota_caps import Caps, Quotas, capped, caps_of
 from quotaplane.model import FloatArray
 from tests.unit.enforce_cases import layout_of, only_messages
 from tests.unit.test_enforce_book import T0, told

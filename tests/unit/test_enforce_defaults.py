@@ -36,7 +36,7 @@ def cluster() -> Iterator[FakePulsar]:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch, "BROKERS", "TOPICS")
-    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 4.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 4.0)
 
 
 Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
@@ -105,7 +105,7 @@ def test_namespaces_without_topics_have_one_too(tmp_path: Path) -> None:
 def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.5)
+    monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.5)
 
     async def first(running: Running, _: Link) -> None:
         await running.until(lambda: cluster.default() == 25)

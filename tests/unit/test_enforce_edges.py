@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from deltalake.exceptions import DeltaError
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.rest import RefusedError, Rest
-from quotaplane.enforce.ledger import Ledger
-from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.plan import Moves
-from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.scene import Scene
-from quotaplane.enforce.trouble import Trouble
-from quotaplane.enforce.usage import Usage
-from quotaplane.enforce.writer import Writer
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.rate_writes import Moves
+from quotaplane.enforce.rates_in_force import Ledger
 from quotaplane.errors import ClusterError, HistoryError
-from quotaplane.history import groups as history_groups
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.registry import table as history_groups
 from quotaplane.settings import Enforce
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
@@ -291,7 +291,7 @@ def test_nothing_is_divided_before_everything_was_read(
                 await running.until(lambda: cluster.paths().count(asks) > 12)
                 assert not cluster.writes()
                 # Not for ever: what can't be read must not keep limits from the rest.
-                monkeypatch.setattr("quotaplane.enforce.scene._PATIENCE_S", 0.0)
+                monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.0)
                 await running.until(lambda: cluster.published() == {"a": 300})
 
         asyncio.run(scene())

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import (
@@ -38,8 +38,8 @@ def cluster() -> Iterator[FakePulsar]:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
-    monkeypatch.setattr("quotaplane.enforce.leave._WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.leave._HAND_BACK_WITHIN_S", 1.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 3.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._HAND_BACK_WITHIN_S", 1.0)
 
 
 def put(history: History, **limits: float) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.enforce import listener as listening
-from quotaplane.enforce.listener import Listener
-from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.agents.failures import Trouble
+from quotaplane.enforce.agent import limits_listener as listening
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.settings import History, parse_settings
-from quotaplane.transport import Polled, Portion
+from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.job import write_round

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from quotaplane.enforce.ledger import LONGEST_WAIT_S, Ledger
-from quotaplane.enforce.plan import Bucket, Moves, in_turn
-from quotaplane.enforce.usage import Usage
+from quotaplane.agents.pace import Bucket
+from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.rate_writes import Moves, in_turn
+from quotaplane.enforce.rates_in_force import LONGEST_WAIT_S, Ledger
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 
 NONE = np.array([np.inf, np.inf])

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.admin.cli import main
-from quotaplane.cluster.rest import RefusedError
+from quotaplane.cli.main import main
 from quotaplane.errors import TransportError
-from quotaplane.history.groups import put_groups
+from quotaplane.pulsar_admin.rest import RefusedError
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from tests.unit.cluster_cases import Answer
@@ -320,7 +320,7 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
 def test_rates_are_read_again_in_turn(
     cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.writer._CHECKED_EVERY_S", 0.5)
+    monkeypatch.setattr("quotaplane.enforce.agent.rate_writer._CHECKED_EVERY_S", 0.5)
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
@@ -417,7 +417,7 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
 def test_no_more_than_the_quota_is_written_whatever_is_told(
     cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.allowed._TOLD_AFTER_S", 0.3)
+    monkeypatch.setattr("quotaplane.enforce.agent.allowed_limits._TOLD_AFTER_S", 0.3)
     settings = settings_for(cluster, tmp_path)
     put(settings.history, "g", 100.0)
     link.tell("pulsar://b0", 1e9, safe=1e9)
@@ -534,7 +534,7 @@ def test_the_command_needs_a_cluster_and_says_what_is_wrong_in_a_line(
 
 def test_the_command_starts_without_spark() -> None:
     code = (
-        "import sys, quotaplane.admin.enforce, quotaplane.enforce.pulsar\n"
+        "import sys, quotaplane.cli.enforce, quotaplane.enforce.agent.enforcer\n"
         "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
         "sys.exit(str(slow) if slow else 0)"
     )

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.enforce.quotas import QuotaTable
-from quotaplane.enforce.trouble import Trouble
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.agents.failures import Trouble
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.job import write_round
 from tests.unit.enforce_cluster import EPOCH, history_in
@@ -98,7 +98,7 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
 def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.quotas._PATIENCE_S", 0.05)
+    monkeypatch.setattr("quotaplane.enforce.agent.quota_table._PATIENCE_S", 0.05)
     answers = threading.Event()
     table, lines, _ = watched(history)
     asked: list[int] = []

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.cluster.pace import Pace
-from quotaplane.cluster.rest import Rest
-from quotaplane.enforce.in_force import InForce
-from quotaplane.enforce.plan import Moves, Rates
-from quotaplane.enforce.takeover import TakeOver
-from quotaplane.enforce.trouble import Trouble
-from quotaplane.history.groups import delete_groups, put_groups
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.enforce.groups_in_force import InForce
+from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
@@ -71,7 +71,7 @@ def test_a_change_while_the_table_is_read_is_not_overwritten(
     record(history, "g", "h", messages=300.0)
     cluster.put("g", publishRateInMsgs=300)
     cluster.put("h", publishRateInMsgs=300, dispatchRateInMsgs=40)
-    from quotaplane.enforce import takeover
+    from quotaplane.enforce.agent import take_over as takeover
 
     def slow(history: History) -> object:
         rows = list_groups(history)

@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.history import groups as storage
-from quotaplane.history.groups import (
+from quotaplane.groups.ids import NO_ID, ids_of
+from quotaplane.groups.policy import DEFAULTS
+from quotaplane.history.store import open_table
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry import table as storage
+from quotaplane.registry.table import (
     check_name,
     delete_groups,
     get_group,
@@ -26,11 +30,7 @@ from quotaplane.history.groups import (
     list_groups,
     put_groups,
 )
-from quotaplane.history.store import open_table
-from quotaplane.model import RATE_COLUMNS
-from quotaplane.policy import DEFAULTS
 from quotaplane.settings import History
-from quotaplane.wire.ids import NO_ID, ids_of
 from tests.unit.groups_cases import Command, quota, rates
 
 
@@ -287,7 +287,7 @@ def test_a_name_is_taken_if_reports_can_use_it_and_no_part_is_empty(name: str) -
 def test_neither_spark_nor_the_jvm_is_touched(history: History) -> None:
     put_groups(history, ["g"], quota(1.0), "ann")
     script = (
-        "import sys; from quotaplane.admin.cli import main\n"
+        "import sys; from quotaplane.cli.main import main\n"
         f"code = main(['groups', 'get', 'g', '--history', {history.path!r}])\n"
         "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
         "assert not slow, slow\n"

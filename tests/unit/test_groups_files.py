@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.admin.group_input import read_groups
-from quotaplane.history.groups import get_group, list_groups, put_groups
 from quotaplane.history.store import open_table
+from quotaplane.registry.input import read_groups
+from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, rates
 

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.history import store
-from quotaplane.history.groups import get_group, group_changes, list_groups, put_groups
 from quotaplane.history.store import ensure_tables, open_table, open_to_write
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.registry.table import get_group, group_changes, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, warned
 from tests.unit.history_cases import old_groups

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.admin import group_restore
-from quotaplane.admin.cli import main
-from quotaplane.admin.group_restore import last_states, states_at
+from quotaplane.cli import group_restore
+from quotaplane.cli.group_restore import last_states, states_at
+from quotaplane.cli.main import main
 from quotaplane.errors import InputError, TableChangedError
-from quotaplane.history.groups import group_changes, put_groups
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.registry.table import group_changes, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, rates
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quotaplane.history import groups as storage
-from quotaplane.history.groups import get_group, put_groups
 from quotaplane.history.store import open_table
+from quotaplane.registry import table as storage
+from quotaplane.registry.table import get_group, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, warned
 

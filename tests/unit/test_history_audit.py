@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.cli.audit import main
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.history.answers import main, render
 from quotaplane.history.audit import FOLDER, list_audits, load_audit, parse_since
+from quotaplane.text_table import render
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

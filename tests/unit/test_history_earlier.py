@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from quotaplane.history.earlier import Earlier, read_earlier
+from quotaplane.history.previous_run import Earlier, read_earlier
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round

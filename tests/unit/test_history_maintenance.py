@@ -14,14 +14,15 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
+from quotaplane.cli.maintain import main
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history import maintenance
-from quotaplane.history.groups import group_changes, list_groups, put_groups
-from quotaplane.history.maintenance import CLAIM_MS, Kept, main, maintain
+from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES, THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.registry.table import group_changes, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.unit.history_cases import (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane import follow
-from quotaplane.demand import learn
+from quotaplane.quota import usage as follow
+from quotaplane.quota.demand import learn
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
 
 
@@ -44,7 +44,7 @@ def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_bef
     rows = shard.state.rows
     assert rows.usage[0].tolist() == [89]
     assert rows.demand[0].tolist() == [94]
-    assert rows.tells.tolist() == [True]
+    assert rows.reports_refused.tolist() == [True]
     assert rows.seen_at_ms.tolist() == [T0 + 39]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quotaplane.hierarchy import parents_of
+from quotaplane.groups.hierarchy import parents_of
 from quotaplane.laws import get_law
 from tests.unit.laws_cases import Broker, problem
 from tests.unit.tree_cases import INF, Node, solve

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.streams.letter_budget import LETTERS, RAW_BYTES, LetterBudget
-from quotaplane.wire.events import REJECTED
+from quotaplane.streams.quota.letter_budget import LETTERS, RAW_BYTES, LetterBudget
+from quotaplane.wire.shard_inputs import REJECTED
 
 HOUR_MS = 3_600_000
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.cluster.namespace_rates import namespace_rates, write_namespace_rates
-from quotaplane.enforce.defaults import Defaults, default_rates, wanted_rates
-from quotaplane.enforce.plan import Bucket
-from quotaplane.enforce.trouble import Trouble
+from quotaplane.agents.failures import Trouble
+from quotaplane.agents.pace import Bucket
+from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates, wanted_rates
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates
 from tests.unit.enforce_cases import layout_of
 from tests.unit.enforce_cluster import NAMESPACE, full
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.admin.cli import COMMANDS, build_parser, main
+from quotaplane.cli import audit, maintain
+from quotaplane.cli.main import COMMANDS, build_parser, main
+from quotaplane.demo import run as demo
 from quotaplane.errors import ConfigError
-from quotaplane.history import answers, maintenance
-from quotaplane.options import OptionParser
-from quotaplane.sim import demo
-from quotaplane.streams.entry import conf_parser
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import conf_parser
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("pipelines", "jobs", "benchmarks", "deploy", "tests/servers")
@@ -40,7 +40,7 @@ def test_no_subcommand_takes_abbreviations(command: str) -> None:
 def test_every_parser_in_the_code_is_the_one_that_takes_no_abbreviations() -> None:
     files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
     assert len(files) > 100
-    own = ROOT / "pipelines" / "quotaplane" / "options.py"
+    own = ROOT / "pipelines" / "quotaplane" / "option_parser.py"
     for file in files:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and file != own:
@@ -50,9 +50,9 @@ def test_every_parser_in_the_code_is_the_one_that_takes_no_abbreviations() -> No
 @pytest.mark.parametrize(
     ("job", "argv"),
     [
-        (answers.main, ["exceeded", "--hist", "data/history"]),
-        (maintenance.main, ["--hist", "data/history"]),
-        (maintenance.main, ["--history", "data/history", "--keep", "3"]),
+        (audit.main, ["exceeded", "--hist", "data/history"]),
+        (maintain.main, ["--hist", "data/history"]),
+        (maintain.main, ["--history", "data/history", "--keep", "3"]),
         (conf_parser("quota").parse_args, ["--con", "conf/local.yaml"]),
         (demo.main, ["--sec", "5"]),
     ],

@@ -15,20 +15,21 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.sync import Synced, fsync
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.history import groups as history_groups
 from quotaplane.history import writer as history_writer
-from quotaplane.history.groups import delete_groups, list_groups, put_groups
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.registry import table as history_groups
+from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
-from quotaplane.transport import Message, delta, open_broker_link, open_transport
+from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport.base import Message
 from tests.unit.history_cases import NOON_MS, limits, read, rounds, usage
 from tests.unit.power_cases import Disk, PowerLossError, Unsynced
 

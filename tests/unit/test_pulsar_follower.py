@@ -9,11 +9,11 @@ import pulsar
 import pytest
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar import follower as following
-from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar import topic_pool as following
 from quotaplane.pulsar.options import Options, parse_options
-from quotaplane.pulsar.patience import Patience
+from quotaplane.pulsar.outages import Patience
 from quotaplane.pulsar.position import EARLIEST, LATEST, ranges
+from quotaplane.pulsar.topic_pool import Follower
 from tests.unit.pulsar_cases import DISCONNECTED, URL, FakeCluster
 
 A, B = "persistent://t/n/a", "persistent://t/n/b"

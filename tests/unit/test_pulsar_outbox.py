@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import StructType
 
 from quotaplane.errors import ConfigError, TransportError
-from quotaplane.pulsar.outbox import Outbox, Outgoing, write_rows
+from quotaplane.pulsar.producer import Outbox, Outgoing, write_rows
 from quotaplane.pulsar.source import PulsarDataSource
 from tests.unit.pulsar_cases import OPTIONS, TOPIC, URL
 

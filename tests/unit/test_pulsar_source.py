@@ -17,11 +17,11 @@ from quotaplane.pulsar import topics
 from quotaplane.pulsar.client import open_client
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import full_name, must_read, parse_options
-from quotaplane.pulsar.outbox import check_columns
 from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_time, ranges, time_of
+from quotaplane.pulsar.producer import check_columns
 from quotaplane.pulsar.rows import batches
 from quotaplane.settings import PulsarTransport, Settings, parse_settings
-from quotaplane.streams.running import known_failure
+from quotaplane.streams.lifecycle import known_failure
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
 from tests.unit.pulsar_cases import TOPIC, URL, FakeCluster

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.definitions import Groups, group_columns
-from quotaplane.hierarchy import ancestors
+from quotaplane.groups.hierarchy import ancestors
+from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
-from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
-from quotaplane.redefine import change_groups
-from quotaplane.state import ShardState, fresh_rows
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.groups import Groups, group_columns
+from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.throttle.coded import changed as changed_terms
-from quotaplane.wire.events import GROUPS, pack_groups, unpack_groups
+from quotaplane.wire.shard_inputs import GROUPS, pack_groups, unpack_groups
 
 TEXTS = (
     None,
@@ -42,7 +44,7 @@ def changes(*rows: dict[str, Any]) -> pa.Table:
 
 
 def groups_after(*rows: dict[str, Any]) -> Groups:
-    return change_groups(ShardState(), changes(*rows))[0]
+    return change_groups(ShardState(), changes(*rows)).groups
 
 
 def as_rows(groups: Groups) -> dict[str, dict[str, Any]]:
@@ -111,7 +113,8 @@ def test_changes_one_by_one_end_where_all_at_once_does(
             rows.append(change(name, version, deleted=deleted, **given_))
             latest[name] = rows[-1]
         before = as_rows(state.groups)
-        groups, _, changed, _ = change_groups(state, changes(*rows))
+        changed_groups = change_groups(state, changes(*rows))
+        groups, changed = changed_groups.groups, changed_groups.changed
         after = as_rows(groups)
         fresh = groups_after(*latest.values())
         assert after == as_rows(fresh)
@@ -132,9 +135,9 @@ def test_changes_one_by_one_end_where_all_at_once_does(
         expected |= {row["parent"] for n, row in before.items() if n not in after} & set(after)
         assert {n for n, c in zip(names, changed.tolist(), strict=True) if c} == expected
         state = ShardState(groups=groups)
-        again = ShardState.from_bytes(state.to_bytes())
+        again = load(dump(state))
         assert as_rows(again.groups) == after
-        assert again.to_bytes() == state.to_bytes()
+        assert dump(again) == dump(state)
         for name, array in vars(state.groups).items():
             if isinstance(array, np.ndarray):
                 assert getattr(again.groups, name).dtype == array.dtype, name
@@ -160,7 +163,7 @@ def test_terms_are_kept_in_their_one_form_and_cost_nothing_where_nobody_has_any(
     assert "throttle" in group_columns(groups)
     plain = groups_after(change("a", 1, throttle="{}"), change("b", 1))
     assert "throttle" not in group_columns(plain)
-    again = ShardState.from_bytes(ShardState(groups=plain).to_bytes())
+    again = load(dump(ShardState(groups=plain)))
     assert not again.groups.throttle.any_given
 
 
@@ -193,10 +196,10 @@ def test_a_commit_that_deletes_and_puts_a_group_has_put_it(turn: int) -> None:
 
 def test_events_without_policy_columns_are_taken_in() -> None:
     plain = changes(change("a", 1, weight=9.0)).drop_columns(list(POLICY_COLUMNS))
-    assert change_groups(ShardState(), plain)[0].weight.tolist() == [1.0]
+    assert change_groups(ShardState(), plain).groups.weight.tolist() == [1.0]
     ((_, payload),) = pack_groups(plain, 1)
     assert unpack_groups([payload]).schema == GROUPS
-    assert change_groups(ShardState(), unpack_groups([payload]))[0].weight.tolist() == [1.0]
+    assert change_groups(ShardState(), unpack_groups([payload])).groups.weight.tolist() == [1.0]
 
 
 def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None:
@@ -205,7 +208,8 @@ def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None
     rows = fresh_rows(np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
     state = ShardState(groups=groups, rows=rows)
     gone = groups.names[1].as_py()
-    after, kept, changed, lost = change_groups(state, changes(change(gone, 2, deleted=True)))
+    found = change_groups(state, changes(change(gone, 2, deleted=True)))
+    after, kept, changed, lost = found.groups, found.leases, found.changed, found.lost
     assert after.names.to_pylist() == [n for n in groups.names.to_pylist() if n != gone]
     assert (kept.group.tolist(), lost.group.tolist()) == ([0, 0, 1, 1], [1, 1])
     assert not changed.any()
@@ -221,8 +225,8 @@ def test_equal_texts_are_read_once_and_spread_to_all() -> None:
 
 
 def test_a_state_of_another_format_is_refused() -> None:
+    from quotaplane.arrow_ipc import pack
     from quotaplane.errors import HistoryError
-    from quotaplane.packing import pack
 
     with pytest.raises(HistoryError, match="start a new checkpoint folder"):
-        ShardState.from_bytes(pack(pa.table({"a": [1]}, metadata={"format": "1"})))
+        load(pack(pa.table({"a": [1]}, metadata={"format": "1"})))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import NoUsableReportsError
-from quotaplane.streams.report_watch import Arrivals, ReportWatch
+from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 
 INTERVAL_S = 5.0
 GOOD = Arrivals(used=3)

@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
-from quotaplane.packing import pack, unpack
+from quotaplane.quota.reason_texts import MOST_ROWS
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
-from quotaplane.state import ShardState
-from quotaplane.streams.rounds import Output, round_config, run_round
-from quotaplane.streams.running import known_failure
-from quotaplane.streams.sink import _added_up
-from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.streams.lifecycle import known_failure
+from quotaplane.streams.quota.program import Output, round_config, run_round
+from quotaplane.streams.quota.sink import _added_up
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
-from quotaplane.words import MOST_ROWS
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 SETTINGS = parse_settings(
     {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from quotaplane.errors import NoUsableReportsError
-from quotaplane.streams.attempts import open_attempts
+from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.running import StreamingJob
-from quotaplane.streams.skipping import Alone
+from quotaplane.streams.lifecycle import StreamingJob
+from quotaplane.streams.lone_batches import Alone
 from quotaplane.streams.status import JobStatus
 from tests.unit.test_attempts import Folder
 

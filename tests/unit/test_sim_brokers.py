@@ -21,8 +21,8 @@ from quotaplane.model import (
 from quotaplane.settings import Reports
 from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
 from quotaplane.sim.demand import added_up
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.reports import Decoded, decode

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from quotaplane.demo.director import Director
+from quotaplane.demo.live import Screen, print_summary, view
+from quotaplane.demo.record import Record, rate
+from quotaplane.demo.report import Audit, write_report
+from quotaplane.demo.run import demo_settings, fresh_folder
+from quotaplane.demo.scenarios import DEMO, DURATION_S, Event, Scenario, Story
 from quotaplane.errors import ConfigError
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.sim.brokers import BrokerSpec
 from quotaplane.sim.demand import Change
-from quotaplane.sim.demo import demo_settings, fresh_folder
-from quotaplane.sim.director import Director
-from quotaplane.sim.live import Screen, print_summary, view
-from quotaplane.sim.record import Record, rate
-from quotaplane.sim.report import Audit, write_report
-from quotaplane.sim.scenarios import DEMO, DURATION_S, Event, Scenario, Story
 from quotaplane.wire.limits import encode_limits
 
 PUBLISH = DIMENSIONS[0]

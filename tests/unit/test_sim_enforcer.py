@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer, Enforcers
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw
 HARD, SOFT = ThrottleMode

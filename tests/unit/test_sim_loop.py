@@ -9,8 +9,8 @@ from benchmarks.arena.bare import LawController
 from quotaplane.laws import LAWS, Allocation, Problem, get_law
 from quotaplane.model import FloatArray
 from quotaplane.sim.loop import PERFECT, Heard, Network, Run, Trial, run_loop, run_together
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 
 def run_ideally(demand, controller, quota, **options) -> Run:

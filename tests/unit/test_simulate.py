@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 from quotaplane.laws import LAWS
 
 BASE = {"quota": 100, "brokers": ["a", "b"], "demand": [[80, 20], [80, 60], [80, 60], [80, 60]]}

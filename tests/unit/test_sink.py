@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import pack
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.model import IntArray, Round
-from quotaplane.packing import pack
+from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
-from quotaplane.state import ShardState
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.letter_budget import LETTERS
-from quotaplane.streams.quota import quota_status
-from quotaplane.streams.report_watch import ReportWatch
-from quotaplane.streams.rounds import Output, round_config, run_round
-from quotaplane.streams.sink import RoundSink
-from quotaplane.wire.events import pack_reports
-from quotaplane.wire.own import encode_report
+from quotaplane.streams.quota.job import quota_status
+from quotaplane.streams.quota.letter_budget import LETTERS
+from quotaplane.streams.quota.program import Output, round_config, run_round
+from quotaplane.streams.quota.report_watch import ReportWatch
+from quotaplane.streams.quota.sink import RoundSink
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_reports
 
 SETTINGS = parse_settings(
     {

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.packing import unpack
+from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
-from quotaplane.wire.caps import BYTES_AN_ENTRY
-from quotaplane.wire.events import unpack_reports
+from quotaplane.wire.batch_caps import BYTES_AN_ENTRY
 from quotaplane.wire.reports import encode_stock_report
+from quotaplane.wire.shard_inputs import unpack_reports
 
 NOW_MS = 1_790_000_000_000
 MOST = 1024

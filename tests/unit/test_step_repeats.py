@@ -15,13 +15,14 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quotaplane.control import step
-from quotaplane.learning import DONE
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import Mode, Round, Transition
-from quotaplane.outcome import Outcome
-from quotaplane.packing import unpack
-from quotaplane.state import ShardState
-from quotaplane.streams.rounds import RoundConfig, run_round
+from quotaplane.quota.learning import DONE
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.step import step
+from quotaplane.streams.quota.program import RoundConfig, run_round
 from quotaplane.throttle.coded import Throttles
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (
@@ -100,7 +101,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
 @settings(max_examples=15)
 def test_a_state_that_was_written_and_read_is_the_same(seed: int) -> None:
     for *_, state, _ in told(Story(seed)):
-        assert differences(state, ShardState.from_bytes(state.to_bytes())) == []
+        assert differences(state, load(dump(state))) == []
 
 
 @given(seeds)
@@ -161,14 +162,14 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
             there = {
                 "learning": state.learning.on,
                 "learned": state.learning.until_ms == DONE and story.config.learns,
-                "waited for": (rows.held != rows.limit).any(),
-                "not enforced": (~rows.enforced & rows.issued).any(),
+                "waited for": (rows.max_in_force != rows.limit).any(),
+                "not enforced": (~rows.enforced & rows.has_limit).any(),
                 "in part": (groups.enforcement_percent < 100).any(),
                 "terms of brokers": len(groups.overrides) > 0,
                 "in a tree": (groups.parent >= 0).any(),
                 "left": len(state.left.names) > 0,
                 "terms of requests": groups.throttle.any_given,
-                "claims": (rows.doubt > 0).any(),
+                "claims": (rows.distrust > 0).any(),
                 "unlimited": np.isinf(rows.limit).any() and np.isfinite(rows.limit).any(),
                 "astray": outcome.astray is not None,
                 "unknown": outcome.unknown is not None and len(outcome.unknown) > 0,
@@ -199,9 +200,9 @@ def test_who_is_let_go_of_is_waited_for_no_more() -> None:
         events = reports(*({**one, "sequence": T0 + turn} for one in made))
         events = replace(events, groups=changes({**mode, "version": turn}))
         state, _ = step(shard.state, events, Round(1, turn, T0 + turn), STRICT)
-        assert differences(state, ShardState.from_bytes(state.to_bytes())) == []
+        assert differences(state, load(dump(state))) == []
         shard.state = state
-    assert np.isfinite(shard.state.rows.held[0]).all()
+    assert np.isfinite(shard.state.rows.max_in_force[0]).all()
 
 
 def test_a_commit_that_puts_a_group_twice_puts_one_of_them_whatever_comes_first() -> None:

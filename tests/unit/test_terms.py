@@ -9,11 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotaplane.groups.policy import TermsByBroker, read_terms
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.policy import TermsByBroker, read_terms
-from quotaplane.redefine import change_groups
-from quotaplane.state import Brokers, ShardState, fresh_rows
-from quotaplane.terms import RowTerms, row_terms
+from quotaplane.quota.broker_terms import RowTerms, row_terms
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.state import ShardState
 from tests.unit.test_redefine import change, changes, groups_after
 
 BROKERS = ("b0", "b1", "b2")
@@ -98,7 +100,7 @@ def test_no_rows_and_no_brokers_are_no_problem() -> None:
 def test_overrides_follow_their_group_when_others_come_and_go() -> None:
     state = ShardState(groups=groups_after(change("m", 1, brokers='{"b1": {"weight": 2}}')))
     for version, name in enumerate("abcdefgh", start=2):
-        groups, *_ = change_groups(state, changes(change(name, version)))
+        groups = change_groups(state, changes(change(name, version))).groups
         state = ShardState(groups=groups)
         n = len(groups)
         rows = fresh_rows(np.arange(n), np.ones(n, np.int64))

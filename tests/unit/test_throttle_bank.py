@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
 from quotaplane.throttle.bank import FORMS, LAWS, begin
-from quotaplane.throttle.model import Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.types import Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
 from tests.unit.test_throttle_waves import assert_equal, traffic
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quotaplane.admin.cli import main
+from quotaplane.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 
@@ -221,7 +221,7 @@ def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     path.write_text(json.dumps(BASE))
     script = (
-        "import sys; from quotaplane.admin.cli import main; main(['throttle', sys.argv[1]]); "
+        "import sys; from quotaplane.cli.main import main; main(['throttle', sys.argv[1]]); "
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.packing import pack, unpack
 from quotaplane.throttle.bank import LAWS
-from quotaplane.throttle.decide import DECIDED, METRICS, Decided, decide
-from quotaplane.throttle.events import REASONS, Bounds
-from quotaplane.throttle.ledger import Ledger, begin
+from quotaplane.throttle.entities import Ledger, begin
+from quotaplane.throttle.requests import REASONS, Bounds
+from quotaplane.throttle.step import DECIDED, METRICS, Decided, decide
 
 T0 = 1_790_000_000_000
 BOUNDS = Bounds(late_ms=60_000, ahead_ms=30_000)
@@ -386,7 +386,7 @@ def test_a_ledger_of_fewer_dimensions_is_gone_on_with() -> None:
 
 def test_the_step_imports_no_spark_and_no_io() -> None:
     code = (
-        "import sys, quotaplane.throttle.decide\n"
+        "import sys, quotaplane.throttle.step\n"
         "bad = {'pyspark', 'kafka', 'deltalake', 'pandas', 'google'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from quotaplane.model import DIMENSIONS
 from quotaplane.throttle.bank import LAWS, begin
 from quotaplane.throttle.enforce import held_to
-from quotaplane.throttle.model import Requests, ThrottleMode
 from quotaplane.throttle.terms import terms_of
+from quotaplane.throttle.types import Requests, ThrottleMode
 
 TEXTS = (
     "",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quotaplane.throttle.bank import Bank, begin
 from quotaplane.throttle.meter import Meter, grown, metrics, record
 from quotaplane.throttle.meter import begin as begin_meter
-from quotaplane.throttle.model import Quotas, Requests
+from quotaplane.throttle.types import Quotas, Requests
 from tests.unit.test_throttle_waves import assert_equal, traffic
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
-from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.types import Answers, Quotas, Requests
 from quotaplane.throttle.waves import answer
 from tests.unit.test_throttle_waves import FORMS, assert_equal, traffic
 

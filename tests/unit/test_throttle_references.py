@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
-from quotaplane.throttle.model import Quotas, Requests
+from quotaplane.throttle.types import Quotas, Requests
 from quotaplane.throttle.waves import answer
 
 NOW_S = 1_700_000_000

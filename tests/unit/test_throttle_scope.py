@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
-from quotaplane.throttle.resolve import Resolved, resolve, scopes_of
-from quotaplane.throttle.scope import Scope, decode, encode, is_scope, parse_scope, scope_of
+from quotaplane.groups.resolve import Resolved, resolve, scopes_of
+from quotaplane.groups.scope import Scope, decode, encode, is_scope, parse_scope, scope_of
 
 NAMES = ["alice", "bob", "<default>", "a,b=c", "é ~*"]
 WHO = [None, "", *NAMES, "zed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from quotaplane.streams.throttle_job import _shown, throttle_status
+from quotaplane.streams.throttle.job import _shown, throttle_status
 
 
 def test_the_status_has_what_was_decided_and_what_was_refused(

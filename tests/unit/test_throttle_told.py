@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
-from quotaplane.packing import unpack
-from quotaplane.state import ShardState
-from quotaplane.streams.rounds import RoundConfig, run_round
-from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.streams.quota.program import RoundConfig, run_round
 from quotaplane.wire.limits import LimitsMessage, decode_limits
-from quotaplane.wire.own import encode_report
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.test_rounds import CONFIG, SETTINGS
 
 HARD = '{"*": {"mode": "hard"}}'
@@ -50,7 +51,7 @@ class Rounds:
         self.state, outputs = run_round(
             self.state, arrived, shard=0, seq=self.seq, now_ms=self._now_ms, config=self.config
         )
-        self.state = ShardState.from_bytes(self.state.to_bytes())
+        self.state = load(dump(self.state))
         self.messages = [
             decode_limits(value)
             for output in outputs

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
+from quotaplane.groups.quota_text import parse_quota
 from quotaplane.throttle.bank import LAWS, begin
-from quotaplane.throttle.model import Quotas, Requests, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
-from quotaplane.throttle.units import parse_quota
+from quotaplane.throttle.types import Quotas, Requests, ThrottleLaw, ThrottleMode
 
 TYPES = {"": "total", "both ": "total", "read ": "dispatch", "WRITE  ": "publish"}
 LETTERS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}

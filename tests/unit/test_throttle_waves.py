@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quotaplane.errors import InputError
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, waves, windowed_rate
 from quotaplane.throttle.bank import begin as begin_bank
-from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.types import Answers, Quotas, Requests
 from quotaplane.throttle.waves import answer
 
 FORMS: list[Any] = [token_bucket, windowed_rate, amended_rate, sliding_window]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quotaplane.laws.segments import Segments
 from quotaplane.model import Transition
-from quotaplane.transition import grant, step_capped
+from quotaplane.quota.transition import grant, step_capped
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
 

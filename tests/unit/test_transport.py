@@ -23,7 +23,8 @@ from quotaplane.settings import (
     load_settings,
     parse_settings,
 )
-from quotaplane.transport import Message, Portion, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message, Portion
 from quotaplane.transport.kafka_options import (
     client_options,
     jaas_config,

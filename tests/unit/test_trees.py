@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.definitions import plain_groups, whole_trees
-from quotaplane.hierarchy import ancestors, nested, parents_of, roots_of
+from quotaplane.groups.hierarchy import ancestors, nested, parents_of, roots_of
+from quotaplane.groups.ids import ids_of, ids_of_column
 from quotaplane.model import group_id, shard_of
-from quotaplane.wire.ids import ids_of, ids_of_column
+from quotaplane.quota.groups import plain_groups, whole_trees
 
 PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("::".join)
 ANY_NAMES = PATHS | st.text(":a", min_size=1, max_size=8) | st.text(min_size=1, max_size=20)

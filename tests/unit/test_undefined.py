@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane import undefined
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.model import group_id
-from quotaplane.packing import pack, unpack
-from quotaplane.state import ShardState
-from quotaplane.undefined import QUIET_MS, Undefined
+from quotaplane.quota import undefined_groups as undefined
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.undefined_groups import QUIET_MS, UndefinedGroups
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
 
@@ -37,7 +37,7 @@ def told(table: pa.Table | None) -> list[tuple[str, str | None, int]]:
 
 
 def test_a_pair_is_told_once_an_hour_with_the_reports_since() -> None:
-    memory, now_ms = Undefined(), T0
+    memory, now_ms = UndefinedGroups(), T0
     pairs = [("b1", "g"), ("b2", "g"), ("b1", "h")]
     letters = []
     while now_ms <= T0 + 2 * QUIET_MS:
@@ -54,19 +54,19 @@ def test_a_pair_is_told_once_an_hour_with_the_reports_since() -> None:
 
 
 def test_several_reports_of_a_round_are_one_letter() -> None:
-    _, found = Undefined().next(entries([("b", "g"), ("b", "h"), ("b", "g"), ("b", "g")]), T0)
+    _, found = UndefinedGroups().next(entries([("b", "g"), ("b", "h"), ("b", "g"), ("b", "g")]), T0)
     assert told(found) == [("b", "g", 3), ("b", "h", 1)]
 
 
 def test_a_group_by_id_is_told_like_one_by_name() -> None:
-    memory, found = Undefined().next(entries([("b", 7)]), T0)
+    memory, found = UndefinedGroups().next(entries([("b", 7)]), T0)
     assert found is not None
     assert found.select(["group", "group_id"]).to_pylist() == [{"group": None, "group_id": 7}]
     assert told(memory.next(entries([("b", 7)]), T0 + 1)[1]) == []
 
 
 def test_what_nobody_reports_any_more_is_forgotten() -> None:
-    memory, _ = Undefined().next(entries([("b", "g")]), T0)
+    memory, _ = UndefinedGroups().next(entries([("b", "g")]), T0)
     assert len(memory.next(None, T0 + 2 * QUIET_MS - 1)[0]) == 1
     assert len(memory.next(None, T0 + 2 * QUIET_MS)[0]) == 0
 
@@ -74,7 +74,7 @@ def test_what_nobody_reports_any_more_is_forgotten() -> None:
 def test_what_is_beyond_the_cap_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undefined, "MOST_PAIRS", 10)
     made = [("b", f"invented {n}") for n in range(30)]
-    memory, found = Undefined().next(entries(made), T0)
+    memory, found = UndefinedGroups().next(entries(made), T0)
     assert found is not None
     assert found["others"].to_pylist().count(True) == 1
     assert found["reports"].to_pylist() == [20, *[1] * 10]
@@ -89,7 +89,7 @@ def test_what_is_beyond_the_cap_is_told_together(monkeypatch: pytest.MonkeyPatch
 def test_long_names_are_told_a_part_a_round_until_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undefined, "MOST_BYTES", 5_000)
     made = [("b", f"{n:01000d}") for n in range(20)]
-    memory, letters = Undefined(), []
+    memory, letters = UndefinedGroups(), []
     for round_ in range(5):
         memory, found = memory.next(entries(made), T0 + round_)
         assert found is not None
@@ -105,14 +105,14 @@ def test_the_order_of_entries_decides_nothing(monkeypatch: pytest.MonkeyPatch) -
     outcomes = []
     for seed in range(5):
         shuffled = np.random.default_rng(seed).permutation(len(made)).tolist()
-        memory, found = Undefined().next(entries([made[n] for n in shuffled]), T0)
+        memory, found = UndefinedGroups().next(entries([made[n] for n in shuffled]), T0)
         assert found is not None
         singly = found.filter(pa.array(~np.array(found["others"])))
         outcomes.append((_arrays(memory), told(singly)))
     assert outcomes == outcomes[:1] * 5
 
 
-def _arrays(memory: Undefined) -> dict[str, list[int]]:
+def _arrays(memory: UndefinedGroups) -> dict[str, list[int]]:
     return {name: array.tolist() for name, array in vars(memory).items()}
 
 
@@ -142,11 +142,11 @@ def test_a_group_that_is_defined_is_not_told() -> None:
 def test_a_state_of_before_is_read_as_if_nothing_had_been_told(written: str) -> None:
     shard = Shard()
     shard.run(reports(report("b", T0, {"g": 1.0})), now_ms=T0)
-    tables = unpack(shard.state.to_bytes())[:-1]
+    tables = unpack(dump(shard.state))[:-1]
     meta = {**(tables[0].schema.metadata or {}), b"format": written.encode()}
-    old = ShardState.from_bytes(pack(*(table.replace_schema_metadata(meta) for table in tables)))
+    old = load(pack(*(table.replace_schema_metadata(meta) for table in tables)))
     assert len(old.undefined) == 0
-    assert _same(replace(shard.state, undefined=Undefined()).to_bytes(), old.to_bytes())
+    assert _same(dump(replace(shard.state, undefined=UndefinedGroups())), dump(old))
 
 
 def _same(one: bytes, other: bytes) -> bool:
@@ -169,7 +169,7 @@ def test_an_ordinary_first_day_is_small() -> None:
             "group_id": pa.array(np.tile(ids[half], 100)),
         }
     )
-    memory, letters, rounds = Undefined(), 0, 0
+    memory, letters, rounds = UndefinedGroups(), 0, 0
     for round_ in range(60):
         memory, found = memory.next(table, T0 + 5_000 * round_)
         assert found is not None

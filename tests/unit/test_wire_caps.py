@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
-from quotaplane.wire import caps, own, stock
+from quotaplane.wire import batch_caps, report_own, report_stock
+from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.reports import encode_stock_report
-from quotaplane.wire.views import ColumnView
 from tests.unit.wire_cases import decode_now, own_report, refused
 
 GOOD = encode_stock_report("good", ["a group as it may be called"], np.array([[5, 10, 15, 20]]))
@@ -49,8 +49,8 @@ def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
     format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what has entries of ordinary size, or few of them, is not refused for it."""
-    monkeypatch.setattr(caps, "EVEN_ENTRIES", 6 * 35)
-    monkeypatch.setattr(caps, "SPARE_ENTRIES", 190)
+    monkeypatch.setattr(batch_caps, "EVEN_ENTRIES", 6 * 35)
+    monkeypatch.setattr(batch_caps, "SPARE_ENTRIES", 190)
     values = [
         idle("dense-1", 200, 4, format_),
         idle("usual-1", 20, 24, format_),
@@ -121,15 +121,15 @@ def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
 def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
-    cap = caps.Caps(most_entries=300_000, reports=len(sizes))
+    cap = batch_caps.Caps(most_entries=300_000, reports=len(sizes))
     entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
     first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
     kept = ~np.concatenate([cap.refuse(entries[part], size[part], 6) for part in (first, rest)])
-    by_bytes = size // caps.BYTES_AN_ENTRY
-    most = caps.SPARE_ENTRIES + caps.EVEN_ENTRIES + by_bytes[kept].sum()
+    by_bytes = size // batch_caps.BYTES_AN_ENTRY
+    most = batch_caps.SPARE_ENTRIES + batch_caps.EVEN_ENTRIES + by_bytes[kept].sum()
     assert entries[kept].sum() <= most
     assert (entries[kept] <= 300_000).all()
-    usual = by_bytes + caps.EVEN_ENTRIES // max(len(sizes), 1)
+    usual = by_bytes + batch_caps.EVEN_ENTRIES // max(len(sizes), 1)
     assert kept[entries <= np.minimum(usual, size // 6).clip(max=300_000)].all()
 
 
@@ -146,8 +146,8 @@ def test_a_report_with_too_many_names_is_not_written_anew(
     most = Reports(max_entries_per_report=999)
     for small in (b"\x42\x03abc", b"\xc2\x00\x03abc"):
         assert decode_now(head + small, reports=most).entries.num_rows == 1
-    assert isinstance(own._REPORT, ColumnView)
-    monkeypatch.setattr(own._REPORT, "_whole", None)
+    assert isinstance(report_own._REPORT, ColumnView)
+    monkeypatch.setattr(report_own._REPORT, "_whole", None)
     assert refused(decode_now(head + names, reports=most)) == {"too_many_entries": 1}
 
 
@@ -155,7 +155,7 @@ def test_a_report_with_too_many_names_is_not_written_anew(
 def test_a_stock_report_with_too_many_entries_is_not_parsed(
     entry: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "ResourceUsageInfo", None)
+    monkeypatch.setattr(report_stock, "ResourceUsageInfo", None)
     found = decode_now(b"\x0a\x01b" + entry * 5000, reports=Reports(max_entries_per_report=50))
     (letter,) = found.rejected.to_pylist()
     assert letter["reason"] == "too_many_entries"

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.model import BASIC, RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
-from quotaplane.policy import POLICY_COLUMNS
-from quotaplane.wire.events import (
+from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import (
     ENTRIES,
     GROUPS,
     HEADERS,
@@ -21,7 +22,6 @@ from quotaplane.wire.events import (
     unpack_groups,
     unpack_reports,
 )
-from quotaplane.wire.reports import decode, encode_stock_report
 from tests.unit.wire_cases import NOW_MS, REPORTS, decode_now, own_report
 
 NAMES = [f"group-{i}" for i in range(40)]

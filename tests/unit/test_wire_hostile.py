@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
-from quotaplane.wire import batch, caps, letters, reports, stock
-from quotaplane.wire.letters import MOST_LETTERS
-from quotaplane.wire.own import encode_report
+from quotaplane.wire import batch_caps, rejected_reports, report_batch, report_stock, reports
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.rejected_reports import MOST_LETTERS
+from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
 from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report, refused
 
@@ -119,7 +119,7 @@ def test_of_many_stock_reports_of_a_broker_those_published_last_are_used() -> No
 
 
 def test_of_a_flood_the_newest_reports_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MOST_REPORTS", 20)
+    monkeypatch.setattr(report_batch, "MOST_REPORTS", 20)
     values = [own(f"b{n}") for n in range(50)]
     times = NOW_MS - np.r_[np.zeros(10, np.int64), np.full(40, 7)]
     found = decode(values, times, [str(n) for n in range(50)], now_ms=NOW_MS, reports=Reports())
@@ -131,7 +131,7 @@ def test_of_a_flood_the_newest_reports_are_looked_at(monkeypatch: pytest.MonkeyP
 def test_what_must_be_read_one_by_one_is_not_read_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stock, "_MOST_ODD", 10)
+    monkeypatch.setattr(report_stock, "_MOST_ODD", 10)
     monkeypatch.setattr(reports, "_MOST_OWN", 20)
     odd = [encode_stock_report(f"s{n}", ["g"], np.ones((1, 4))) + b"\x18\x01" for n in range(15)]
     ours = [own_report(broker=f"o{n}") for n in range(25)]
@@ -144,7 +144,7 @@ def test_what_must_be_read_one_by_one_is_not_read_for_ever(
 def test_names_that_are_new_are_learned_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"never seen before {n}" for n in range(50)]
     value = encode_stock_report("b", names, np.ones((50, 4)))
-    monkeypatch.setattr(caps, "NEW_NAMES", 20)
+    monkeypatch.setattr(batch_caps, "NEW_NAMES", 20)
     known = GOOD
     decode_now(known)
     for round_ in range(3):
@@ -269,7 +269,7 @@ ANY: list[Any] = [
 @given(st.lists(st.sampled_from(ANY), max_size=60), st.integers(1, 5), st.integers(1, 5))
 def test_every_report_is_used_or_counted(values: list[bytes | None], told: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letters, "MOST_LETTERS", told)
+        patch.setattr(rejected_reports, "MOST_LETTERS", told)
         found = decode_now(*values, reports=Reports(max_reports_per_broker=most))
     part = sum(value == ANY[10] for value in values)
     used = found.headers.num_rows

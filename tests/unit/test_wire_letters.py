@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.wire.events import REJECTED
-from quotaplane.wire.letters import MOST_LETTERS, Letters, condensed, median_time_ms
 from quotaplane.wire.reasons import ABSURD, NOT_PROTOBUF, STALE
+from quotaplane.wire.rejected_reports import MOST_LETTERS, Letters, condensed, median_time_ms
+from quotaplane.wire.shard_inputs import REJECTED
 
 
 def batch(count: int) -> Letters:

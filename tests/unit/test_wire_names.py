@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.groups import ids
+from quotaplane.groups.ids import NO_ID, ids_of, ids_of_column
 from quotaplane.model import MAX_GROUP_CHARS, group_id
-from quotaplane.wire import ids
-from quotaplane.wire.ids import NO_ID, ids_of, ids_of_column
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.utf8 import as_strings
 from tests.unit.wire_cases import decode_now, own_report

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from quotaplane.model import BASIC, LIMIT_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
-from quotaplane.wire.events import ENTRIES, OPTIONAL_ENTRIES, entries_schema
-from quotaplane.wire.own import _REPORT
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.report_own import _REPORT
 from quotaplane.wire.reports import encode_report
+from quotaplane.wire.shard_inputs import ENTRIES, OPTIONAL_ENTRIES, entries_schema
 from tests.unit.wire_cases import damaged, decode_now, names, own_report
 
 NAN = np.nan

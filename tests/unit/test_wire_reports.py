@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
-from quotaplane.wire.events import ENTRIES, HEADERS, REJECTED
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import BATCH_REASONS, REASONS
 from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
 from tests.unit.wire_cases import (
     NOW_MS,
     REPORTS,

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
-from quotaplane.wire import stock
-from quotaplane.wire.batch import open_batch
-from quotaplane.wire.caps import Caps
-from quotaplane.wire.letters import Letters
+from quotaplane.wire import report_stock as stock
+from quotaplane.wire.batch_caps import Caps
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
+from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.report_batch import open_batch
 from quotaplane.wire.reports import _read_stock, encode_stock_report
 from tests.unit.wire_cases import (
     NOW_MS,

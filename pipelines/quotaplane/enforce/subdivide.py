@@ -6,12 +6,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from quotaplane.enforce.layout import Layout, Pairs
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.water import water_level
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.topic_layout import Layout, Pairs
 
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 

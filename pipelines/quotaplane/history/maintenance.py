@@ -9,11 +9,10 @@ table, by a transaction in its log.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, TypeVar
 
@@ -23,21 +22,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
-from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.errors import HistoryError
 from quotaplane.history.store import (
     keep,
     one_line,
     open_table,
-    require_history,
     storage_options,
     table_uri,
     writing,
 )
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
-from quotaplane.options import OptionParser
-from quotaplane.settings import DeltaTransport, History, load_settings
-from quotaplane.transport import REPORTS_AND_LIMITS
-from quotaplane.transport.delta import maintain as maintain_topics
+from quotaplane.settings import History
 
 KEEP_DAYS: Final = 30
 CLAIM: Final = "quotaplane-maintain"
@@ -178,42 +173,3 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
 
 def _text(at: datetime) -> str:
     return f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%f}Z"
-
-
-def main(argv: Sequence[str]) -> int:
-    """``./spark-submit.sh maintain``: prints what was done, a JSON object per table.
-
-    Raises:
-        ConfigError: the options or the settings are wrong, or there is no history.
-        HistoryError: a table is missing or can't be written.
-    """
-    parser = OptionParser(
-        prog="./spark-submit.sh maintain",
-        description="Expire, compact and vacuum the history, and the embedded transport's topics; "
-        "the job may go on meanwhile.",
-    )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings")
-    where.add_argument("--history", metavar="PATH", help="the history's folder; no topics")
-    parser.add_argument(
-        "--keep-days",
-        type=float,
-        metavar="N",
-        default=float(KEEP_DAYS),
-        help=f"expire rows of rounds longer ago than this ({KEEP_DAYS})",
-    )
-    args = parser.parse_args(argv)
-    if not 0 < args.keep_days <= 36500:
-        raise ConfigError(
-            f"--keep-days must be more than 0 and at most 36500, not {args.keep_days:g}"
-        )
-    settings = load_settings(args.conf) if args.conf else None
-    history = settings.history if settings else History(path=args.history)
-    require_history(history)
-    for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
-        print(json.dumps(asdict(kept)), flush=True)
-    if settings is not None and isinstance(settings.transport, DeltaTransport):
-        throttle = settings.throttle
-        topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
-        maintain_topics(settings.transport, topics=topics)
-    return 0

@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
-from quotaplane.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 

@@ -19,13 +19,13 @@ from pyspark.sql.types import Row, StructType
 
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
-from quotaplane.pulsar.ends import last_position
-from quotaplane.pulsar.follower import Follower
+from quotaplane.pulsar.end_position import last_position
 from quotaplane.pulsar.options import Options, must_read, parse_options
-from quotaplane.pulsar.outbox import check_columns, write_rows
 from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
+from quotaplane.pulsar.producer import check_columns, write_rows
 from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
+from quotaplane.pulsar.topic_pool import Follower
 from quotaplane.pulsar.topics import topic_partitions
 from quotaplane.terminal import log_to_stderr
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pulsar
 
-from quotaplane.cluster.rest import RefusedError, Rest
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.client import partitions_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import Id
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import PulsarConnection
 
 _T = TypeVar("_T")

@@ -81,7 +81,7 @@ class LawChoice(Section):
 
 
 class Demand(Section):
-    """How demand is estimated from usage (see ``quotaplane.demand``)."""
+    """How demand is estimated from usage (see ``quotaplane.quota.demand``)."""
 
     headroom: float = Field(default=0.05, ge=0.01, le=10)
     """What a broker that does not count what it refuses is given on top of its demand, as a part of

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.control import Events, StepConfig, step
 from quotaplane.laws import Law
 from quotaplane.model import (
     BASIC,
@@ -19,9 +18,11 @@ from quotaplane.model import (
     Transition,
     group_id,
 )
+from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.step import step
 from quotaplane.sim.loop import Heard
-from quotaplane.state import ShardState
-from quotaplane.wire.events import GROUPS, HEADERS, entries_schema
+from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
 ROUND_MS: Final = 1000
 """A round of the simulated loop; the step's config is in milliseconds."""

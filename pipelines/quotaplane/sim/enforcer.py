@@ -13,9 +13,9 @@ import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle.bank import FORMS, LAWS, begin
-from quotaplane.throttle.model import Quotas, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.token_bucket import Buckets
+from quotaplane.throttle.types import Quotas, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.waves import rounded, take
 
 SLOTS_PER_S: Final = 20

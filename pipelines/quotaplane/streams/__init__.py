@@ -1,0 +1,1 @@
+"""Spark around the pure steps: sources, operators, sinks, jobs."""

@@ -21,7 +21,7 @@ PRELOADED: Final = (
     "numpy",
     "pandas",
     "pyarrow",
-    "quotaplane.streams.operator",
+    "quotaplane.streams.quota.operator",
     "quotaplane.wire.reports",
 )
 """Imported before the fork, so that no worker spends time on it."""

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from quotaplane.arrow_ipc import pack
+from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.history.store import table_uri
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
-from quotaplane.packing import pack
-from quotaplane.policy import POLICY_COLUMNS
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
-from quotaplane.wire.caps import BYTES_AN_ENTRY
-from quotaplane.wire.events import pack_groups, pack_reports
+from quotaplane.wire.batch_caps import BYTES_AN_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
 from quotaplane.wire.reports import REJECTED, decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

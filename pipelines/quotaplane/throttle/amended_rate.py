@@ -43,7 +43,7 @@ def _left_alone(held: list[float], whole: float) -> float:
 def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
     """One request of each entity.
 
-    >>> from quotaplane.throttle.model import Quotas
+    >>> from quotaplane.throttle.types import Quotas
     >>> quotas = Quotas.of([5.0], samples=100)
     >>> state = begin(quotas)
     >>> wave(state, terms(quotas), np.array([1e6]), np.array([560.0])).over_ms.tolist()

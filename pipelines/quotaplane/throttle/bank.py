@@ -14,7 +14,7 @@ import numpy as np
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
-from quotaplane.throttle.model import Answers, Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer, check_entities, take
 
 FORMS: Final[Mapping[ThrottleLaw, Any]] = {

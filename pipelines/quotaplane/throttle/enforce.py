@@ -8,8 +8,8 @@ import numpy as np
 
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 from quotaplane.throttle.bank import LAWS
-from quotaplane.throttle.model import Quotas, ThrottleMode
 from quotaplane.throttle.terms import terms_of
+from quotaplane.throttle.types import Quotas, ThrottleMode
 
 
 def held_to(

@@ -13,7 +13,7 @@ import numpy as np
 
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.throttle.bank import Bank
-from quotaplane.throttle.model import Answers, Requests
+from quotaplane.throttle.types import Answers, Requests
 from quotaplane.throttle.waves import take
 
 WINDOWS: Final = 11
@@ -82,7 +82,7 @@ def metrics(meter: Meter, bank: Bank, at_ms: int | IntArray) -> Metrics:
     """The metrics at a time, or at one for each entity (e,), which is not before its last request.
 
     >>> from quotaplane.throttle.bank import begin as begin_bank
-    >>> from quotaplane.throttle.model import Quotas
+    >>> from quotaplane.throttle.types import Quotas
     >>> bank = begin_bank(np.array([0]), Quotas.of([5.0], samples=100))
     >>> requests = Requests(np.array([0]), np.array([60_000]), np.array([560.0]))
     >>> bank, answers = bank.answer(requests)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.types import Quotas
 
 
 class Slots(NamedTuple):

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.throttle.model import ThrottleLaw, ThrottleMode
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 ALL_DIMENSIONS: Final = "*"
 """In place of a dimension: every one that has no terms of its own."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.throttle.model import Quotas
+from quotaplane.throttle.types import Quotas
 from quotaplane.throttle.waves import Outcome, Outcomes
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.throttle.model import Answers, Quotas, Requests
+from quotaplane.throttle.types import Answers, Quotas, Requests
 
 _NARROW: Final = 24
 """Entities in a wave below which array operations cost more than a plain loop."""

@@ -26,14 +26,7 @@ from quotaplane.deltalog.read import read_changes
 from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport import (
-    REPORTS_AND_LIMITS,
-    Message,
-    Polled,
-    Portion,
-    Starting,
-    Topics,
-)
+from quotaplane.transport.base import REPORTS_AND_LIMITS, Message, Polled, Portion, Starting, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.transport import (
+from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
     Message,

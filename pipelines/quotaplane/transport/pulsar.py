@@ -22,15 +22,15 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
-from quotaplane.pulsar.ends import is_before, last_position
+from quotaplane.pulsar.end_position import is_before, last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
-from quotaplane.pulsar.outbox import Outbox, Outgoing
 from quotaplane.pulsar.position import EARLIEST, Id, is_live
+from quotaplane.pulsar.producer import Outbox, Outgoing
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import last_entry, must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.transport import (
+from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
     Message,

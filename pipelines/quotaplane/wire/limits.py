@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, SAFE_COLUMNS, FloatArray, IntArray
-from quotaplane.wire.own import FAMILY, Names, as_strings, group_columns
+from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.reasons import check_broker
-from quotaplane.wire.views import ColumnView
+from quotaplane.wire.report_own import FAMILY, Names, as_strings, group_columns
 
 LIMITS_HEAD: Final = FAMILY + b"L1"
 MAX_LIMITS_BYTES: Final = 2 * 1024 * 1024

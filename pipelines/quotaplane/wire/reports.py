@@ -17,16 +17,22 @@ import pyarrow as pa
 
 from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
 from quotaplane.settings import Reports
-from quotaplane.wire import own, stock
-from quotaplane.wire.batch import Batch, latest_start_ms, open_batch
-from quotaplane.wire.blocks import Block, Header, by_kind
-from quotaplane.wire.caps import Caps
-from quotaplane.wire.checks import REASON_OF_CODE, bad_values, describe, last_of_each
-from quotaplane.wire.events import HEADERS, OPTIONAL_ENTRIES, REJECTED, Decoded, entries_schema
-from quotaplane.wire.letters import Letters
-from quotaplane.wire.own import encode_report
+from quotaplane.wire import report_own, report_stock
+from quotaplane.wire.batch_caps import Caps
+from quotaplane.wire.entry_checks import REASON_OF_CODE, bad_values, describe, last_of_each
 from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
-from quotaplane.wire.stock import encode_stock_report
+from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.report_batch import Batch, latest_start_ms, open_batch
+from quotaplane.wire.report_block import Block, Header, by_kind
+from quotaplane.wire.report_own import encode_report
+from quotaplane.wire.report_stock import encode_stock_report
+from quotaplane.wire.shard_inputs import (
+    HEADERS,
+    OPTIONAL_ENTRIES,
+    REJECTED,
+    Decoded,
+    entries_schema,
+)
 
 __all__ = ["REJECTED", "Decoded", "decode", "encode_report", "encode_stock_report"]
 
@@ -86,7 +92,7 @@ def _read_stock(
 ) -> tuple[dict[int, Header], list[Block]]:
     """The headers of reports that are not plainly written, by index, and all entries."""
     rows = np.flatnonzero(letters.usable[batch.index] & ~batch.own & ~batch.complete)
-    brokers, blocks = stock.read_stock(
+    brokers, blocks = report_stock.read_stock(
         batch.index[rows],
         batch.heads.size[rows],
         batch.heads.plain[rows],
@@ -119,7 +125,9 @@ def _read_own(
     )
     for index in which[:_MOST_OWN].tolist():
         try:
-            headers[index], block = own.decode_own(values[index] or b"", index, caps, latest_ms)
+            headers[index], block = report_own.decode_own(
+                values[index] or b"", index, caps, latest_ms
+            )
         except UnusableReportError as error:
             letters.refuse_one(index, error)
         else:
@@ -151,7 +159,11 @@ def _without_bad_entries(
     def part(index: int) -> tuple[str, bytes]:
         detail, places = told(index)
         value = values[index] or b""
-        keep = own.keep_entries if value.startswith(own.FAMILY) else stock.keep_entries
+        keep = (
+            report_own.keep_entries
+            if value.startswith(report_own.FAMILY)
+            else report_stock.keep_entries
+        )
         return detail, keep(value, places[:_MOST_KEPT].tolist())
 
     for code, reason in enumerate(REASON_OF_CODE):

@@ -1,0 +1,1 @@
+"""The command ``quotaplane``: light, without a JVM."""

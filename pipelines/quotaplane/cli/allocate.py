@@ -1,0 +1,146 @@
+"""``quotaplane allocate CASE.json [--law L]``: divide one quota, once, and say why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
+from quotaplane.laws.segments import Segments
+from quotaplane.quota import demand as demands
+from quotaplane.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
+
+HELP = "divide one quota among brokers, as a law would"
+
+
+class BrokerCase(CaseModel):
+    """One broker of a case; rates per second."""
+
+    usage: Rate | None = None
+    """Absent = what it would use: its demand, as far as its limit lets it."""
+    limit: Rate | None = None
+    """In force while the usage was measured; absent = never limited."""
+    demand: Rate | None = None
+    """Exact if given; absent = estimated from usage and limit."""
+    weight: Weight = 1.0
+    floor: Rate = 0.0
+    ceiling: Rate | None = None
+    """Absent = none."""
+    priority: Priority = 0
+
+
+class AllocationCase(CaseModel):
+    """One group in one dimension."""
+
+    quota: Rate | None = None
+    """Absent = unlimited."""
+    brokers: dict[str, BrokerCase]
+    law: str = DEFAULT_LAW
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``quotaplane allocate``."""
+    parser.add_argument("case", metavar="CASE.json", help="the case to divide; - reads stdin")
+    parser.add_argument(
+        "--law",
+        metavar="LAW",
+        help=f"use this law instead of the case's: {', '.join(LAWS)}; "
+        "options in the case that were meant for another law are then left out",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer as JSON.
+
+    Raises:
+        InputError: the case is wrong.
+        ConfigError: ``--law`` is.
+    """
+    case = load_case(args.case, AllocationCase)
+    answer = allocate(case, args.law, source=source_name(args.case))
+    print(json.dumps(answer, indent=2, allow_nan=False))
+    return 0
+
+
+def allocate(case: AllocationCase, law: str | None = None, source: str = "case") -> dict[str, Any]:
+    """Divide a case's quota as one round of the control loop would.
+
+    Args:
+        case: the group.
+        law: takes the place of the case's own law; the case's options then count only if it names
+            the same law, or none.
+        source: names the case in errors.
+
+    Raises:
+        InputError: a broker has neither usage nor demand, or the case's law or options are wrong.
+        ConfigError: ``law`` is unknown.
+
+    >>> case = AllocationCase(quota=100, brokers={"a": {"usage": 10}, "b": {"demand": 300}})
+    >>> allocate(case)["limits"]
+    {'a': 10.5, 'b': 89.5}
+    """
+    name, chosen = _law(case, law, source)
+    problem = _problem(case, source)
+    allocation = chosen(problem)
+    return {
+        "law": name,
+        "limits": {
+            broker: float(limit) if np.isfinite(limit) else None
+            for broker, limit in zip(case.brokers, allocation.limits, strict=True)
+        },
+        "reasons": dict(zip(case.brokers, explain(problem, allocation), strict=True)),
+    }
+
+
+def _law(case: AllocationCase, law: str | None, source: str) -> tuple[str, Law]:
+    if law is not None and law not in LAWS:
+        raise ConfigError(f"--law: unknown law {law!r} (there are: {', '.join(LAWS)})")
+    name = law or case.law
+    meant = name == case.law or "law" not in case.model_fields_set
+    try:
+        return name, get_law(name, case.options if meant else {})
+    except ConfigError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def _problem(case: AllocationCase, source: str) -> Problem:
+    for broker, given in case.brokers.items():
+        if given.usage is None and given.demand is None:
+            raise InputError(f"{source}: brokers.{broker}.usage: is required (or give its demand)")
+    brokers = list(case.brokers.values())
+
+    def column(values: list[float | None], absent: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array([absent if value is None else value for value in values], dtype=np.float64)
+
+    starts = np.array([0, len(brokers)])
+    quota = column([case.quota], np.inf)
+    limit = column([broker.limit for broker in brokers], np.inf)
+    weight = column([broker.weight for broker in brokers], 1.0)
+    exact = column([broker.demand for broker in brokers], np.nan)
+    usage = column([broker.usage for broker in brokers], np.nan)
+    usage = np.where(np.isnan(usage), np.minimum(exact, limit), usage)
+    estimated = demands.with_headroom(
+        demands.observe(usage, limit),
+        np.zeros(len(brokers)),
+        np.zeros(len(brokers), dtype=bool),
+        Segments(starts),
+        quota,
+        weight,
+    )
+    return Problem(
+        starts=starts,
+        quota=quota,
+        usage=usage,
+        limit=limit,
+        demand=np.where(np.isnan(exact), estimated, exact),
+        weight=weight,
+        floor=column([broker.floor for broker in brokers], 0.0),
+        ceiling=column([broker.ceiling for broker in brokers], np.inf),
+        priority=np.array([broker.priority for broker in brokers], dtype=np.int64),
+    )

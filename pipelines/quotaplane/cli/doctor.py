@@ -1,0 +1,179 @@
+"""``quotaplane doctor``: is what is on the disk whole, and mend it if it is not."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from deltalake.exceptions import DeltaError
+
+from quotaplane.cli.doctor_checkpoint import checkpoint_findings
+from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
+from quotaplane.deltalog.log import LOG, local_folder
+from quotaplane.deltalog.mend import mend
+from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.store import nobody_writing, one_line, open_table, place
+from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, THROTTLED
+from quotaplane.settings import DeltaTransport, History, Settings, load_settings
+from quotaplane.text_table import render
+from quotaplane.transport.base import REPORTS_AND_LIMITS
+
+FOUND: Final = 10
+"""Exit code: something is broken."""
+MENDED: Final = 11
+"""Exit code: something was broken, and everything is whole now."""
+
+_EPILOG: Final = f"""\
+Looks at the log and the data files of each table of the history and of the embedded transport's
+topics, and at the job's checkpoint folder; prints a line for each, and each broken file with what
+mending would lose. Reads only, and may run beside the jobs.
+
+--mend makes each broken table what its last whole commit says. Nothing is deleted: broken files,
+and the commits after them, go to a folder doctor-TIME beside the tables. Stop the jobs first.
+
+exit codes: 0 whole, {FOUND} something is broken, {MENDED} all that was broken is mended
+"""
+
+
+class _Table(NamedTuple):
+    """``name`` is for people; ``history`` is where a table of the history is, else None."""
+
+    name: str
+    folder: Path
+    rewritten: bool
+    history: History | None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--conf", metavar="FILE", help="the job's settings")
+    where.add_argument("--history", metavar="PATH", help="folder of the history's tables alone")
+    parser.add_argument("--mend", action="store_true", help="mend what can be mended")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, and mend if asked to.
+
+    Raises:
+        ConfigError: the settings or the options are wrong, or there is no history.
+        HistoryError: it can't be mended now, as something is writing to it, or at all.
+        TransportError: the same, of a topic.
+    """
+    settings = load_settings(args.conf) if args.conf else None
+    history = settings.history if settings else History(path=args.history)
+    if local_folder(history.path) is None:
+        print(f"history at {place(history)}: not checked, an object store keeps files whole")
+    tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
+    broken = _examine(tables, settings)
+    if not broken:
+        return 0
+    if not args.mend:
+        return FOUND
+    _mend(history, tables)
+    return FOUND if _examine(tables, settings) else MENDED
+
+
+def _tables_of(history: History) -> Iterator[_Table]:
+    folder = local_folder(history.path)
+    if folder is None:
+        return
+    if not any((folder / name).exists() for name in TABLES):
+        raise ConfigError(f"there is no history at {folder}: check --conf or --history")
+    for table in TABLES.values():
+        # Those of the throttle job are not in a history of an earlier version.
+        if table not in THROTTLED or (folder / table.name).exists():
+            rewritten = table is RESOURCE_GROUPS
+            yield _Table(table.name, folder / table.name, rewritten, history)
+
+
+def _topics_of(settings: Settings) -> Iterator[_Table]:
+    if not isinstance(settings.transport, DeltaTransport):
+        return
+    root = Path(settings.transport.path).absolute()
+    throttle = settings.throttle
+    for name in (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic):
+        if (root / name).exists():
+            yield _Table(f"topic {name}", root / name, rewritten=False, history=None)
+
+
+def _examine(tables: Sequence[_Table], settings: Settings | None) -> bool:
+    """Print what there is and what is wrong with it; True if something is."""
+    states: list[tuple[object, ...]] = []
+    problems: list[tuple[object, ...]] = []
+    for table in tables:
+        diagnosis = _diagnosed(table)
+        state = "broken" if diagnosis.findings else "whole"
+        version = None if diagnosis.version < 0 else diagnosis.version
+        states.append((table.name, version, diagnosis.files, state))
+        problems += [(table.name, *finding) for finding in diagnosis.findings]
+    for checkpoint in () if settings is None else _checkpoints_of(settings):
+        folders = [table.folder for table in tables]
+        findings = checkpoint_findings(checkpoint, folders)
+        states.append(("checkpoint", None, None, "broken" if findings else "whole"))
+        problems += [("checkpoint", *finding) for finding in findings]
+    print(render(("table", "version", "files", "state"), states, "table"))
+    if problems:
+        print()
+        print(render(("table", "file", "problem", "mending loses"), problems, "table"))
+    return bool(problems)
+
+
+def _checkpoints_of(settings: Settings) -> Iterator[Path]:
+    for path in (settings.checkpoint, f"{settings.checkpoint.rstrip('/')}-throttle"):
+        folder = local_folder(path)
+        if folder is not None and folder.is_dir() and any(folder.iterdir()):
+            yield folder
+
+
+def _diagnosed(table: _Table) -> Diagnosis:
+    if not (table.folder / LOG).is_dir():
+        missing = Finding(
+            str(table.folder), "is missing", "can't be mended: the job would create it without rows"
+        )
+        return Diagnosis(-1, 0, [missing], Mending())
+    diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+    if not diagnosis.findings and table.history is not None:
+        try:
+            open_table(table.history, table.folder.name)
+        except QuotaplaneError as error:
+            diagnosis.findings.append(Finding(LOG, str(error), "can't be mended here"))
+    return diagnosis
+
+
+def _mend(history: History, tables: Sequence[_Table]) -> None:
+    aside = f"doctor-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}Z"
+    with nobody_writing(history) as free, ExitStack() as locks:
+        if not free:
+            raise HistoryError(
+                f"something is writing to the history at {place(history)}: stop the jobs before "
+                "mending it"
+            )
+        for table in tables:
+            diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+            if not diagnosis.mending:
+                continue
+            if table.history is None:
+                _lock_topic(locks, table.folder)
+            target = table.folder.parent / aside / table.folder.name
+            try:
+                mend(table.folder, diagnosis.mending, target)
+            except (DeltaError, OSError) as error:
+                kind = TransportError if table.history is None else HistoryError
+                raise kind(f"{table.folder}: can't be mended: {one_line(error)}") from None
+            print(f"\nmended {table.name}; what was broken is in {target}\n")
+
+
+def _lock_topic(locks: ExitStack, folder: Path) -> None:
+    file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise TransportError(f"{folder}: something is writing to it: stop it first") from None

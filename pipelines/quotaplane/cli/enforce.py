@@ -1,0 +1,120 @@
+"""``quotaplane enforce``: makes a cluster's brokers obey the limits that the quota job tells."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+from datetime import datetime, timezone
+from typing import Any, ClassVar, Final
+
+from quotaplane.errors import ConfigError
+from quotaplane.settings import PulsarTransport, Settings, load_settings
+from quotaplane.terminal import warn
+
+_STATUS_EVERY_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
+
+_EPILOG: Final = """\
+Runs until SIGTERM or Ctrl-C, beside the quota job, and tells every 10 s how it stands: a JSON
+object a line. What it leaves then, enforce.on_exit says: the rates as they are (keep), each
+broker's safe limit (safe), or none (remove). A second signal ends it at once, as keep does.
+
+--dry-run reads everything and writes nothing: it prints the requests it would make, a JSON object
+a line, and ends. docs/enforcer.md has all of this.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    clusters = parser.add_subparsers(dest="cluster", metavar="CLUSTER", required=True)
+    pulsar = clusters.add_parser("pulsar", help="stock Pulsar: rates of topics, over its REST API")
+    pulsar.add_argument("--conf", metavar="FILE", required=True, help="the quota job's settings")
+    pulsar.add_argument("--dry-run", action="store_true", help="print what would be written")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Enforce until a signal comes.
+
+    Raises:
+        ConfigError: the settings are wrong.
+        ClusterError: the cluster can't be reached, or does not let us in.
+        TransportError: the limits can't be read.
+    """
+    settings = load_settings(args.conf)
+    transport = settings.transport
+    if not isinstance(transport, PulsarTransport) or transport.admin_url is None:
+        raise ConfigError("enforce pulsar needs transport.kind: pulsar and transport.admin_url")
+    asyncio.run(_enforce(settings, transport, dry=args.dry_run))
+    return 0
+
+
+async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool) -> None:
+    from quotaplane.enforce.agent.enforcer import Enforcer
+    from quotaplane.pulsar_admin.rest import Rest
+    from quotaplane.transport import open_broker_link
+
+    timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    _stop_at_signal(loop, stop)
+
+    class Pretended(Rest):
+        """Prints what would change something, once, in place of asking for it."""
+
+        printed: ClassVar[set[str]] = set()
+
+        async def ask(self, method: str, path: str, body: object = None) -> Any:
+            if method == "GET":
+                return await super().ask(method, path, body)
+            if path not in self.printed:
+                self.printed.add(path)
+                _print({"method": method, "path": path, "body": body})
+            return None
+
+    kind = Pretended if dry else Rest
+    async with kind(
+        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency
+    ) as rest:
+        link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
+        try:
+            enforcer = Enforcer(settings, rest, link, warn)
+            await enforcer.start()
+            if dry:
+                await enforcer.run_dry(stop)
+                return
+            telling = asyncio.create_task(_tell(enforcer))
+            await enforcer.run(stop)
+            telling.cancel()
+            _print(_status(enforcer))
+        finally:
+            await asyncio.to_thread(link.close)
+
+
+def _stop_at_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    def stopping() -> None:
+        stop.set()
+        # A second one ends the process, as it would have without us.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping)
+
+
+async def _tell(enforcer: Any) -> None:
+    while True:
+        await asyncio.sleep(_STATUS_EVERY_S)
+        _print(_status(enforcer))
+
+
+def _status(enforcer: Any) -> dict[str, Any]:
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"at": now, **enforcer.status()}
+
+
+def _print(line: dict[str, Any]) -> None:
+    print(json.dumps(line, ensure_ascii=False), flush=True)

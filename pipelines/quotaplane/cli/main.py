@@ -1,0 +1,82 @@
+"""The light command ``quotaplane``: no JVM, and only the chosen subcommand is imported.
+
+A subcommand is a module with two functions:
+
+- ``configure(parser)`` adds its arguments to an ``argparse.ArgumentParser``;
+- ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
+
+It is registered in ``COMMANDS``, where its help line is, so that ``--help`` lists everything
+without importing anything. A ``QuotaplaneError`` that a subcommand raises is printed as one line
+on stderr and becomes the exit code that it carries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, cast
+
+from quotaplane import __version__
+from quotaplane.errors import QuotaplaneError
+from quotaplane.option_parser import OptionParser
+from quotaplane.terminal import one_line
+
+COMMANDS: Final = {
+    "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers, as a law would"),
+    "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
+    "throttle": ("quotaplane.cli.throttle", "answer requests, as a throttle law would"),
+    "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
+    "doctor": ("quotaplane.cli.doctor", "check that what is on the disk is whole, and mend it"),
+    "enforce": ("quotaplane.cli.enforce", "make a stock cluster obey the limits"),
+}
+"""Subcommand: (module, help line)."""
+
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+
+
+def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command; only the chosen subcommand's own arguments are filled in."""
+    parser = OptionParser(
+        prog="quotaplane",
+        description="One global quota, shared fairly among many brokers.",
+        epilog="The Spark jobs are started by ./spark-submit.sh JOB.",
+    )
+    parser.add_argument("--version", action="version", version=f"quotaplane {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, text) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=text, description=f"{text.capitalize()}.")
+        if name == chosen:
+            importlib.import_module(module).configure(subparser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code (2 for bad input, 130 after Ctrl-C)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        try:
+            args = build_parser(chosen).parse_args(arguments)
+            code = cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
+        finally:
+            # Here, not at exit: a reader that went away must not end in a traceback.
+            sys.stdout.flush()
+        return code
+    except QuotaplaneError as error:
+        print(f"quotaplane: error: {one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except SystemExit as finished:  # --help and --version
+        return finished.code if isinstance(finished.code, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

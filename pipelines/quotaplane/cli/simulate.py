@@ -1,0 +1,132 @@
+"""``quotaplane simulate``: the control loop on a scenario, round by round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.laws import LAWS, get_law
+from quotaplane.model import FloatArray, Transition
+from quotaplane.sim.controller import StepController, step_config
+from quotaplane.sim.demand import noisy
+from quotaplane.sim.figures import MEANINGS, figures
+from quotaplane.sim.loop import Network, Run, run_loop
+from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
+from quotaplane.throttle.terms import ThrottleTerms
+
+_EXAMPLE: Final = """\
+example of SCENARIO.json (defaults shown; only quota, brokers and demand are required):
+  {"quota": 100, "brokers": ["a", "b", "c"], "demand": [[80, 80, 0], [80, 80, 60]],
+   "noise": "none", "loss": 0.0, "delay_rounds": 0, "transition": "fast",
+   "throttled_told": true}
+  quota, demand   rates per second; demand has one row per round, one number per broker
+  noise           none, or poisson: each round's demand is a Poisson count with the given mean
+  loss            the probability that a report is lost
+  delay_rounds    how many rounds later a report arrives
+  transition      fast: all limits of a round come into force together; strict: a raise waits
+                  until there is room, and a broker that was told nothing yet may use nothing
+  throttled_told  whether brokers report what they refused; stock Pulsar's don't
+  throttle        how brokers hold to their limits: {"law": "token_bucket", "mode": "soft",
+                  "samples": 1, "window_s": 1.0}, or other terms; a round is a second then.
+                  Without it they do so ideally: each uses min(demand, limit) of each round
+
+figures:
+"""
+
+
+class Scenario(CaseModel):
+    """SCENARIO.json."""
+
+    quota: Rate
+    brokers: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    demand: Annotated[list[list[Rate]], Field(min_length=1)]
+    noise: Literal["none", "poisson"] = "none"
+    loss: Annotated[float, Field(ge=0, le=1)] = 0.0
+    delay_rounds: Annotated[int, Field(ge=0)] = 0
+    transition: Literal["fast", "strict"] = "fast"
+    throttled_told: bool = True
+    """Whether brokers report what they refused."""
+    throttle: ThrottleTerms | None = None
+    """How brokers hold to limits; None: ideally."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    width = max(map(len, MEANINGS))
+    parser.epilog = _EXAMPLE + "\n".join(f"  {k:<{width}}  {v}" for k, v in MEANINGS.items())
+    parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario; - is stdin")
+    parser.add_argument("--law", default="max_min", help=f"one of {', '.join(LAWS)} (max_min)")
+    parser.add_argument("--seed", type=int, default=0, help="of noise and loss (0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the scenario and print what happened as JSON.
+
+    Raises:
+        InputError: the scenario is wrong; names the field.
+        ConfigError: the law or the seed is.
+    """
+    law = get_law(args.law)
+    if args.seed < 0:
+        raise ConfigError(f"--seed: must be at least 0, not {args.seed}")
+    scenario = load_case(args.scenario, Scenario)
+    _check(scenario, source_name(args.scenario))
+    wanted = np.array(scenario.demand, dtype=np.float64)
+    # Apart, so that noise does not decide which reports are lost.
+    noise, loss = map(np.random.default_rng, np.random.SeedSequence(args.seed).spawn(2))
+    done = run_loop(
+        noisy(wanted, scenario.noise, noise),
+        StepController(
+            step_config(law, Transition(scenario.transition), scenario.delay_rounds),
+            len(scenario.brokers),
+        ),
+        scenario.quota,
+        network=Network(
+            lost=loss.random(wanted.shape) < scenario.loss, delay_rounds=scenario.delay_rounds
+        ),
+        throttled_told=scenario.throttled_told,
+        throttle=scenario.throttle,
+    )
+    answer = {
+        "law": args.law,
+        "rounds": _rounds(scenario.brokers, done),
+        "figures": figures(done, wanted),
+    }
+    print(json.dumps(answer, indent=2, allow_nan=False))
+    return 0
+
+
+def _check(scenario: Scenario, source: str) -> None:
+    """What no single field can tell."""
+    count = len(scenario.brokers)
+    for index, name in enumerate(scenario.brokers):
+        if name in scenario.brokers[:index]:
+            raise InputError(f"{source}: brokers.{index}: {name!r} is there twice")
+    for index, row in enumerate(scenario.demand):
+        if len(row) != count:
+            raise InputError(
+                f"{source}: demand.{index}: row {index} (counted from 0) has {len(row)} "
+                f"number{'s' * (len(row) != 1)} for {count} broker{'s' * (count != 1)}"
+            )
+
+
+def _rounds(brokers: list[str], done: Run) -> list[dict[str, dict[str, Any]]]:
+    """The rounds by broker; JSON knows no infinity, so null stands for unlimited."""
+
+    def named(values: FloatArray) -> dict[str, Any]:
+        finite = np.isfinite(values)
+        return {
+            name: value if is_finite else None
+            for name, value, is_finite in zip(brokers, values.tolist(), finite, strict=True)
+        }
+
+    return [
+        {"demand": named(demand), "limit": named(limit), "usage": named(usage)}
+        for demand, limit, usage in zip(done.demand, done.limit, done.usage, strict=True)
+    ]

@@ -1,0 +1,177 @@
+"""``quotaplane throttle CASE.json``: what becomes of the requests of one entity."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from quotaplane.errors import InputError
+from quotaplane.model import MAX_RATE
+from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
+from quotaplane.throttle import bank, meter
+from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
+from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
+
+_EXAMPLE: Final = """\
+example of CASE.json (only requests are required):
+  {"law": "token_bucket", "quota": 5, "burst": 500, "mode": "soft",
+   "requests": [{"t": 0, "units": 560}, {"t": 12, "units": 1}]}
+  law       token_bucket (the default), windowed_rate, amended_rate or sliding_window
+  quota     units per second; absent or null: unlimited
+  burst     what a token bucket holds, in units; or by windows, quota * samples * window_s. The
+            other laws have as many windows as make it up
+  samples, window_s
+            how many windows, and how long they are, in seconds (a bucket: 1 of 1 s; rates: 11 of
+            1 s; sliding_window: 10 of 0.1 s)
+  mode      soft: what exceeds the quota is admitted and the client delayed; hard: it is refused
+  requests  t in seconds, never less than before, and how many units are asked for
+t is rounded to whole milliseconds; window_s must be whole milliseconds.
+
+its answer:
+  {"answers": [{"t": 0.0, "admitted": true, "throttle_ms": 12000, "balance": -60.0},
+               {"t": 12.0, "admitted": true, "throttle_ms": 200, "balance": -1.0}],
+   "metrics": {"rate_per_s": 0.1, "tokens": -1.0, "throttle_ms": 200.0}}
+  throttle_ms  how long to delay the client or, of what was refused, when to come back;
+               null: never
+  balance      what is left afterwards; null: no quota
+  metrics      at the last request, of the last 11 s; tokens is the balance, throttle_ms the mean
+               of what was throttled; null: nothing was, for ever, or no quota
+"""
+
+
+class RequestCase(CaseModel):
+    """One request."""
+
+    t: Annotated[float, Field(ge=0, le=1e11)]
+    """In seconds."""
+    units: Rate
+
+
+class ThrottleCase(ThrottleTerms):
+    """CASE.json: what ``ThrottleTerms`` has, and more."""
+
+    quota: Rate | None = None
+    """Absent = unlimited."""
+    burst: Rate | None = None
+    """In units; absent = by the windows."""
+    requests: list[RequestCase]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _burst_or_windows(cls, given: Any) -> Any:
+        # Before the law's windows take the place of those that were not given.
+        if isinstance(given, dict) and given.get("burst") is not None:
+            for name in ("samples", "window_s"):
+                if name in given:
+                    raise ValueError(f"{name}: the burst is there, too; give only one")
+            return {**given, **_windows(given)}
+        return given
+
+
+def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a law that has windows: as many of its usual ones as make up the burst."""
+    law: Any = given.get("law")
+    quota: Any = given.get("quota")
+    burst: Any = given.get("burst")
+    if law not in tuple(WINDOWS) or law == ThrottleLaw.TOKEN_BUCKET:
+        return {}
+    if not all(isinstance(v, int | float) and 0 <= v <= MAX_RATE for v in (quota, burst)):
+        return {}  # the fields say so
+    _, window_s = WINDOWS[law]
+    samples = float(burst) / quota / window_s if quota else 0.0
+    if samples > MAX_SAMPLES:
+        raise ValueError(f"burst: must be at most {MAX_SAMPLES} windows of {window_s:g} s")
+    if round(samples) < 1 or not math.isclose(samples, round(samples), rel_tol=1e-9):
+        raise ValueError(
+            f"burst: must be a whole number of windows, {quota * window_s:g} units each with "
+            f"{law}; or give samples and window_s"
+        )
+    return {"samples": round(samples), "window_s": window_s}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``quotaplane throttle``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLE
+    parser.add_argument("case", metavar="CASE.json", help="law, quota and requests; - reads stdin")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answers as JSON.
+
+    Raises:
+        InputError: the case is wrong; names the field.
+    """
+    case = load_case(args.case, ThrottleCase)
+    print(json.dumps(throttle(case, source_name(args.case)), indent=2, allow_nan=False))
+    return 0
+
+
+def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
+    """Answer a case's requests; ``source`` names the case in errors.
+
+    Raises:
+        InputError: a request is before the one before it.
+
+    >>> asked = [RequestCase(t=0, units=560)]
+    >>> throttle(ThrottleCase(quota=5, burst=500, requests=asked))["answers"]
+    [{'t': 0.0, 'admitted': True, 'throttle_ms': 12000, 'balance': -60.0}]
+    """
+    requests = _requests(case, source)
+    quotas = Quotas.of(
+        [math.inf if case.quota is None else case.quota],
+        samples=case.samples,
+        window_ms=case.window_ms,
+        hard=case.mode is ThrottleMode.HARD,
+        # By windows it would be the same but for rounding; only a bucket can have any.
+        burst_units=None if case.burst is None else [case.burst],
+    )
+    begun = bank.begin(np.array([bank.LAWS.index(case.law)]), quotas)
+    after, answers = begun.answer(requests)
+    return {
+        "answers": [
+            {
+                "t": request.t,
+                "admitted": admitted,
+                "throttle_ms": int(wait_ms) if math.isfinite(wait_ms) else None,
+                "balance": _number(balance),
+            }
+            for request, admitted, wait_ms, balance in zip(
+                case.requests, *(field.tolist() for field in answers), strict=True
+            )
+        ],
+        "metrics": _metrics(after, requests, answers),
+    }
+
+
+def _requests(case: ThrottleCase, source: str) -> Requests:
+    times = [request.t for request in case.requests]
+    for index in range(1, len(times)):
+        if times[index] < times[index - 1]:
+            raise InputError(
+                f"{source}: requests.{index}.t: {times[index]} is before {times[index - 1]}, "
+                "the time of the request before it"
+            )
+    return Requests(
+        np.zeros(len(times), np.int64),
+        np.array([round(t * 1000) for t in times], np.int64),
+        np.array([request.units for request in case.requests], np.float64),
+    )
+
+
+def _metrics(after: bank.Bank, requests: Requests, answers: Answers) -> dict[str, float | None]:
+    measured = meter.record(meter.begin(1), requests, answers)
+    now = int(requests.at_ms[-1]) if len(requests.at_ms) else 0
+    found = meter.metrics(measured, after, now)._asdict()
+    return {name: _number(float(values[0])) for name, values in found.items()}
+
+
+def _number(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,1 +1,0 @@
-"""A Pulsar cluster beside its topics: its groups, namespaces and rates, over its REST API."""

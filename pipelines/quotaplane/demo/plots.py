@@ -1,0 +1,238 @@
+"""The plots of the demo's report."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from quotaplane.demo.record import Record
+from quotaplane.demo.scenarios import Story
+from quotaplane.model import BoolArray, FloatArray
+from quotaplane.sim.figures import CLOSE
+
+COLOURS: Final = ("#3b6fd4", "#e8a317", "#2f9e62", "#d9483b", "#8b5cc7", "#12a5b5", "#d66ba0")
+"""One per broker, the same in every plot."""
+
+QUOTA: Final = {"color": "#1f2933", "width": 2.0, "dash": "dash", "shape": "hv"}
+DEMAND: Final = {"color": "#66758a", "width": 1.5, "dash": "dot", "shape": "hv"}
+
+_INK, _QUIET, _GRID = "#1f2933", "#8895a7", "#e6eaf0"
+_FONT: Final = {"family": "system-ui, -apple-system, Segoe UI, sans-serif", "size": 12}
+_HIGH_PX = 400
+
+
+def colour(broker: int) -> str:
+    """The colour of the broker at this place."""
+    return COLOURS[broker % len(COLOURS)]
+
+
+def as_html(figure: go.Figure) -> str:
+    """The figure as a div; the page around it holds plotly.js once."""
+    html: str = figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        config={"displayModeBar": False, "responsive": True},
+    )
+    return html
+
+
+def story(record: Record, told: Story) -> go.Figure:
+    """Above, all brokers together beside the quota; below, each with its limit."""
+    count = len(told.shows)
+    figure = make_subplots(
+        rows=2,
+        cols=count,
+        shared_xaxes=True,
+        row_heights=[0.5, 0.5],
+        vertical_spacing=0.09,
+        horizontal_spacing=0.055,
+        column_titles=[name.replace("_", " ") for name in told.shows] if count > 1 else None,
+    )
+    times = record.times()
+    for column, dimension in enumerate(told.shows, start=1):
+        _total(figure, record, told, dimension, times, column)
+        _brokers(figure, record, told, dimension, times, column)
+    _mark_events(figure, record, told, times)
+    _style(figure, _HIGH_PX)
+    figure.for_each_annotation(  # the titles make room for the marks
+        lambda note: note.update(yshift=10, font={"size": 12, "color": _QUIET}),
+        selector={"yref": "paper"},
+    )
+    figure.update_yaxes(rangemode="tozero", nticks=5, tickformat="~s")
+    figure.update_yaxes(title_text="all brokers", row=1, col=1)
+    figure.update_yaxes(title_text="each broker", row=2, col=1)
+    figure.update_xaxes(range=[times[0], times[-1]])
+    figure.update_xaxes(title_text="seconds", title_standoff=4, row=2)
+    return figure
+
+
+def _there(told: Story, times: FloatArray) -> BoolArray:
+    """When the group is there, shape (intervals,)."""
+    return (times >= told.from_s if told.from_s > 0 else times <= np.inf) & (times < told.until_s)
+
+
+def _total(
+    figure: go.Figure, record: Record, told: Story, dimension: str, times: FloatArray, column: int
+) -> None:
+    there = _there(told, times)
+    usage = record.series("usage", told, dimension)
+    for place in _taking_part(record, told):
+        figure.add_trace(
+            go.Scatter(
+                x=times,
+                y=np.where(there, usage[:, place], 0.0).tolist(),
+                name=record.scenario.brokers[place].name,
+                mode="lines",
+                line={"color": colour(place), "width": 0.5, "shape": "hv"},
+                stackgroup="used",
+                hovertemplate="%{y:.3~s}",
+            ),
+            row=1,
+            col=column,
+        )
+    demand = record.series("demand", told, dimension).sum(axis=1)
+    _line(figure, (1, column), times, "demand", np.where(there, demand, np.nan), DEMAND)
+    quota = np.where(there, record.quota(told, dimension), np.nan)
+    _line(figure, (1, column), times, "quota", quota, QUOTA)
+
+
+def _brokers(
+    figure: go.Figure, record: Record, told: Story, dimension: str, times: FloatArray, column: int
+) -> None:
+    usage = record.series("usage", told, dimension)
+    limit = record.series("limit", told, dimension)
+    alive = np.array([interval.alive for interval in record.intervals])
+    for place in _taking_part(record, told):
+        seen = alive[:, place] & _there(told, times)
+        name = record.scenario.brokers[place].name
+        thick = {"color": colour(place), "width": 3.0, "shape": "hv"}
+        thin = {"color": colour(place), "width": 1.3, "shape": "hv"}
+        used, allowed = (np.where(seen, series[:, place], np.nan) for series in (usage, limit))
+        _line(figure, (2, column), times, name, used, thick)
+        _line(figure, (2, column), times, f"{name} limit", allowed, thin)
+
+
+def _line(
+    figure: go.Figure,
+    cell: tuple[int, int],
+    times: FloatArray,
+    name: str,
+    values: FloatArray,
+    line: dict[str, Any],
+) -> None:
+    """What is unlimited or unknown leaves a gap."""
+    finite = np.isfinite(values).tolist()
+    figure.add_trace(
+        go.Scatter(
+            x=times,
+            y=[v if ok else None for v, ok in zip(values.tolist(), finite, strict=True)],
+            name=name,
+            mode="lines",
+            line=line,
+            hovertemplate="%{y:.3~s}",
+        ),
+        row=cell[0],
+        col=cell[1],
+    )
+
+
+def _taking_part(record: Record, told: Story) -> list[int]:
+    names = {change.broker for change in told.demand}
+    return [place for place, spec in enumerate(record.scenario.brokers) if spec.name in names]
+
+
+def _mark_events(figure: go.Figure, record: Record, told: Story, times: FloatArray) -> None:
+    if times[0] < 0:
+        figure.add_vrect(
+            x0=times[0], x1=0, fillcolor=_GRID, opacity=0.8, line_width=0, layer="below"
+        )
+    for mark, event in record.marks(told):
+        figure.add_vline(x=event.at_s, line={"color": _QUIET, "width": 1, "dash": "dot"})
+        for axis in range(1, len(told.shows) + 1):
+            figure.add_annotation(
+                x=event.at_s,
+                y=1.0,
+                xref=f"x{axis if axis > 1 else ''}",
+                yref=f"y{axis if axis > 1 else ''} domain",
+                text=f"<b>{mark}</b>",
+                showarrow=False,
+                font={"color": "white", "size": 11},
+                bgcolor=_QUIET,
+                borderpad=2,
+                yanchor="middle",
+            )
+
+
+def convergence(record: Record) -> go.Figure:
+    """For each group and second: how far its worst-off broker is from the fair share."""
+    times = record.times()
+    stories = record.scenario.stories
+    distance = np.array([100.0 * np.minimum(record.distance(told), 1.0) for told in stories])
+    for place, told in enumerate(stories):
+        distance[place, ~_there(told, times)] = np.nan
+    names = [told.group for told in stories]
+    near = CLOSE  # where the scale leaves green: PIP-82's own approximation
+    figure = go.Figure(
+        go.Heatmap(
+            x=times,
+            y=names,
+            z=distance,
+            zmin=0,
+            zmax=100,
+            xgap=1,
+            ygap=3,
+            hoverongaps=False,
+            colorscale=[
+                [0.0, "#d3efdf"],
+                [near, "#d3efdf"],
+                [near + 0.001, "#fbe3b5"],
+                [0.4, "#f2a65a"],
+                [1.0, "#c8372d"],
+            ],
+            colorbar={
+                "title": {"text": "from fair", "side": "right"},
+                "ticksuffix": " %",
+                "thickness": 12,
+                "outlinewidth": 0,
+                "tickvals": [0, 10, 50, 100],
+            },
+            hovertemplate="%{y}, %{x:.0f} s: %{z:.0f} % from fair<extra></extra>",
+        )
+    )
+    marks: list[tuple[float, str, str]] = [
+        (event.at_s, told.group, event.text) for told in stories for _, event in record.marks(told)
+    ]
+    figure.add_trace(
+        go.Scatter(
+            x=[at_s for at_s, _, _ in marks],
+            y=[group for _, group, _ in marks],
+            text=[text for _, _, text in marks],
+            mode="markers",
+            marker={"symbol": "diamond", "size": 10, "color": _INK, "line": {"color": "white"}},
+            hovertemplate="%{x:.0f} s: %{text}<extra></extra>",
+        )
+    )
+    _style(figure, 90 + 27 * len(stories))
+    figure.update_xaxes(title_text="seconds", showgrid=False)
+    figure.update_xaxes(range=[times[0] - 0.5, times[-1] + 0.5])
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_layout(margin={"l": 140, "r": 10, "t": 10, "b": 40}, hovermode="closest")
+    return figure
+
+
+def _style(figure: go.Figure, height: int) -> None:
+    layout: dict[str, Any] = {
+        "height": height,
+        "showlegend": False,
+        "font": {**_FONT, "color": _INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 58, "r": 12, "t": 30, "b": 36},
+        "hovermode": "x unified",
+    }
+    figure.update_layout(**layout)
+    figure.update_xaxes(gridcolor=_GRID, zeroline=False, linecolor=_GRID)
+    figure.update_yaxes(gridcolor=_GRID, zeroline=False)

@@ -1,0 +1,227 @@
+"""``./spark-submit.sh demo``: the real job on the embedded transport, against simulated brokers."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import statistics
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from quotaplane.demo.cluster import Cluster
+from quotaplane.demo.director import Director
+from quotaplane.demo.live import Screen, print_summary
+from quotaplane.demo.record import Record
+from quotaplane.demo.report import Audit, write_report
+from quotaplane.demo.scenarios import DEMO, DURATION_S
+from quotaplane.errors import ConfigError
+from quotaplane.history.audit import ask, load_audit, register_views
+from quotaplane.laws import LAWS
+from quotaplane.option_parser import OptionParser
+from quotaplane.registry.table import delete_groups, put_groups
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.quota.job import QuotaJob, prepare
+from quotaplane.streams.script import INTERRUPTED
+from quotaplane.streams.session import SHORT_LIVED, build_session
+from quotaplane.streams.spark_log import SparkLog
+from quotaplane.transport import open_broker_link
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = "data/demo"
+_MARK = ".quotaplane-demo"
+_REFRESH_S = 0.25
+_PATIENCE_S = 5.0
+"""What the batch at hand gets to end in after Ctrl-C."""
+_WIDTH = 110
+"""Of the summary in a file or a pipe, which have no width of their own."""
+_AUDIT = "propagation"
+_AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brokers", "seconds")
+
+
+class StopRequest(BaseException):
+    """Ctrl-C or SIGTERM: end cleanly, with the exit code that a shell expects."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
+
+
+def main(argv: Sequence[str]) -> int:
+    """Play the demo; returns the exit code."""
+    args = _parse(argv)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    folder = Path(args.output).absolute()
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        settings = demo_settings(folder, args.law)
+        fresh_folder(folder)
+        _play(console, settings, folder, args)
+    except (StopRequest, KeyboardInterrupt) as request:
+        console.print("\nstopped")
+        return request.code if isinstance(request, StopRequest) else INTERRUPTED
+    return 0
+
+
+def demo_settings(folder: Path, law: str = "max_min") -> Settings:
+    """Settings as in conf/local.yaml, but with a report every second."""
+    return parse_settings(
+        {
+            "transport": {"kind": "delta", "path": str(folder / "topics")},
+            "history": {"path": str(folder / "history")},
+            "checkpoint": str(folder / "checkpoint"),
+            "trigger": {"interval_s": 0.5},
+            # A laptop that is busy starting Spark takes a moment to get to the first reports.
+            "reports": {"interval_s": 1.0, "stale_after_intervals": 10.0},
+            "law": {"name": law},
+        },
+        source="demo",
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = OptionParser(
+        prog="./spark-submit.sh demo",
+        description="The quota job on a simulated cluster; ends by itself in about a minute.",
+    )
+    parser.add_argument("--law", default="max_min", choices=list(LAWS), help="default: max_min")
+    parser.add_argument("--seed", type=int, default=0, help="of the noisy traffic; default: 0")
+    parser.add_argument("--output", metavar="FOLDER", default=FOLDER, help=f"default: {FOLDER}")
+    parser.add_argument(
+        "--seconds", type=int, default=DURATION_S, help=f"how much to play; default: {DURATION_S}"
+    )
+    return parser.parse_args(argv)
+
+
+def fresh_folder(folder: Path) -> None:
+    """An empty folder in place of the run before; never one that is not a demo's.
+
+    Raises:
+        ConfigError: the folder has something else in it, or can't be written.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / _MARK).exists():
+                raise ConfigError(f"--output: {folder} is not empty and no earlier demo's folder")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+    except OSError as error:
+        raise ConfigError(f"--output: {folder}: {error.strerror}") from None
+
+
+def _play(
+    console: Console,
+    settings: Settings,
+    folder: Path,
+    args: argparse.Namespace,
+) -> None:
+    began = time.monotonic()
+    record = Record(DEMO)
+    director = Director(
+        DEMO,
+        record,
+        # as ``quotaplane groups put`` and ``delete`` do it
+        put=lambda groups, quotas: put_groups(settings.history, groups, quotas, by="demo"),
+        delete=lambda groups: delete_groups(settings.history, groups, by="demo"),
+        seed=args.seed,
+    )
+    console.print("demo: making topics, history tables and resource groups ...")
+    transport = prepare(settings)
+    director.open()
+    console.print("demo: starting Spark ...")
+    options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
+    log = SparkLog(folder / "spark.log", console.print)
+    spark = build_session("quotaplane demo", options, log_level="error", log=log)
+    signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
+    job = QuotaJob(spark, settings, transport)
+    console.print(
+        f"demo: the job runs ({time.monotonic() - began:.0f} s); "
+        f"{len(DEMO.brokers)} brokers report every second ..."
+    )
+    cluster = Cluster(
+        director, record, open_broker_link(settings.transport), duration_s=args.seconds
+    )
+    batches: dict[int, int] = {}
+    try:
+        cluster.start()
+        with Screen(console) as screen:
+            while cluster.is_alive():
+                cluster.join(_REFRESH_S)
+                _note_batches(job, batches)
+                screen.show(record, _status(record, batches))
+                if not job.query.isActive:
+                    job.wait()
+        cluster.raise_if_failed()
+        console.print("\ndemo: stopping the job and asking the history ...")
+        job.stop()
+        audit = _ask(spark, settings, record)
+    finally:
+        cluster.stop()
+        if job.query.isActive:
+            job.stop(patience_s=_PATIENCE_S)
+    _finish(console, folder, record, cluster, batches, audit)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise StopRequest(number)
+
+
+def _note_batches(job: QuotaJob, batches: dict[int, int]) -> None:
+    """Duration in ms of each micro-batch that did something, by its id."""
+    progress: Any = job.query.lastProgress
+    if progress is not None and progress.numInputRows:
+        batches[progress.batchId] = progress.durationMs.get("triggerExecution", 0)
+
+
+def _status(record: Record, batches: dict[int, int]) -> str:
+    if not record.intervals:
+        return ""
+    live = f"{record.intervals[-1].alive.sum()} brokers live   "
+    if not batches:
+        return live + "Spark warms up in its first micro-batch"
+    median = statistics.median(batches.values()) / 1000
+    return live + f"micro-batch {max(batches)}, median {median:.2f} s"
+
+
+def _ask(spark: SparkSession, settings: Settings, record: Record) -> Audit:
+    """How long the quotas that changed while the demo ran took to be in force, by the history."""
+    audit = load_audit(_AUDIT)
+    start_ms = next((i.now_ms for i in record.intervals if i.t_s >= 0), 0)
+    register_views(spark, settings.history)
+    since = datetime.fromtimestamp(start_ms / 1000, tz=timezone.utc)
+    answer = ask(spark, audit, since).select(*_AUDIT_COLUMNS)
+    rows = tuple(tuple(row) for row in answer.collect())
+    return Audit(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, rows)
+
+
+def _finish(
+    console: Console,
+    folder: Path,
+    record: Record,
+    cluster: Cluster,
+    batches: dict[int, int],
+    audit: Audit,
+) -> None:
+    """Summary, audit and report."""
+    facts = {
+        "reports sent": f"{cluster.reports:,}",
+        "micro-batches": f"{len(batches):,}",
+        "median micro-batch": f"{statistics.median(batches.values() or [0]) / 1000:.2f} s",
+    }
+    report = folder / "report.html"
+    write_report(report, record, facts, audit)
+    print_summary(console, record, facts, audit)
+    console.print(f"report:  {report}", soft_wrap=True)
+    console.print(f"history: {folder / 'history'}", soft_wrap=True)
+    console.print(f"log:     {folder / 'spark.log'}", soft_wrap=True)

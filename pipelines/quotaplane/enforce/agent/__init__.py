@@ -1,0 +1,1 @@
+"""The enforcer as a program: asyncio around the pure parts of ``enforce``."""

@@ -1,0 +1,273 @@
+"""The enforcer of a Pulsar cluster: reads limits, writes rates of topics, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.agents.failures import Say, Trouble
+from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.allowed_limits import Allowed
+from quotaplane.enforce.agent.clean_stop import PATIENCE_S, Leave
+from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates
+from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.agent.take_over import Lost, TakeOver
+from quotaplane.enforce.groups_in_force import InForce
+from quotaplane.enforce.quota_caps import Quotas
+from quotaplane.enforce.rate_writes import Moves, Rates, plan
+from quotaplane.enforce.rates_in_force import Ledger
+from quotaplane.enforce.subdivide import Division, divide
+from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings import Settings
+from quotaplane.topic_layout import Layout
+from quotaplane.transport.base import BrokerLink
+
+_BROKERS_EVERY_S: Final = 1.0
+_TOPICS_EVERY_S: Final = 2.0
+_TAKE_OVER_EVERY_S: Final = 2.0
+_QUOTAS_EVERY_S: Final = 2.0
+_DEFAULTS_EVERY_S: Final = 10.0
+_DEFAULTS_SOONER_S: Final = 1.0
+"""How often the rates of namespaces are computed anew: the second where quotas or safe limits
+changed; at once where topics changed."""
+_TAKE_OVER_SHARE: Final = 0.25
+"""Of the reads: to see which groups have a quota in the cluster."""
+_SLOW_STATS_S: Final = 10.0
+_SOON_S: Final = 0.02
+_CANCELLED_AGAIN_S: Final = 0.2
+_STILL_TICKS: Final = 3
+
+
+class _Computed(NamedTuple):
+    """The rates that namespaces of each group should have, and what they were computed from."""
+
+    layout: Layout
+    changes: int
+    quotas: Quotas | None
+    at_s: float
+    rates: FloatArray
+
+
+class Enforcer:
+    """One cluster's enforcer.
+
+    ``say`` is given lines that somebody should read; ``now_ms`` is the wall clock, by which leases
+    go.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rest: Rest,
+        link: BrokerLink,
+        say: Say,
+        *,
+        now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+    ) -> None:
+        enforce = settings.enforce
+        self._enforce, self._say, self._now_ms = enforce, say, now_ms
+        self._trouble = Trouble(say)
+        reads = Pace(enforce.max_reads_per_s)
+        self._quotas = QuotaTable(settings.history, self._trouble, take_over=enforce.take_over)
+        self._listener = Listener(link, self._quotas, settings, say, now_ms)
+        self._allowed = Allowed(
+            self._listener.book, self._quotas, say, only_recorded=enforce.take_over
+        )
+        self._ledger = Ledger()
+        most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
+        self._take_over = TakeOver(rest, settings.history, reads, self._trouble, most)
+        self._lost = Lost(say)
+        self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
+        self._defaults = Defaults(rest, self._writer.budget, self._trouble, say)
+        self._scene = Scene(rest, reads, self._trouble, self._defaults.read)
+        self._computed: _Computed | None = None
+        self._ticks_still = 0
+        self._waiting = 0
+        self._in_force = InForce()
+
+    def _gone(self, topic: str) -> None:
+        self._scene.placement.forget_topic(topic)
+
+    async def start(self) -> None:
+        """Look whether the cluster lets us in.
+
+        Raises:
+            ClusterError: it does not, or can't be reached.
+        """
+        await self._scene.start()
+        live, interval_s = self._scene.told
+        if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
+            self._say(
+                f"cluster {self._scene.cluster}: its brokers say what topics use every "
+                f"{interval_s:g} s only; a topic that wakes waits as long for its share: set "
+                "exposeTopicLevelMetricsInPrometheus=true, or statsUpdateFrequencyInSecs=5"
+            )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Enforce until ``stop`` is set, then leave as ``on_exit`` says."""
+        await self._until(stop)
+        if self._enforce.on_exit != "keep":
+            if self._scene.ready and self._listener.caught_up:
+                await self._leave()
+            else:
+                self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
+        await self._writer.idle(PATIENCE_S)
+        await self._defaults.idle(PATIENCE_S)
+
+    async def _leave(self) -> None:
+        leave = Leave(self._ledger, self._writer, self._defaults, self._say, self._refresh)
+        if self._enforce.on_exit == "safe":
+            await leave.safe(lambda rates: self._planned(np.inf, rates, 0.0)[0])
+        else:
+            await leave.remove(self._take_over, taking_over=self._enforce.take_over)
+
+    async def run_dry(self, stop: asyncio.Event) -> None:
+        """Go on until there is nothing left to write, and leave everything as it is."""
+        self._writer.hurry()
+        self._defaults.hurry()
+        running = asyncio.create_task(self._until(stop))
+        while not (stop.is_set() or self._ticks_still >= _STILL_TICKS):
+            await _within(self._enforce.interval_s, stop.wait())
+        stop.set()
+        await running
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        scene, interval_s = self._scene, self._enforce.interval_s
+        parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+            ("limits", interval_s, self._listen),
+            ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
+            ("brokers", _BROKERS_EVERY_S, scene.look_at_brokers),
+            ("topics", _TOPICS_EVERY_S, scene.look_at_topics),
+            ("use of topics", scene.look_every_s, scene.look_at_usage),
+            ("division", interval_s, self._tick),
+        ]
+        if self._enforce.take_over:
+            parts.append(("take over", _TAKE_OVER_EVERY_S, self._take))
+        tasks = {asyncio.create_task(self._again(*part, stop)) for part in parts}
+        await stop.wait()
+        while tasks:
+            # Again and again: Python before 3.12 may lose a cancellation that comes with an answer.
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_CANCELLED_AGAIN_S)
+
+    async def _again(
+        self, part: str, every_s: float, work: Callable[[], Awaitable[None]], stop: asyncio.Event
+    ) -> None:
+        """Work again and again, never twice at once; what fails is told, and tried again."""
+        loop = asyncio.get_running_loop()
+        while not stop.is_set():
+            begun_s = loop.time()
+            failed: Exception | None = None
+            try:
+                await work()
+            except Exception as error:
+                # Even a mistake of ours must not end what keeps limits.
+                failed = error
+            self._trouble("enforcer", part, failed)
+            await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
+
+    async def _listen(self) -> None:
+        # The book keeps few brokers and groups that the cluster does not list: list them first.
+        if self._scene.listed:
+            self._refresh(asyncio.get_running_loop().time())
+            await self._listener.listen()
+
+    async def _tick(self) -> None:
+        if not (self._listener.caught_up and self._scene.ready and self._quotas.looked):
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._refresh(now_s)
+        layout = self._ledger.layout
+        self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
+        moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
+        self._waiting = self._writer.begin(moves.but_for(self._defaults.held(layout)), now_s)
+        self._writer.read_unknown(moves, self._scene.usage.odd())
+        self._writer.check(now_s)
+        at_rest = self._writer.at_rest and self._defaults.at_rest
+        still = at_rest and not (len(moves.topic) or moves.unread.any())
+        self._ticks_still = self._ticks_still + 1 if still else 0
+        if self._enforce.take_over:
+            told_ms = self._listener.book.told_ms(layout.groups)
+            rates = self._ledger.rates(now_s)
+            self._in_force.note(layout, division.rates, rates, moves, told_ms)
+
+    def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
+        changes, quotas = self._listener.book.safe_changes, self._quotas.quotas
+        before = self._computed
+        if before is not None and before.layout is layout:
+            same = before.changes == changes and before.quotas is quotas
+            wait_s = _DEFAULTS_EVERY_S if same else _DEFAULTS_SOONER_S
+            if now_s < before.at_s + wait_s:
+                return before.rates
+        rates = default_rates(layout, self._allowed.safe_limits(layout, self._now_ms()))
+        self._computed = _Computed(layout, changes, quotas, now_s, rates)
+        return rates
+
+    def _refresh(self, now_s: float) -> None:
+        layout = self._scene.changed()
+        if layout is not None:
+            self._ledger.carry(layout)
+            self._writer.forget_gone()
+            self._listener.book.expect(layout.brokers, layout.groups)
+        layout = self._ledger.layout
+        self._scene.usage.under(self._defaults.under(layout, self._ledger.in_force), now_s)
+
+    def _planned(
+        self, now_ms: float, rates: Rates, significant_change: float | None = None
+    ) -> tuple[Moves, Division]:
+        layout, usage = self._ledger.layout, self._scene.usage
+        limits = self._allowed.limits(layout, now_ms, asyncio.get_running_loop().time())
+        division = divide(
+            layout,
+            limits,
+            usage.usage,
+            usage.saturated,
+            law=self._enforce.divide,
+            floor_share=self._enforce.floor_share,
+        )
+        if significant_change is None:
+            significant_change = self._enforce.significant_change
+        return plan(
+            layout, limits, division, rates, significant_change=significant_change
+        ), division
+
+    async def _take(self) -> None:
+        self._lost.tell(self._allowed.lost(self._ledger.layout))
+        await self._take_over.take(self._in_force.groups())
+
+    def status(self) -> dict[str, Any]:
+        """Figures since the start, and how it stands."""
+        layout = self._ledger.layout
+        age_s = round(self._listener.age_ms() / 1000.0, 1)
+        return {
+            "brokers": len(layout.brokers),
+            "groups": len(layout.groups),
+            "topics": len(layout.topics),
+            "limited": int(np.isfinite(self._ledger.in_force).any(axis=1).sum()),
+            "waiting": self._waiting,
+            **self._writer.counts(),
+            "taken_over": self._take_over.taken,
+            "handed_back": self._take_over.handed_back,
+            "namespaces": self._defaults.written,
+            "refused_messages": self._listener.refused + self._listener.book.ignored,
+            "cut_groups": self._allowed.cut,
+            "errors": self._trouble.errors,
+            "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
+        }
+
+
+async def _within(seconds: float, work: Awaitable[Any]) -> None:
+    try:
+        await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError:
+        return

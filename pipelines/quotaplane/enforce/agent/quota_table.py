@@ -1,0 +1,137 @@
+"""The quotas that hold, and the newest epoch of the quota job, out of the history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from quotaplane.agents.failures import Trouble
+from quotaplane.enforce.quota_caps import Quotas
+from quotaplane.errors import HistoryError, QuotaplaneError
+from quotaplane.history.store import one_line, open_table
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
+from quotaplane.model import BASIC, RATE_COLUMNS, Mode
+from quotaplane.registry.table import list_groups
+from quotaplane.settings import History
+
+_QUOTAS: Final = "quotas in the history"
+_EPOCHS: Final = "epochs in the history"
+_PATIENCE_S: Final = 10.0
+"""With storage that does not answer."""
+_OPENED_AGAIN: Final = 30
+"""A table is opened anew after so many looks: somebody may have put another one in its place."""
+
+
+_Read = TypeVar("_Read")
+
+
+class QuotaTable:
+    """The tables ``resource_groups`` and ``rounds``, read off the loop's thread.
+
+    A failure is told, and leaves the quotas as they were read last. With ``take_over`` nothing is
+    written before they were read.
+    """
+
+    def __init__(self, history: History, trouble: Trouble, *, take_over: bool = False) -> None:
+        self._history, self._trouble = history, trouble
+        self._unread = "rates stay as they are" if take_over else "limits are not held against any"
+        self._tables: dict[str, tuple[DeltaTable, int]] = {}
+        self._version = -1
+        self._reading: dict[str, asyncio.Future[Any]] = {}
+        self.looked = False
+        """Whether the quotas were asked for once, and read or not."""
+        self.quotas: Quotas | None = None
+        """None: they could not be read so far."""
+        self.newest_epoch: int | None = None
+        """The highest of all rounds, 0 = there were none; None: it could not be read last time."""
+
+    async def look(self) -> None:
+        """Read the quotas again if somebody changed one."""
+        meanwhile = "the last ones hold" if self.quotas else self._unread
+        self.quotas = await self._off_thread(_QUOTAS, self._read_quotas, meanwhile) or self.quotas
+        self.looked = True
+
+    async def look_at_epochs(self) -> None:
+        """Read the newest epoch again."""
+        meanwhile = "epochs of limits are held against the clock alone"
+        self.newest_epoch = await self._off_thread(_EPOCHS, self._read_epoch, meanwhile)
+
+    async def _off_thread(
+        self, part: str, read: Callable[[], _Read], meanwhile: str
+    ) -> _Read | None:
+        """Read in a thread; None: it failed, or takes too long, and that was told.
+
+        A read that takes too long goes on, and is waited for again at the next call: no second one
+        is started beside it, as threads are few.
+        """
+        loop = asyncio.get_running_loop()
+        if part not in self._reading:
+            self._reading[part] = loop.run_in_executor(None, read)
+        done, _ = await asyncio.wait({self._reading[part]}, timeout=_PATIENCE_S)
+        error: Exception | None = HistoryError(f"no answer within {_PATIENCE_S:g} s; {meanwhile}")
+        result = None
+        if done:
+            try:
+                result, error = self._reading.pop(part).result(), None
+            except QuotaplaneError as failed:
+                error = HistoryError(f"{failed}; {meanwhile}")
+            except Exception as failed:
+                # A mistake of ours, too, must not end what waits for the answer.
+                error = failed
+        self._trouble(part, "", error)
+        return result
+
+    def _read_quotas(self) -> Quotas:
+        version = self._opened(RESOURCE_GROUPS.name).version()
+        if self.quotas is not None and version == self._version:
+            return self.quotas
+        rows = list_groups(self._history)
+        self._version = version
+        rates = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[:BASIC]]
+        mode = rows["mode"].fill_null(Mode.HARD.name.lower())
+        percent = rows["enforcement_percent"].fill_null(100.0)
+        return Quotas(
+            {group: at for at, group in enumerate(rows["group"].to_pylist())},
+            np.column_stack(rates),
+            # As the job takes them: an unknown mode is hard.
+            ~pc.is_in(mode, value_set=pa.array(_NOT_ENFORCED)).to_numpy(),
+            pc.less(percent, 100.0).to_numpy(),
+        )
+
+    def _read_epoch(self) -> int:
+        table = self._opened(ROUNDS.name)
+        try:
+            # Of the many rounds only the files' statistics are read.
+            files = pa.table(table.get_add_actions(flatten=True))
+            if not len(files):
+                return 0
+            if "max.epoch" in files.column_names and not files["max.epoch"].null_count:
+                return int(pc.max(files["max.epoch"]).as_py())
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=["epoch"])).read_all()
+        except (DeltaError, OSError, ValueError) as error:
+            raise HistoryError(f"history table rounds: {one_line(error)}") from None
+        return int(pc.max(rows["epoch"]).as_py() or 0)
+
+    def _opened(self, name: str) -> DeltaTable:
+        """The table at its newest version."""
+        table, looks = self._tables.pop(name, (None, 0))
+        if table is not None and looks < _OPENED_AGAIN:
+            # It fails where the log was cut off behind us: then the table is opened anew.
+            with contextlib.suppress(DeltaError, OSError):
+                table.update_incremental()
+                self._tables[name] = table, looks + 1
+                return table
+        table = open_table(self._history, name)
+        self._tables[name] = table, 0
+        return table
+
+
+_NOT_ENFORCED: Final = (Mode.SOFT.name.lower(), Mode.SHADOW.name.lower())

@@ -1,0 +1,1 @@
+"""Keeps the table resource_groups as a Pulsar cluster's groups are."""

@@ -1,0 +1,147 @@
+"""Group names to ids, remembered: a SHA-256 for each of 500,000 entries a round would cost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha256
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import MAX_GROUP_CHARS, SEPARATOR, TREE_BITS, BoolArray, IntArray
+
+NO_ID: Final = -1
+"""In place of an id: the name can't be one of a group."""
+
+NOT_READ: Final = -2
+"""In place of an id: the name is new, and so are too many of its batch."""
+
+_MOST_NAMES: Final = 400_000
+_MOST_BYTES: Final = 64_000_000
+"""So many names are remembered, or names of so many bytes in memory: with the dictionary itself
+below 100 MB. An emoji in a name makes each of its characters take four bytes."""
+
+_ENCODED: Final = 500_000
+"""So many entries are searched for distinct names at a time: the table of a million names takes
+longer than two of half a million."""
+
+_AT_ONCE: Final = 100_000
+"""So many distinct names of a column become Python's strings at a time."""
+
+
+class NameCap(Protocol):
+    """Limits how many names are hashed that this process has not seen before."""
+
+    new_names: int
+    """Names that may still be hashed; ``ids_of`` counts it down."""
+
+
+class _GroupIds(dict[str, int]):
+    """Bounded by forgetting everything.
+
+    Refilling it costs about a microsecond a name; a cluster with more names than fit pays that.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def of(self, names: Sequence[str], caps: NameCap | None) -> IntArray:
+        found = list(map(self.get, names))
+        if None not in found:
+            return np.array(found, np.int64)
+        new = [at for at, number in enumerate(found) if number is None]
+        numbers = np.array([NOT_READ if number is None else number for number in found], np.int64)
+        if caps is not None:
+            new = new[: caps.new_names]
+            caps.new_names -= len(new)
+        texts = [names[at] for at in new]
+        digested = numbers[new] = _digested(texts)
+        size = sum(map(sys.getsizeof, texts))
+        if len(self) + len(new) > _MOST_NAMES or self._bytes + size > _MOST_BYTES:
+            self.clear()
+            self._bytes = 0
+        self._bytes += size
+        self.update(zip(texts, digested.tolist(), strict=True))
+        return numbers
+
+
+_IDS: Final = _GroupIds()
+
+
+def _digested(names: Sequence[str]) -> IntArray:
+    """``model.group_id`` of many names, ``NO_ID`` for what can't be one."""
+    # Not from the names themselves: a name given to Arrow keeps its UTF-8 form as well.
+    encoded = [name.encode() for name in names]
+    column = pa.array(encoded, pa.binary()).cast(pa.string())
+    numbers = _upper_bits(encoded)
+    in_trees = np.flatnonzero(pc.match_substring(column, SEPARATOR).to_numpy(zero_copy_only=False))
+    if len(in_trees):
+        roots = [names[at].partition(SEPARATOR)[0].encode() for at in in_trees.tolist()]
+        coded = pa.array(roots, pa.binary()).dictionary_encode()
+        root = _upper_bits(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
+        own = (1 << TREE_BITS) - 1
+        numbers[in_trees] = root & ~own | numbers[in_trees] & own
+    numbers[~_usable(names, column)] = NO_ID
+    return numbers
+
+
+def _upper_bits(names: Sequence[bytes]) -> IntArray:
+    """The first 63 bits of each name's SHA-256."""
+    digests = b"".join([sha256(name).digest() for name in names])
+    first: IntArray = (np.frombuffer(digests, ">u8")[::4] >> np.uint64(1)).astype(np.int64)
+    return first
+
+
+def _usable(names: Sequence[str], column: pa.StringArray) -> BoolArray:
+    length = pc.utf8_length(column).to_numpy().astype(np.int64)
+    usable: BoolArray = (length > 0) & (length <= MAX_GROUP_CHARS)
+    ascii_ = pc.ascii_is_printable(column).to_numpy(zero_copy_only=False)
+    others = np.flatnonzero(usable & ~ascii_)
+    if len(others):
+        text = "".join([names[at] for at in others.tolist()])
+        printable = _printable()[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+        begins = np.cumsum(length[others]) - length[others]
+        usable[others] = np.logical_and.reduceat(printable, begins)
+    return usable
+
+
+@cache
+def _printable() -> BoolArray:
+    """For every character of Unicode whether it is printable, as ``str.isprintable`` says."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    return np.fromiter(map(str.isprintable, characters), bool, sys.maxunicode + 1)
+
+
+def ids_of(names: Iterable[str], caps: NameCap | None = None) -> IntArray:
+    """The ids of group names; ``NO_ID`` for what is empty, longer than 1024, or not printable.
+
+    ``NOT_READ`` where ``caps`` allow no more new names.
+
+    >>> ids_of(["tenant-a/orders", ""]).tolist()
+    [3895966954609217153, -1]
+    >>> tenant, namespace = ids_of(["acme", "acme::orders"])
+    >>> bool(tenant >> 40 == namespace >> 40)
+    True
+    """
+    return _IDS.of([*names], caps)
+
+
+def ids_of_column(names: pa.Array, caps: NameCap | None = None) -> IntArray:
+    """The same for an Arrow array of strings in which names may repeat (no nulls)."""
+    slices = (names.slice(begin, _ENCODED) for begin in range(0, len(names), _ENCODED))
+    return np.concatenate([np.empty(0, np.int64), *(_ids_of_slice(one, caps) for one in slices)])
+
+
+def _ids_of_slice(names: pa.Array, caps: NameCap | None) -> IntArray:
+    # Hashing in Arrow first: a group used on five brokers becomes one Python string, not five.
+    encoded = names.dictionary_encode()
+    texts = encoded.dictionary
+    parts = (texts.slice(begin, _AT_ONCE) for begin in range(0, len(texts), _AT_ONCE))
+    distinct = [ids_of(part.to_numpy(zero_copy_only=False).tolist(), caps) for part in parts]
+    places: npt.NDArray[np.int32] = encoded.indices.to_numpy()
+    return np.concatenate([np.empty(0, np.int64), *distinct])[places]

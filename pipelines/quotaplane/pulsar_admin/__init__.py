@@ -1,0 +1,1 @@
+"""A Pulsar cluster's REST API: groups, namespaces, bundles, placement, rates and use of topics."""

@@ -1,0 +1,260 @@
+"""The REST API of a Pulsar cluster: one client for all of it, with TLS and authentication.
+
+Any broker answers, or a proxy; one that is not responsible redirects (307), which is followed here:
+HTTP libraries drop the token on the way to another host, and must not take it to any host either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from quotaplane.errors import ClusterError, ConfigError
+from quotaplane.settings import PulsarConnection, PulsarSecurity
+
+try:
+    import httpx
+except ImportError:
+    raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
+
+from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
+
+_REDIRECTS: Final = 3
+_EARLIER_S: Final = 30.0
+"""An OAuth2 token is fetched anew so long before it expires."""
+
+
+class RefusedError(ClusterError):
+    """The cluster answered, and did not do it; ``status`` is HTTP's (401, 404, 412, 500 ...)."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Rest:
+    """Requests to one cluster; an asynchronous context manager, of one event loop.
+
+    >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
+    '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
+    """
+
+    def __init__(
+        self, transport: PulsarConnection, *, timeout_s: float = 10.0, concurrency: int = 16
+    ) -> None:
+        if transport.admin_url is None:
+            raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
+        self.url = transport.admin_url.rstrip("/")
+        self._hosts: set[str | None] = {urlsplit(self.url).hostname}
+        self._places = asyncio.Semaphore(concurrency)
+        security = transport.security
+        self._client = httpx.AsyncClient(
+            timeout=timeout_s,
+            verify=tls_context(security),
+            auth=_Bearer(security, timeout_s),
+            limits=httpx.Limits(max_connections=concurrency),
+            # No proxy out of the environment, nor a .netrc: neither is in the settings.
+            trust_env=False,
+        )
+        self._timeout_s = timeout_s
+
+    @staticmethod
+    def path(*parts: str) -> str:
+        """The path of parts, of which each may have slashes of its own."""
+        return "/admin/v2/" + "/".join(quote(part, safe="/") for part in parts)
+
+    async def get(self, path: str) -> Any:
+        """What is there, out of JSON; None if there is nothing (204).
+
+        Raises:
+            RefusedError: the cluster answered something else.
+            ClusterError: it did not answer, in time or at all.
+        """
+        return await self.ask("GET", path)
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Any request; like ``get``."""
+        answer = await self._answer(method, self.url, path, body)
+        if answer.status_code == 204 or not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            # Names come as plain text.
+            return answer.text
+
+    async def get_bytes(self, path: str, broker_url: str) -> bytes:
+        """What one broker, and no other, says of itself; like ``get``, but as it came."""
+        return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
+
+    async def _answer(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+        where = f"{method} {path}"
+        async with self._places:
+            try:
+                # httpx's own time limit is for each part of an answer, however many there are.
+                answer = await asyncio.wait_for(
+                    self._follow(method, base, path, body), self._timeout_s
+                )
+            except (httpx.TimeoutException, asyncio.TimeoutError):
+                why = f"no answer within {self._timeout_s:g} s"
+                raise self._unanswered(where, why) from None
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                why = " ".join(str(error).split()) or type(error).__name__
+                raise self._unanswered(where, why) from None
+        if answer.status_code >= 300:
+            raise RefusedError(
+                f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
+            )
+        return answer
+
+    def _unanswered(self, where: str, why: str) -> ClusterError:
+        return ClusterError(
+            f"Pulsar's REST API at {self.url}: {where}: {why}; check transport.admin_url and "
+            "transport.security"
+        )
+
+    async def _follow(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+        url = base + path
+        if base != self.url:
+            await self._check(url)
+        for _ in range(_REDIRECTS):
+            answer = await self._client.request(method, url, json=body)
+            if answer.status_code != 307:
+                return answer
+            url = str(answer.next_request.url) if answer.next_request else ""
+            await self._check(url)
+        raise ClusterError(f"Pulsar's REST API at {self.url}: sends us in circles")
+
+    async def _check(self, url: str) -> None:
+        """The token goes to the cluster's own brokers only, and encrypted if it should be."""
+        to = urlsplit(url)
+        if to.hostname not in self._hosts:
+            await self._learn_hosts()
+        if to.hostname not in self._hosts:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname}, which is none of "
+                "the cluster's brokers; check transport.admin_url"
+            )
+        if to.scheme != "https" and self.url.startswith("https:"):
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: sends us to {to.hostname} without TLS; "
+                "check the brokers' webServicePortTls"
+            )
+
+    async def _learn_hosts(self) -> None:
+        answer = await self._client.get(self.url + self.path("brokers"))
+        with contextlib.suppress(ValueError):
+            brokers = answer.json() if answer.status_code == 200 else []
+            if isinstance(brokers, list):
+                self._hosts |= {urlsplit(f"//{broker}").hostname for broker in brokers}
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> Rest:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _reason(answer: httpx.Response) -> str:
+    """Status and Pulsar's own words; what to do where we know."""
+    said = ""
+    if answer.headers.get("content-type", "").startswith("application/json"):
+        try:
+            said = str(answer.json().get("reason") or "")
+        except (ValueError, AttributeError):
+            said = ""
+    # An error nobody foresaw comes with its stack trace.
+    said = " ".join(said.partition("Stacktrace:")[0].split())[:300]
+    # Pulsar puts its words into the status line, too, where they are cut off.
+    text = f"{answer.status_code} {said or answer.reason_phrase}"
+    if answer.status_code in (401, 403):
+        text += "; check transport.security and what its role may do"
+    return text
+
+
+def tls_context(security: PulsarSecurity) -> ssl.SSLContext:
+    """What HTTPS connections are made with.
+
+    Raises:
+        ConfigError: a certificate or key file can't be read; names the setting.
+    """
+    try:
+        context = ssl.create_default_context(cafile=security.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"transport.security.ca_file: {security.ca_file}: {_said(error)}"
+        ) from None
+    if not security.verify_hostname:
+        context.check_hostname = False
+    if security.certificate_file is not None:
+        try:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(security.certificate_file, security.key_file, password="")
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"transport.security.certificate_file: {security.certificate_file}, with "
+                f"{security.key_file}: {_said(error)}"
+            ) from None
+    return context
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or " ".join(str(error).split()) or type(error).__name__
+
+
+class _Bearer(httpx.Auth):
+    """Puts the token in, from wherever the settings have it."""
+
+    def __init__(self, security: PulsarSecurity, timeout_s: float) -> None:
+        self._security = security
+        self._timeout_s = timeout_s
+        self._fetched = ""
+        self._until_s = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        token = await self._token()
+        if token:
+            if not (token.isascii() and token.isprintable()) or " " in token:
+                # What HTTP says of a header that it can't send has the header in it.
+                raise ClusterError("transport.security: the token is none: it has odd characters")
+            request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+    async def _token(self) -> str:
+        security = self._security
+        if security.token is not None:
+            return security.token.get_secret_value()
+        if security.token_file is not None:
+            try:
+                return Path(security.token_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "not text"
+                raise ClusterError(
+                    f"transport.security.token_file: {security.token_file}: {why}"
+                ) from None
+        if security.oauth2 is None:
+            return ""
+        async with self._fetching:
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._until_s:
+                self._fetched, lives_s = await fetch_token(security, self._timeout_s)
+                self._until_s = now_s + max(lives_s - _EARLIER_S, lives_s / 2)
+            return self._fetched

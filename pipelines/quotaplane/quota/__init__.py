@@ -1,0 +1,1 @@
+"""The quota step: ``(state, events, round) -> (state, outcome)`` of one shard. Pure."""

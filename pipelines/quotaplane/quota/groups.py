@@ -1,0 +1,216 @@
+"""The resource groups of a shard as arrays: quota, policy, parent, and terms of single brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.groups.hierarchy import roots_of
+from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
+from quotaplane.throttle.coded import Throttles, default_throttles
+
+_D: Final = len(DIMENSIONS)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What single brokers have in a group: a row per (group, broker), sorted by group.
+
+    ``group`` is an index, ``broker`` a name or "" for all brokers of the group. ``weight`` and
+    ``priority`` have shape (rows,), ``floor`` and ``ceiling`` (7, rows); NaN is not given.
+    """
+
+    group: IntArray
+    broker: pa.StringArray
+    weight: FloatArray
+    priority: FloatArray
+    floor: FloatArray
+    ceiling: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, chosen: BoolArray | IntArray) -> Overrides:
+        """The rows that ``chosen`` (a mask, or positions in order) picks."""
+        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        columns: dict[str, Any] = {
+            name: array.take(pa.array(index)) if name == "broker" else array[..., index]
+            for name, array in vars(self).items()
+        }
+        return Overrides(**columns)
+
+    def narrowed(self, dimensions: Sequence[int]) -> Overrides:
+        """The same with these of the dimensions alone."""
+        at = list(dimensions)
+        return replace(self, floor=self.floor[at], ceiling=self.ceiling[at])
+
+
+def no_overrides() -> Overrides:
+    """No broker has anything of its own."""
+    none, rates = np.empty(0), np.empty((_D, 0))
+    return Overrides(np.empty(0, np.int64), pa.array([], pa.string()), none, none, rates, rates)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The resource groups of a shard, sorted by id.
+
+    ``quota`` has shape (7, groups); +inf is unlimited. ``parent`` is the index of the group above
+    in the same tree, -1 for none. ``mode`` holds codes of ``model.Mode``. ``weight``, ``priority``
+    and ``floor``, of shape (7, groups), are the group's in the quota of its parent. ``throttle`` is
+    how its brokers are to hold to its limits. ``template``: a scope with ``<default>`` in it, of
+    which nothing is divided (``throttle.scope``).
+
+    Inside a step 7 is d, of the dimensions that its rows have: see ``narrowed``.
+    """
+
+    ids: IntArray
+    names: pa.StringArray
+    quota: FloatArray
+    parent: IntArray
+    mode: CodeArray
+    enforcement_percent: FloatArray
+    weight: FloatArray
+    priority: IntArray
+    floor: FloatArray
+    overrides: Overrides
+    throttle: Throttles
+    template: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def narrowed(self, dimensions: Sequence[int]) -> Groups:
+        """The same with these of the dimensions alone."""
+        at = list(dimensions)
+        return replace(
+            self,
+            quota=self.quota[at],
+            floor=self.floor[at],
+            overrides=self.overrides.narrowed(dimensions),
+        )
+
+
+def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Groups:
+    """Groups, sorted by id, whose policy nobody set and which have no parents.
+
+    >>> groups = plain_groups(np.array([7]), pa.array(["g"]), np.full((7, 1), 10.0))
+    >>> groups.weight.tolist(), groups.parent.tolist()
+    ([1.0], [-1])
+    """
+    n = len(ids)
+    return Groups(
+        ids=ids,
+        names=names,
+        quota=quota,
+        floor=np.zeros((_D, n)),
+        overrides=no_overrides(),
+        throttle=default_throttles(n),
+        **{name: np.full(n, default) for name, default in _DEFAULTS.items()},
+    )
+
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "parent": np.int64(-1),
+    "mode": np.uint8(Mode.HARD),
+    "enforcement_percent": np.float64(100.0),
+    "weight": np.float64(1.0),
+    "priority": np.int64(0),
+    "template": np.bool_(False),
+}
+_AT_REST: Final = {"parent": np.int32, "priority": np.int8}
+
+
+def whole_trees(groups: Groups, touched: BoolArray) -> BoolArray:
+    """The groups, shape (groups,), of every tree of which any is ``touched``.
+
+    >>> groups = plain_groups(np.arange(3), pa.array(["a", "a::b", "c"]), np.ones((7, 3)))
+    >>> groups.parent[1] = 0
+    >>> whole_trees(groups, np.array([False, True, False])).tolist()
+    [True, True, False]
+    """
+    if (groups.parent < 0).all():
+        return touched
+    root = roots_of(groups.parent)
+    whole = np.zeros(len(groups), bool)
+    whole[root[touched]] = True
+    return whole[root]
+
+
+def group_columns(groups: Groups) -> dict[str, Any]:
+    """What is kept of groups: a column per vector, without those in which all is default.
+
+    Read back by ``groups_from``; the names and the overrides go apart.
+    """
+    columns: dict[str, Any] = {"id": groups.ids, **_given(DIMENSIONS, groups.quota, np.inf)}
+    for name, default in _DEFAULTS.items():
+        array = getattr(groups, name)
+        if (array != default).any():
+            columns[name] = array.astype(_AT_REST.get(name, array.dtype))
+    if groups.throttle.any_given:
+        columns["throttle"] = groups.throttle.column()
+    return columns | _given(_named("floor"), groups.floor, 0.0)
+
+
+def override_columns(overrides: Overrides) -> dict[str, Any]:
+    """What is kept of overrides, as of groups; read back by ``groups_from``."""
+    return {
+        "group": overrides.group.astype(np.int32),
+        "broker": overrides.broker,
+        "weight": overrides.weight,
+        "priority": overrides.priority,
+        **_given(_named("floor"), overrides.floor, np.nan),
+        **_given(_named("ceiling"), overrides.ceiling, np.nan),
+    }
+
+
+def groups_from(
+    columns: Mapping[str, Any], names: pa.StringArray, overrides: Mapping[str, Any]
+) -> Groups:
+    """Groups out of ``group_columns`` and ``override_columns``, to the bit."""
+    n, rows = len(columns["id"]), len(overrides["group"])
+    plain = plain_groups(columns["id"], names, _stacked(columns, DIMENSIONS, n, np.inf))
+    given = {
+        name: columns[name].astype(default.dtype)
+        for name, default in _DEFAULTS.items()
+        if name in columns
+    }
+    given["floor"] = _stacked(columns, _named("floor"), n, 0.0)
+    if "throttle" in columns:
+        given["throttle"] = Throttles.of_column(columns["throttle"])
+    kept = Overrides(
+        group=overrides["group"].astype(np.int64),
+        broker=overrides["broker"],
+        weight=overrides["weight"],
+        priority=overrides["priority"],
+        floor=_stacked(overrides, _named("floor"), rows, np.nan),
+        ceiling=_stacked(overrides, _named("ceiling"), rows, np.nan),
+    )
+    return Groups(**{**vars(plain), **given, "overrides": kept})
+
+
+def _named(what: str) -> list[str]:
+    return [f"{what}_{dimension}" for dimension in DIMENSIONS]
+
+
+def _given(names: Sequence[str], vectors: FloatArray, default: float) -> dict[str, FloatArray]:
+    """The vectors (names, n) by name, without those that are ``default`` throughout."""
+    blank = np.isnan if np.isnan(default) else partial(np.equal, default)
+    known = zip(names, vectors, strict=True)
+    return {name: vector for name, vector in known if not blank(vector).all()}
+
+
+def _stacked(
+    columns: Mapping[str, Any], names: Sequence[str], n: int, default: float
+) -> FloatArray:
+    """What ``_given`` was given, shape (names, n)."""
+    vectors = np.full((len(names), n), default)
+    for row, name in enumerate(names):
+        if name in columns:
+            vectors[row] = columns[name]
+    return vectors

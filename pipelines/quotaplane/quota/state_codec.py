@@ -1,0 +1,294 @@
+"""A shard's state as bytes, and back: Arrow IPC streams, one table behind the other.
+
+At rest a lease takes 40 to 75 bytes: a round reads and writes its shard's whole blob, so bytes are
+time. Rates are therefore kept to float32 precision (``arrays.to_single``: 7 digits of a measured
+rate), columns in which all is default are left out, and what only young limits have is kept for
+young limits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.errors import HistoryError
+from quotaplane.model import BASIC, DIMENSIONS, BoolArray, FloatArray
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.deleted_groups import DeletedReservations
+from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
+from quotaplane.quota.learning import Learning
+from quotaplane.quota.leases import Leases
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.undefined_groups import UndefinedGroups
+
+FORMAT: Final = 4
+_READ: Final = ("2", "3", "4")
+"""In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
+there was no table of undefined groups."""
+
+_TABLES: Final = (
+    "groups",
+    "group_names",
+    "overrides",
+    "brokers",
+    "leases",
+    "rates",
+    "young",
+    "estimates",
+    "deleted",
+    "undefined",
+)
+"""In the order in which they are written. The last one is not there before format 4."""
+
+_MOST_INT32: Final = np.iinfo(np.int32).max
+
+Columns = Mapping[str, Any]
+"""Arrays by name: those of a table."""
+
+
+def dump(state: ShardState) -> bytes:
+    """A state as bytes.
+
+    >>> load(dump(ShardState(rounds=7))).rounds
+    7
+    """
+    leases = state.rows
+    base_ms = int(leases.seen_at_ms.max(initial=0))
+    tables: dict[str, Columns] = {
+        "groups": {
+            "size": np.bincount(leases.group, minlength=len(state.groups)).astype(np.int32),
+            **group_columns(state.groups),
+        },
+        "group_names": {"name": state.groups.names},
+        "overrides": override_columns(state.groups.overrides),
+        "brokers": _broker_columns(state.brokers),
+        "leases": _lease_columns(leases, base_ms),
+        "rates": _rate_columns(leases),
+        "young": _young_columns(leases),
+        "estimates": _estimate_columns(leases),
+        "deleted": _deleted_columns(state.left),
+        "undefined": _undefined_columns(state.undefined),
+    }
+    meta = {
+        "format": str(FORMAT),
+        "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
+        "rounds": str(state.rounds),
+        "base_ms": str(base_ms),
+        "learns_until_ms": str(state.learning.until_ms),
+        "learning": str(int(state.learning.on)),
+    }
+    return pack(
+        *(
+            pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
+            for columns in (tables[name] for name in _TABLES)
+        )
+    )
+
+
+def load(blob: bytes) -> ShardState:
+    """The state that ``dump`` was given, to the bit; also of format 2 and later.
+
+    Raises:
+        HistoryError: the blob was written in another version of the format.
+    """
+    found = unpack(blob)
+    meta = {k.decode(): v.decode() for k, v in (found[0].schema.metadata or {}).items()}
+    if meta.get("format") not in _READ:
+        raise HistoryError(
+            f"checkpoint: shard state has format {meta.get('format')}, this version reads "
+            f"{' and '.join(_READ)}; start a new checkpoint folder"
+        )
+    tables = dict(zip(_TABLES, map(_columns, found), strict=False))
+    groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
+    return ShardState(
+        groups=groups,
+        brokers=_brokers(tables["brokers"]),
+        rows=_leases(tables, meta, groups),
+        learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
+        left=_deleted(tables["deleted"]),
+        undefined=UndefinedGroups(**tables.get("undefined", {})),
+        rounds=int(meta["rounds"]),
+    )
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    named = zip(table.column_names, table.columns, strict=True)
+    return {name: _in_memory(column) for name, column in named}
+
+
+def _in_memory(column: pa.ChunkedArray) -> Any:
+    """Numbers as numpy has them; a dictionary's column is there only where it has rows."""
+    if pa.types.is_dictionary(column.type):
+        return column.chunk(0)
+    return column.combine_chunks() if pa.types.is_string(column.type) else column.to_numpy()
+
+
+def _broker_columns(brokers: Brokers) -> Columns:
+    return {
+        "names": pa.array(brokers.names, pa.string()),
+        "started_at_ms": brokers.started_at_ms,
+        "sequence": brokers.sequence,
+        "seen_at_ms": brokers.seen_at_ms,
+        "stale": brokers.stale,
+        "uses_ids": brokers.uses_ids,
+    }
+
+
+def _brokers(columns: Columns) -> Brokers:
+    return Brokers(**{**columns, "names": tuple(columns["names"].to_pylist())})
+
+
+@dataclass(frozen=True)
+class _Flags:
+    """The bits of a lease, from the lowest one: saturated (one a dimension), then these."""
+
+    saturated: BoolArray
+    """(d, n)"""
+    has_limit: BoolArray
+    reports_refused: BoolArray
+    enforced: BoolArray
+    notified: BoolArray
+
+    def pack(self) -> npt.NDArray[Any]:
+        """(n,) as small as they fit."""
+        bits = (
+            *self.saturated,
+            self.has_limit,
+            self.reports_refused,
+            self.enforced,
+            self.notified,
+        )
+        kind = np.uint8 if len(bits) <= 8 else np.uint16
+        flags: npt.NDArray[Any] = np.zeros(len(self.has_limit), kind)
+        for place, bit in enumerate(bits):
+            flags = flags | bit * kind(1 << place)
+        return flags
+
+    @staticmethod
+    def unpack(flags: npt.NDArray[Any], d: int) -> _Flags:
+        """Of ``d`` dimensions."""
+        bits = [flags & (1 << place) != 0 for place in range(d + 4)]
+        return _Flags(np.stack(bits[:d]), *bits[d:])
+
+
+def _lease_columns(leases: Leases, base_ms: int) -> Columns:
+    age_ms = base_ms - leases.seen_at_ms
+    flags = _Flags(
+        saturated=np.isinf(leases.demand),
+        has_limit=leases.has_limit,
+        reports_refused=leases.reports_refused,
+        enforced=leases.enforced,
+        notified=leases.notified,
+    )
+    return {
+        "broker": leases.broker.astype(np.int32),
+        "flags": flags.pack(),
+        "age_ms": age_ms.astype(np.int32 if age_ms.max(initial=0) <= _MOST_INT32 else np.int64),
+    }
+
+
+def _rate_columns(leases: Leases) -> Columns:
+    """Every dimension behind the other; the demand only where it says more than the usage."""
+    rates = {"usage": leases.usage, "limit": leases.limit}
+    if not (np.isinf(leases.demand) | (leases.demand == leases.usage)).all():
+        rates["demand"] = leases.demand
+    return {name: array.ravel().astype(np.float32) for name, array in rates.items()}
+
+
+def _young_columns(leases: Leases) -> Columns:
+    """What only young limits have; and whatever differs, so that a round can run again."""
+    previous, held, limit = leases.previous_limit, leases.max_in_force, leases.limit
+    differs = ((previous != limit) | (held != limit)).any(axis=0)
+    young = np.flatnonzero((leases.issued_seq >= 0) | differs)
+    columns: dict[str, Any] = {
+        "at": young.astype(np.int32),
+        "issued_at_ms": leases.issued_at_ms[young],
+        "issued_seq": leases.issued_seq[young],
+    }
+    columns |= {f"before_{i}": rates[young].astype(np.float32) for i, rates in enumerate(previous)}
+    if not (held[:, young] == limit[:, young]).all():
+        columns |= {f"held_{i}": rates[young].astype(np.float32) for i, rates in enumerate(held)}
+    return columns
+
+
+def _estimate_columns(leases: Leases) -> Columns:
+    columns: dict[str, npt.NDArray[Any]] = {
+        "noise": leases.noise.ravel().astype(np.float16),
+        "swing": leases.last_deviation.ravel().astype(np.float16),
+        "doubt": leases.distrust.ravel().astype(np.uint8),
+    }
+    return {name: array for name, array in columns.items() if array.any()}
+
+
+def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Groups) -> Leases:
+    columns, young, estimates = tables["leases"], tables["young"], tables["estimates"]
+    given = meta.get("dimensions", ",".join(DIMENSIONS[:BASIC]))
+    dimensions = tuple(map(DIMENSIONS.index, given.split(",")))
+    d, n = len(dimensions), len(columns["broker"])
+    rates: dict[str, FloatArray] = {
+        name: array.astype(np.float64).reshape(d, n) for name, array in tables["rates"].items()
+    }
+    flags = _Flags.unpack(columns["flags"], d)
+    usage, limit = rates["usage"], rates["limit"]
+    blank = np.zeros((d, n), np.float16)
+    noise, deviation, distrust = (
+        estimates[name].reshape(d, n) if name in estimates else blank
+        for name in ("noise", "swing", "doubt")
+    )
+    leases = Leases(
+        dimensions=dimensions,
+        group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),
+        broker=columns["broker"].astype(np.int64),
+        usage=usage,
+        demand=np.where(flags.saturated, np.inf, rates.get("demand", usage)),
+        noise=noise.astype(np.float64),
+        last_deviation=deviation.astype(np.float64),
+        distrust=distrust.astype(np.int64),
+        reports_refused=flags.reports_refused,
+        limit=limit,
+        previous_limit=limit.copy(),
+        max_in_force=limit.copy(),
+        has_limit=flags.has_limit,
+        enforced=flags.enforced,
+        notified=flags.notified,
+        issued_at_ms=np.full(n, -1, np.int64),
+        issued_seq=np.full(n, -1, np.int64),
+        seen_at_ms=int(meta["base_ms"]) - columns["age_ms"].astype(np.int64),
+    )
+    at = young["at"]
+    leases.issued_at_ms[at] = young["issued_at_ms"]
+    leases.issued_seq[at] = young["issued_seq"]
+    for place in range(d):
+        leases.previous_limit[place, at] = young[f"before_{place}"]
+        if f"held_{place}" in young:
+            leases.max_in_force[place, at] = young[f"held_{place}"]
+    return leases
+
+
+def _deleted_columns(deleted: DeletedReservations) -> Columns:
+    return {
+        "name": pa.array(deleted.names, pa.string()),
+        "until_ms": deleted.until_ms,
+        **{f"held_{i}": rates for i, rates in enumerate(deleted.held)},
+    }
+
+
+def _deleted(columns: Columns) -> DeletedReservations:
+    held = np.full((len(DIMENSIONS), len(columns["name"])), np.inf)
+    for name in columns.keys() - {"name", "until_ms"}:
+        held[int(name.removeprefix("held_"))] = columns[name]
+    return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
+
+
+def _undefined_columns(undefined: UndefinedGroups) -> Columns:
+    return {
+        "key": undefined.key,
+        "quiet_until_ms": undefined.quiet_until_ms,
+        "reports": undefined.reports,
+    }

@@ -1,0 +1,168 @@
+"""The step: one round of one shard, ``(state, events, round) -> (state, outcome)``.
+
+Pure: the same state, events and round give the same answer, so Spark, the simulator, a replay
+and a dry run all run exactly this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.groups.hierarchy import subtree_totals
+from quotaplane.model import BoolArray, Mode, Round
+from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.dimensions_in_use import in_use, reported_limits
+from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
+from quotaplane.quota.groups import whole_trees
+from quotaplane.quota.issue import RoundChanges, issue_limits
+from quotaplane.quota.learning import DONE
+from quotaplane.quota.outcome import (
+    Outcome,
+    ended_table,
+    limit_table,
+    limited_but_deleted_table,
+    status_changes,
+)
+from quotaplane.quota.reports import TakenReports, no_reports, take_reports
+from quotaplane.quota.rollout import enforced
+from quotaplane.quota.shard import Shard
+from quotaplane.quota.silence import find_silence, without_silent
+from quotaplane.quota.state import ShardState
+
+
+def step(
+    state: ShardState, events: Events, round_: Round, config: StepConfig
+) -> tuple[ShardState, Outcome]:
+    """Take in what arrived, give up silent brokers, and divide each touched group's quota anew."""
+    changes = no_changes(state)
+    if events.groups is not None and len(events.groups):
+        changes = change_groups(state, events.groups)
+    may_adopt = state.learning.until_ms != DONE
+    shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
+    reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
+    learning, learnt = state.learning.next(reports.foreign, round_, config)
+    deleted = state.left.next(state.groups, changes.lost, round_, config)
+    undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
+
+    shard = reports.shard
+    silence = find_silence(shard, round_, config)
+    status = status_changes(shard.brokers, reports.recovered, silence)
+    silent = replace(shard, leases=shard.leases.take(silence.leases))
+    touched = changes.changed | reports.touched | learnt | silence.groups(shard)
+    shard = without_silent(shard, silence)
+    stay = ~silence.leases
+    issued = issue_limits(
+        shard,
+        RoundChanges(
+            touched=touched,
+            quota_changed=changes.changed,
+            throttle_changed=changes.throttle_changed,
+            reserved=deleted.reserved(shard.groups, shard.leases.dimensions),
+            restarted=reports.restarted,
+            adopted=reports.adopted[stay],
+            returned=reports.returned[stay],
+            learning=learning.on,
+        ),
+        round_,
+        config,
+        state.rounds,
+    )
+    shard = replace(shard, leases=issued.leases)
+    after = shard.without_brokers(silence.gone)
+    # While it learns, a shard may not have heard of all groups yet.
+    missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
+    outcome = Outcome(
+        limits=limit_table(shard, issued, config),
+        ended=_ended(state, changes, silent, config),
+        usage=reports.used,
+        unknown=unknown,
+        unknown_entries=0 if reports.unknown is None else len(reports.unknown),
+        limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
+        brokers=status,
+        counts={
+            "reports": reports.reports,
+            "duplicates": reports.duplicates,
+            "outdated": reports.outdated,
+            "entries": 0 if reports.used is None else len(reports.used),
+            "groups_recomputed": int(touched.sum()),
+            "limits_changed": int(issued.changed.sum()),
+            "limits_sent": int(issued.published.sum()),
+            "soft_exceeded": _soft_exceeded(after, touched),
+        },
+    )
+    return (
+        ShardState(
+            groups=changes.groups,
+            brokers=after.brokers,
+            rows=after.leases,
+            learning=learning,
+            left=deleted,
+            undefined=undefined,
+            rounds=state.rounds + 1,
+        ),
+        outcome,
+    )
+
+
+def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
+    """The shard in the dimensions that somebody is limited in, here or by what reports say."""
+    dimensions = in_use(shard.groups, shard.leases)
+    if may_adopt and events.entries is not None:
+        dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
+    return shard.in_dimensions(dimensions)
+
+
+def _reports(
+    shard: Shard, events: Events, round_: Round, config: StepConfig, *, may_adopt: bool
+) -> TakenReports:
+    headers, entries = events.headers, events.entries
+    if headers is None or entries is None or not len(headers):
+        return no_reports(shard)
+    reports = take_reports(shard, headers, entries, round_, config, may_adopt=may_adopt)
+    if not reports.adopted.any():
+        return reports
+    # What an earlier control plane enforced may only be watched now.
+    after = reports.shard
+    still = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
+    leases = replace(after.leases, enforced=after.leases.enforced & still)
+    return replace(reports, shard=replace(after, leases=leases))
+
+
+def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: StepConfig) -> pa.Table:
+    """The pairs that are no longer limited, of deleted groups and of silent brokers."""
+    tables = [ended_table(silent, "silent", config)]
+    if changes.lost is not None and len(changes.lost):
+        before = Shard(state.groups, state.brokers, changes.lost)
+        deleted = ended_table(before, "group_deleted", config)
+        tables = [deleted, *tables] if len(silent.leases) else [deleted]
+    return pa.concat_tables(tables)
+
+
+def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
+    """How many soft groups, of those touched, use more than their quota with all below them."""
+    groups, leases = shard.groups, shard.leases
+    soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
+    if not soft.any():
+        return 0
+    over: BoolArray = np.zeros(len(groups), bool)
+    for usage, quota in zip(leases.usage, groups.quota, strict=True):
+        used = np.bincount(leases.group, weights=usage, minlength=len(groups)).astype(float)
+        over |= subtree_totals(groups.parent, used) > quota
+    return int((over & soft).sum())
+
+
+def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
+    """When this shard must be looked at even if nothing arrives; None while nobody can expire."""
+    learnt_ms = state.learning.until_ms if state.learning.on else None
+    if not len(state.brokers):
+        return learnt_ms
+    wait = np.where(state.brokers.stale, config.forget_after_ms, config.stale_after_ms)
+    due = (state.brokers.seen_at_ms + wait).min()
+    if len(state.rows):
+        due = min(due, state.rows.seen_at_ms.min() + config.forget_after_ms)
+    if learnt_ms is not None:
+        due = min(due, learnt_ms - 1)
+    return int(due) + 1

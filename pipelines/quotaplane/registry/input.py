@@ -1,0 +1,254 @@
+"""What people say of resource groups, in files or options, made into what ``put_groups`` takes."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.errors import InputError
+from quotaplane.groups.policy import POLICY_COLUMNS, TermsByBroker
+from quotaplane.groups.quota_text import parse_quota
+from quotaplane.model import DIMENSIONS, MAX_RATE, MODES, RATE_COLUMNS, FloatArray
+from quotaplane.strict_json import json_type, parse_case, parse_json, read_json
+from quotaplane.throttle.terms import ALL_DIMENSIONS, TermsByDimension
+
+_MODELS: Final[Mapping[str, type[TermsByBroker] | type[TermsByDimension]]] = {
+    "brokers": TermsByBroker,
+    "throttle": TermsByDimension,
+}
+
+JSON_COLUMNS: Final = ("brokers", "throttle", "quotas")
+"""What is JSON in a cell or an option; ``quotas`` is a list of texts, no column of the table."""
+
+
+class GivenGroups(NamedTuple):
+    """What is said of n groups, as ``put_groups`` takes it."""
+
+    names: list[str]
+    quotas: FloatArray
+    """(n, dimensions)"""
+    policy: pa.Table | None
+    timeframe_s: FloatArray | None
+    """(n, dimensions)"""
+
+
+class GivenGroup(NamedTuple):
+    """What is said of one group; NaN is nothing."""
+
+    quotas: list[float]
+    timeframe_s: list[float]
+    policy: dict[str, Any]
+
+
+def read_groups(path: str) -> GivenGroups:
+    """What a file says of groups.
+
+    Raises:
+        InputError: names the file, the line or item, the field, and what is wrong with it.
+    """
+    if path.endswith(".csv"):
+        records = _csv(path)
+    elif path.endswith(".json"):
+        records = _json_items(path)
+    else:
+        raise InputError(f"{path}: must end in .csv or .json")
+    names: list[str] = []
+    groups: list[GivenGroup] = []
+    for where, record in records:
+        unknown = record.keys() - {"group", *RATE_COLUMNS, *POLICY_COLUMNS, "quotas"}
+        if unknown:
+            raise InputError(f"{where}: {min(unknown)}: unknown key")
+        group = record.get("group")
+        if not isinstance(group, str) or not group:
+            raise InputError(f"{where}: group: must be a name")
+        names.append(group)
+        groups.append(read_group(record, f"{where}: {{}}".format))
+    return given_groups(names, groups)
+
+
+def given_groups(names: list[str], groups: Sequence[GivenGroup]) -> GivenGroups:
+    """What is said of each of n groups, together."""
+    shape = (len(names), len(DIMENSIONS))
+    quotas = np.array([group.quotas for group in groups], dtype=np.float64).reshape(shape)
+    timeframe_s = np.array([group.timeframe_s for group in groups], dtype=np.float64).reshape(shape)
+    return GivenGroups(
+        names,
+        quotas,
+        _policy_table([group.policy for group in groups]),
+        None if np.isnan(timeframe_s).all() else timeframe_s,
+    )
+
+
+def read_group(record: Mapping[str, object], field: Callable[[str], str]) -> GivenGroup:
+    """What is said of one group, by column and ``quotas``; ``field`` names them in errors.
+
+    >>> read_group({"quotas": ["write 1KB/min"], "weight": "2"}, str).policy
+    {'weight': 2.0}
+
+    Raises:
+        InputError: a value is not of its kind, or there are two for one dimension.
+    """
+    quotas = [read_rate(record.get(c), field(c)) for c in RATE_COLUMNS]
+    timeframe_s = [math.nan] * len(DIMENSIONS)
+    policy = {c: record[c] for c in POLICY_COLUMNS.keys() & record.keys()}
+    if record.get("quotas") is not None:
+        timeframe_s = _read_quotas(record["quotas"], quotas, field)
+        if "throttle" in policy:
+            policy["throttle"], timeframe_s = _with_windows(policy["throttle"], timeframe_s)
+    read = {c: read_term(c, value, field(c)) for c, value in policy.items()}
+    return GivenGroup(quotas, timeframe_s, read)
+
+
+def _read_quotas(texts: object, quotas: list[float], field: Callable[[str], str]) -> list[float]:
+    """The timeframe of each dimension; what the texts say goes into ``quotas``."""
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f'{field("quotas")}: must be a list such as ["write 10MB/min"]')
+    timeframe_s = [math.nan] * len(DIMENSIONS)
+    for text in texts:
+        try:
+            given = parse_quota(text)
+        except InputError as error:
+            raise InputError(f"{field('quotas')}: {error}") from None
+        place = DIMENSIONS.index(given.dimension)
+        if not math.isnan(timeframe_s[place]):
+            raise InputError(f"{field('quotas')}: {text!r}: {given.dimension} is given twice")
+        if not math.isnan(quotas[place]):
+            column = field(RATE_COLUMNS[place])
+            raise InputError(f"{field('quotas')}: {text!r} is given by {column}, too")
+        quotas[place], timeframe_s[place] = given.rate_per_s, given.timeframe_s
+    return timeframe_s
+
+
+def _with_windows(throttle: object, timeframe_s: list[float]) -> tuple[object, list[float]]:
+    """Windows that are given themselves go before a quota's timeframe; samples alone split it.
+
+    A second is no timeframe to split, and there is nothing that it could keep: the terms are new.
+    """
+    if not isinstance(throttle, dict):
+        return throttle, timeframe_s
+    throttle, timeframe_s = dict(throttle), list(timeframe_s)
+    for place, dimension in enumerate(DIMENSIONS):
+        if timeframe_s[place] == 1:
+            timeframe_s[place] = math.nan
+        own = throttle.get(dimension, throttle.get(ALL_DIMENSIONS))
+        if math.isnan(timeframe_s[place]) or not isinstance(own, dict):
+            continue
+        samples = own.get("samples")
+        if "window_s" not in own and isinstance(samples, int) and samples > 0:
+            throttle[dimension] = own = {**own, "window_s": timeframe_s[place] / samples}
+        if "window_s" in own:
+            timeframe_s[place] = math.nan
+    return throttle, timeframe_s
+
+
+def _policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
+    """Rows of policy; a column that nobody gives is left out, None if that is all of them."""
+    given = {name for policy in policies for name, value in policy.items() if value is not None}
+    if not given:
+        return None
+    return pa.table(
+        {c: pa.array([p.get(c) for p in policies], POLICY_COLUMNS[c]) for c in sorted(given)}
+    )
+
+
+def read_object(given: str, option: str) -> object:
+    """What an option gives that takes JSON itself, or a file of it.
+
+    Raises:
+        InputError: it is no JSON, or there is no such file.
+    """
+    if given.lstrip().startswith("{"):
+        return parse_json(given, option)
+    return read_json(given)
+
+
+def read_term(column: str, given: object, field: str) -> object:
+    """A value of a policy column; None if not given. Ranges are left to ``put_groups``.
+
+    >>> read_term("weight", "2", "--weight"), read_term("brokers", {"b": {}}, "--brokers")
+    (2.0, '{}')
+
+    Raises:
+        InputError: it is not of the column's kind; names the field.
+    """
+    if given is None:
+        return None
+    if column in _MODELS:
+        return parse_case(given, _MODELS[column], field).text()
+    if column == "mode":
+        if not isinstance(given, str):
+            raise InputError(f"{field}: must be one of {', '.join(MODES)}, not {given!r}")
+        return given
+    number = _number(given)
+    if not math.isfinite(number):
+        raise InputError(f"{field}: must be a number, not {given!r}")
+    if column == "priority":
+        if number != round(number):
+            raise InputError(f"{field}: must be a whole number, not {given!r}")
+        return int(max(min(number, 1e9), -1e9))
+    return number
+
+
+def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, restkey="", strict=True)
+            if "group" not in (reader.fieldnames or ()):
+                raise InputError(f"{path}: line 1: there is no column group")
+            for record in reader:
+                where = f"{path}: line {reader.line_num}"
+                if "" in record or None in record.values():
+                    raise InputError(f"{where}: has not as many cells as the header")
+                cells: dict[str, object] = {key: cell or None for key, cell in record.items()}
+                for column in JSON_COLUMNS:
+                    if cells.get(column):
+                        cells[column] = parse_json(str(cells[column]), f"{where}: {column}")
+                yield where, cells
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not CSV: {error}") from None
+
+
+def _json_items(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
+    items = read_json(path)
+    if not isinstance(items, list):
+        raise InputError(f"{path}: must be a list of groups, not {json_type(items)}")
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise InputError(f"{path}: {index}: must be an object, not {json_type(item)}")
+        yield f"{path}: {index}", item
+
+
+def read_rate(given: object, field: str) -> float:
+    """A quota per second: NaN if not given, +inf if unlimited.
+
+    >>> read_rate("1e6", "f"), read_rate("unlimited", "f")
+    (1000000.0, inf)
+
+    Raises:
+        InputError: it is no number from 0 to 1e18; names the field.
+    """
+    if given is None:
+        return math.nan
+    if given == "unlimited":
+        return math.inf
+    rate = _number(given)
+    if not 0 <= rate <= MAX_RATE:
+        raise InputError(f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}")
+    return rate
+
+
+def _number(given: object) -> float:
+    """A number, or NaN for what is none."""
+    try:
+        # A bool is a number to Python, not to whoever wrote true into a quota.
+        return math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

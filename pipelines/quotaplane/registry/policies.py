@@ -1,0 +1,162 @@
+"""The policy columns of ``resource_groups``: what may be put there, and what gets a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.errors import InputError
+from quotaplane.groups.hierarchy import parents_of
+from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
+from quotaplane.model import (
+    DIMENSIONS,
+    RATE_COLUMNS,
+    SEPARATOR,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
+from quotaplane.throttle.terms import measured_over, windows_kept
+
+_MOST_WARNINGS: Final = 10
+
+
+def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
+    """A policy of n groups, as ``put_groups`` takes it, in the types of ``POLICY_COLUMNS``.
+
+    Raises:
+        InputError: it has not n rows, a column is unknown, or a value is out of its range; names
+            the group and the column.
+    """
+    if len(policy) != len(names):
+        raise InputError(f"policy must have {len(names)} rows, not {len(policy)}")
+    for column in policy.column_names:
+        if column not in POLICY_COLUMNS:
+            raise InputError(f"policy: {column}: unknown key")
+        values = policy[column].cast(POLICY_COLUMNS[column]).combine_chunks()
+        policy = policy.set_column(policy.column_names.index(column), column, values)
+    for row, what in flaws(policy):
+        raise InputError(f"group {names[row]!r}: {what}")
+    return policy
+
+
+def policy_after(
+    before: pa.Table, policy: pa.Table | None, timeframe_s: FloatArray | None = None
+) -> tuple[list[pa.Array], BoolArray]:
+    """The columns of ``POLICY_COLUMNS`` of n groups after a put, and which groups it changed.
+
+    ``before`` has what they had; a null in ``policy`` keeps that, a default becomes null.
+    ``timeframe_s``, as ``put_groups`` takes it, goes into the terms that ``throttle`` has then.
+    """
+    changed = np.zeros(len(before), bool)
+    columns = []
+    for name, kind in POLICY_COLUMNS.items():
+        old = before[name].combine_chunks()
+        default = pa.scalar(DEFAULTS[name], kind)
+        timeframes = timeframe_s if name == "throttle" else None
+        if policy is not None and name in policy.column_names:
+            value = pc.coalesce(policy[name].combine_chunks(), old, default)
+        elif timeframes is not None:
+            value = pc.coalesce(old, default)
+        else:
+            columns.append(old)
+            continue
+        if timeframes is not None:
+            value = _measured_over(value, timeframes)
+        columns.append(pc.if_else(pc.equal(value, default), pa.scalar(None, kind), value))
+        changed |= pc.not_equal(value, pc.coalesce(old, default)).to_numpy(False)
+    return columns, changed
+
+
+def _measured_over(throttle: pa.Array, timeframe_s: FloatArray) -> pa.Array:
+    texts = throttle.to_pylist()
+    for row in np.flatnonzero(~np.isnan(timeframe_s).all(axis=1)).tolist():
+        given = zip(DIMENSIONS, timeframe_s[row].tolist(), strict=True)
+        texts[row] = measured_over(texts[row], {d: int(s) for d, s in given if not np.isnan(s)})
+    return pa.array(texts, throttle.type)
+
+
+def with_parents(rows: pa.Table, parent: IntArray | None = None) -> pa.Table:
+    """All groups with one more column, ``parent``: the name of the group above, null for none.
+
+    Whoever has the indexes of the parents already, shape (groups,), gives them.
+    """
+    names = rows["group"].combine_chunks()
+    if parent is None and not pc.any(pc.match_substring(names, SEPARATOR), min_count=0).as_py():
+        # Also because pyarrow imports pandas, which takes longer than all the rest, to make arrays.
+        return rows.append_column("parent", pa.nulls(len(rows), pa.string()))
+    parent = parents_of(names) if parent is None else parent
+    above = names.take(pa.array(parent, pa.int64(), mask=parent < 0))
+    return rows.append_column("parent", above)
+
+
+def doubts(
+    rows: pa.Table,
+    parent: IntArray,
+    names: Sequence[str],
+    timeframe_s: FloatArray | None = None,
+) -> Iterator[str]:
+    """What is strange about the named groups, given all there are and their parents: a line each.
+
+    A child may have a quota above its parent's (the parent's still holds), floors may add up to
+    more than there is to guarantee (they are then cut), and a quota may be given per second where
+    other windows are kept: often a mistake, never an error.
+
+    The first n rows are those of ``names``; ``timeframe_s`` is as ``put_groups`` takes it.
+    """
+    lines = [*_family_doubts(rows, parent, names), *_window_doubts(rows, timeframe_s)]
+    yield from lines[:_MOST_WARNINGS]
+    if len(lines) > _MOST_WARNINGS:
+        yield f"and {len(lines) - _MOST_WARNINGS} more"
+
+
+def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> list[str]:
+    group = rows["group"].combine_chunks()
+    child = np.flatnonzero(parent >= 0)
+    if not len(child):
+        return []
+    above = parent[child]
+    put = np.asarray(pc.is_in(group, value_set=pa.array(names, pa.string())).to_numpy(False))
+    lines: list[str] = []
+    for rate, floor in zip(RATE_COLUMNS, FLOOR_COLUMNS, strict=True):
+        quota = _filled(rows, rate, np.inf)
+        concerned = put[child] | put[above]
+        over = concerned & np.isfinite(quota[child]) & (quota[child] > quota[above])
+        lines += [
+            f"group {group[c].as_py()!r}: {rate}: {quota[c]:g} is more than the {quota[a]:g} of "
+            f"its parent {group[a].as_py()!r}"
+            for c, a in zip(child[over].tolist(), above[over].tolist(), strict=True)
+        ]
+        floors = _filled(rows, floor, 0.0)
+        total = np.bincount(above, weights=floors[child], minlength=len(rows))
+        family = put.copy()
+        family[above[put[child]]] = True
+        for a in np.flatnonzero(family & (total > quota)).tolist():
+            lines.append(
+                f"group {group[a].as_py()!r}: {floor}: the floors of its children add up to "
+                f"{total[a]:g}, more than its quota of {quota[a]:g}"
+            )
+    return lines
+
+
+def _window_doubts(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[str]:
+    if timeframe_s is None:
+        return
+    for row, place in np.argwhere(timeframe_s == 1).tolist():
+        dimension = DIMENSIONS[place]
+        kept = windows_kept(rows["throttle"][row].as_py(), dimension)
+        if kept is not None:
+            yield (
+                f"group {rows['group'][row].as_py()!r}: {dimension}: is measured over "
+                f"{kept.samples} x {kept.window_s:g} s as before: a quota per second sets no "
+                "windows"
+            )
+
+
+def _filled(rows: pa.Table, name: str, default: float) -> FloatArray:
+    filled = rows[name].fill_null(default).combine_chunks()
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)

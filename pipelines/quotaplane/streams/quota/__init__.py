@@ -1,0 +1,1 @@
+"""The quota job: reports and changes of groups in, limits out."""

@@ -1,0 +1,98 @@
+"""How many dead letters a job keeps: junk must not fill the disk. Pure: time is the rounds' own.
+
+The decoder bounds what one batch of a task may write; this bounds all rounds together. Letters of
+undefined groups are bounded by ``undefined``, and are what an operator finds these groups by.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
+
+LETTERS: Final = 1000
+"""Of each reason: so many at once, and as many more each hour."""
+RAW_BYTES: Final = 16 << 20
+"""Of all raw bytes: so many at once, and as many more each hour."""
+_HOUR_MS: Final = 3_600_000
+
+
+class _Allowance:
+    """What may be spent at once, and comes back within an hour."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.left = most, float(most)
+        self._at_ms: int | None = None
+
+    def renew(self, now_ms: int) -> None:
+        if self._at_ms is not None and now_ms > self._at_ms:
+            self.left += self._most * (now_ms - self._at_ms) / _HOUR_MS
+        self.left = min(self.left, self._most)
+        self._at_ms = now_ms
+
+
+class LetterBudget:
+    """Cuts a round's dead letters to what is allowed; each reason has an allowance of its own.
+
+    Of a reason with more letters than that the first are kept, and one more says how many the round
+    had. Letters over the allowance of raw bytes are kept without those.
+    """
+
+    def __init__(self, letters: int = LETTERS, raw_bytes: int = RAW_BYTES) -> None:
+        self._letters_each = letters
+        self._letters: dict[str, _Allowance] = {}
+        self._raw = _Allowance(raw_bytes)
+
+    def cut(self, letters: pa.Table, now_ms: int) -> pa.Table:
+        """The letters to keep, of a round's (columns of ``wire.events.REJECTED``)."""
+        reason = letters["reason"].combine_chunks().dictionary_encode()
+        code = reason.indices.to_numpy()
+        keep = np.ones(len(letters), bool)
+        summaries = []
+        for number, name in enumerate(reason.dictionary.to_pylist()):
+            if name == UNKNOWN_GROUP:
+                continue
+            rows = np.flatnonzero(code == number)
+            allowance = self._letters.setdefault(name, _Allowance(self._letters_each))
+            allowance.renew(now_ms)
+            kept = min(len(rows), int(allowance.left))
+            allowance.left -= kept
+            if kept < len(rows):
+                keep[rows[kept:]] = False
+                left_out = letters.take(pa.array(rows[kept:]))
+                summaries.append(_summary(left_out, self._letters_each))
+        kept_letters = self._without_raw(letters.filter(pa.array(keep)), now_ms)
+        return pa.concat_tables([kept_letters, *summaries])
+
+    def _without_raw(self, letters: pa.Table, now_ms: int) -> pa.Table:
+        """The letters, without raw bytes from where the allowance ends."""
+        self._raw.renew(now_ms)
+        sizes = pc.binary_length(letters["raw"]).fill_null(0).to_numpy()
+        fits = np.cumsum(sizes) <= self._raw.left
+        self._raw.left -= float(sizes[fits].sum())
+        if fits.all():
+            return letters
+        cut = pa.array(~fits & (sizes > 0))
+        note = pc.binary_join_element_wise(letters["detail"], "raw bytes left out", "; ")
+        columns = {"detail": pc.if_else(cut, note, letters["detail"])}
+        columns["raw"] = pc.if_else(cut, pa.scalar(b"", pa.binary()), letters["raw"])
+        for name, column in columns.items():
+            place = letters.column_names.index(name)
+            letters = letters.set_column(place, letters.schema.field(place), column)
+        return letters
+
+
+def _summary(left_out: pa.Table, most: int) -> pa.Table:
+    """One letter in place of those left out."""
+    row = left_out.slice(0, 1).to_pylist()[0]
+    row["reports"] = pc.sum(left_out["reports"]).as_py()
+    row["detail"] = (
+        f"{len(left_out)} letters of this round are left out, from this position on, of "
+        f"{row['reports']} reports; at most {most} an hour are kept of each reason"
+    )
+    row["raw"] = b""
+    return pa.Table.from_pylist([row], schema=left_out.schema)

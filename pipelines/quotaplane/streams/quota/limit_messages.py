@@ -1,0 +1,127 @@
+"""A round's limits as messages for brokers, small enough for a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
+from quotaplane.quota.outcome import Outcome
+from quotaplane.wire.limits import encode_limits
+
+_PORTION_BYTES: Final = 450_000
+"""Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
+_BYTES_OF_LENGTHS: Final = 4
+_THROTTLE: Final = "throttle"
+
+
+def limit_messages(
+    outcome: Outcome, shard: int, round_: Round, lease_ms: int
+) -> Iterator[tuple[str, bytes]]:
+    """One message per broker: its limits that go out now, and the groups it no longer has.
+
+    Several, where one would be larger than Kafka takes by default.
+    """
+    going, ended = outcome.limits, outcome.ended
+    if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
+        ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
+    ended = ended.drop(["why"])
+    if outcome.limited_but_deleted is not None:
+        missed = outcome.limited_but_deleted.select(ended.column_names)
+        ended = pa.concat_tables([ended, missed]).unify_dictionaries()
+    # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
+    safe, published = going["safe_told"], going["published"]
+    bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
+    parts = (
+        (going.filter(pc.and_(published, safe)), True),
+        (bare.filter(pc.and_not(published, safe)), False),
+    )
+    portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
+    dimensions = dimensions_of(going)
+    for slot, table, told in (*((0, part, told) for part, told in parts), (1, ended, False)):
+        for broker, number, part in _split(table, 16 * len(dimensions)):
+            nothing = [going.slice(0, 0), ended.slice(0, 0)]
+            portions.setdefault((broker, number, told), nothing)[slot] = part
+    for (broker, _, told), (limits, removed) in portions.items():
+        first = limits if len(limits) else removed
+        ids = bool(first["uses_ids"][0].as_py())
+        yield (
+            broker,
+            encode_limits(
+                broker=broker,
+                shard=shard,
+                epoch=round_.epoch,
+                seq=round_.seq,
+                issued_at_ms=round_.now_ms,
+                lease_ms=lease_ms,
+                broker_started_at_ms=first["for_start_ms"][0].as_py(),
+                groups=None if ids else _texts(limits["group"]),
+                group_ids=limits["group_id"].to_numpy() if ids else None,
+                dimensions=dimensions,
+                limits=_rates(limits, [f"{name}_per_s" for name in dimensions]),
+                safe_limits=_rates(limits, [f"safe_{name}_per_s" for name in dimensions])
+                if told
+                else None,
+                throttles=_texts(limits[_THROTTLE]) if _THROTTLE in limits.column_names else None,
+                removed_groups=None if ids else _texts(removed["group"]),
+                removed_group_ids=removed["group_id"].to_numpy() if ids else None,
+            ),
+        )
+
+
+def dimensions_of(limits: pa.Table) -> list[str]:
+    """Those in which anybody may be limited."""
+    return [name for name in DIMENSIONS if f"{name}_per_s" in limits.column_names]
+
+
+def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
+    """Columns as (rows, names), infinite where they are only what they would be."""
+    rates = np.stack([table[name].to_numpy() for name in names], axis=1)
+    real = table["enforced"].to_numpy()
+    return rates if real.all() else np.where(real[:, None], rates, np.inf)
+
+
+def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
+    """A table's rows by broker, and those of one broker in portions of so many bytes.
+
+    ``rate_bytes``: what a row takes beside its texts.
+    """
+    if not len(table):
+        return
+    column, names = as_dictionary(table["broker"]), as_dictionary(table["group"])
+    code = column.indices.to_numpy()
+    order = np.argsort(code, kind="stable")
+    code = code[order]
+    sorted_table = table.take(pa.array(order))
+    row_bytes = _text_bytes(names) + _BYTES_OF_LENGTHS + rate_bytes
+    if _THROTTLE in table.column_names:
+        row_bytes = row_bytes + _text_bytes(as_dictionary(table[_THROTTLE])) + _BYTES_OF_LENGTHS
+    ends = np.cumsum(row_bytes[order])
+    first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    before = np.r_[0, ends][first]  # bytes of the brokers before each
+    number = (ends - np.repeat(before, np.diff(np.r_[first, len(code)]))) // _PORTION_BYTES
+    cut = (code[1:] != code[:-1]) | (number[1:] != number[:-1])
+    for begin, end in pairwise(np.flatnonzero(np.r_[True, cut, True])):
+        broker = column.dictionary[int(code[begin])].as_py()
+        yield broker, int(number[begin]), sorted_table.slice(begin, end - begin)
+
+
+def _text_bytes(coded: pa.DictionaryArray) -> IntArray:
+    by_text = pc.binary_length(coded.dictionary).to_numpy()
+    by_row: IntArray = by_text[coded.indices.to_numpy()]
+    return by_row
+
+
+def _texts(column: pa.ChunkedArray) -> pa.StringArray:
+    coded = as_dictionary(column)
+    return coded.dictionary.take(coded.indices)
+
+
+def as_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -1,0 +1,149 @@
+"""The quota job's program: one round of one shard, bytes in and bytes out.
+
+The operator hands over what arrived for a shard and gets back what it emits. Tests, replays and the
+simulator run the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.arrow_ipc import pack
+from quotaplane.laws import get_law
+from quotaplane.model import Round
+from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.step import next_due_ms, step
+from quotaplane.settings import Settings
+from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters, refused_reports
+from quotaplane.streams.quota.id_collisions import without_clashes
+from quotaplane.streams.quota.limit_history import limit_history
+from quotaplane.streams.quota.limit_messages import limit_messages
+from quotaplane.streams.shard_program import Arrived, Batch, Output
+from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_reports
+
+_ALWAYS: Final = {"brokers_live", "brokers_stale"}
+"""Counts that also a round has in which nothing happened."""
+
+
+@dataclass(frozen=True)
+class QuotaProgram:
+    """What runs for each shard of the quota job; what every round has in common.
+
+    It takes packed ``reports``, changes of ``groups``, and ``rejected`` reports. It emits
+    ``counts`` (JSON), ``messages`` (a table of broker and value for the limits topic), and rows of
+    history tables by the tables' names; tables are packed.
+    """
+
+    step: StepConfig
+    epoch: int
+    max_reports_per_broker: int
+    name: str = "shard"
+    has_timer: bool = True
+
+    def load(self, blob: bytes | None) -> ShardState:
+        """A state out of its bytes."""
+        return ShardState() if blob is None else load(blob)
+
+    def dump(self, state: ShardState) -> bytes:
+        """A state as bytes."""
+        return dump(state)
+
+    def due_ms(self, state: ShardState) -> int | None:
+        """When a broker of the shard may fall silent."""
+        return next_due_ms(state, self.step)
+
+    def run(
+        self, state: ShardState, arrived: Arrived, batch: Batch
+    ) -> tuple[ShardState, Sequence[Output]]:
+        """Unpack what arrived, take one step, and pack what it decided."""
+        events = Events()
+        definitions = crowded_out = None
+        if arrived.get("groups"):
+            changes = unpack_groups(arrived["groups"])
+            groups, clashes = without_clashes(changes, state.groups)
+            events = replace(events, groups=groups)
+            definitions = bad_definitions(changes, clashes)
+        if arrived.get("reports"):
+            headers, entries, crowded_out = newest_reports(
+                *unpack_reports(arrived["reports"]), self.max_reports_per_broker
+            )
+            events = replace(events, headers=headers, entries=entries)
+        round_ = Round(self.epoch, batch.seq, batch.now_ms)
+        state, outcome = step(state, events, round_, self.step)
+
+        lease_ms = int(self.step.lease_ms)
+        messages = list(limit_messages(outcome, batch.shard, round_, lease_ms))
+        # Every shard hears of all reports; one of them tells which were too many.
+        refused = refused_reports(arrived.get("rejected", ()), None if batch.shard else crowded_out)
+        letters, counted = dead_letters(refused, definitions, outcome)
+        counts = {
+            **outcome.counts,
+            **counted,
+            "quota_changes": 0 if events.groups is None else len(events.groups),
+            "messages_sent": len(messages),
+            "brokers_live": int((~state.brokers.stale).sum()),
+            "brokers_stale": int(state.brokers.stale.sum()),
+            "newest_report_ms": _newest_ms(events.headers),
+        }
+        tables = {
+            "messages": pa.table(
+                {
+                    "broker": pa.array([broker for broker, _ in messages], pa.string()),
+                    "value": pa.array([value for _, value in messages], pa.binary()),
+                }
+            ),
+            "usage": outcome.usage,
+            "limits": limit_history(outcome, lease_ms),
+            "brokers": outcome.brokers,
+            "rejected_reports": letters,
+        }
+        outputs = [
+            Output(name, pack(table))
+            for name, table in tables.items()
+            if table is not None and len(table)
+        ]
+        if outputs or any(counts[name] for name in counts.keys() - _ALWAYS):
+            outputs.append(Output("counts", json.dumps(counts).encode()))
+        return state, outputs
+
+
+def _newest_ms(headers: pa.Table | None) -> int:
+    """When the newest of a round's reports was published; 0 if there are none."""
+    return 0 if headers is None else int(pc.max(headers["published_at_ms"]).as_py() or 0)
+
+
+def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> QuotaProgram:
+    """The operator's share of the settings; see ``StepConfig`` for ``earlier_until_ms``.
+
+    Raises:
+        ConfigError: there is no such law, or it has no such option.
+    """
+    interval_ms = settings.reports.interval_s * 1000.0
+    return QuotaProgram(
+        step=StepConfig(
+            law=get_law(settings.law.name, settings.law.options),
+            stale_after_ms=settings.brokers.stale_after_intervals * interval_ms,
+            expire_after_ms=settings.brokers.expire_after_intervals * interval_ms,
+            headroom=settings.demand.headroom,
+            saturated_from=settings.demand.saturated_from,
+            probe_share=settings.demand.probe_share,
+            significant_change=settings.limits.significant_change,
+            refresh_rounds=settings.limits.refresh_rounds,
+            lease_ms=settings.limits.lease_s * 1000.0,
+            transition=settings.limits.transition,
+            max_step=settings.limits.max_step,
+            safe_share=settings.limits.safe_share_or_default,
+            max_clock_skew_ms=settings.reports.max_clock_skew_s * 1000.0,
+            earlier_until_ms=earlier_until_ms,
+        ),
+        epoch=epoch,
+        max_reports_per_broker=settings.reports.max_reports_per_broker,
+    )

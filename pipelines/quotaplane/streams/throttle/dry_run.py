@@ -1,0 +1,217 @@
+"""``./spark-submit.sh throttle --events``: what would quotas have done to recorded requests?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812
+
+from quotaplane.errors import InputError
+from quotaplane.groups.policy import POLICY_COLUMNS
+from quotaplane.history.store import require_history
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS
+from quotaplane.registry.input import read_groups
+from quotaplane.registry.policies import check_policy, policy_after
+from quotaplane.registry.table import check_name, list_groups
+from quotaplane.settings import Settings
+from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
+from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events
+from quotaplane.text_table import render
+from quotaplane.throttle.entities import begin, held
+from quotaplane.throttle.requests import REASONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC: Final = "topic"
+"""In place of a path."""
+
+_TABLES: Final = ("decisions", "metrics", "rejected")
+
+TOP: Final = 20
+"""Entities that are shown: those that it would have hurt most."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a dry run."""
+    parser.add_argument(
+        "--events",
+        metavar="PATH",
+        help="a dry run: a Delta table or Parquet files of recorded requests with the columns "
+        "entity, at, units and, if they have it, dimension; or the word topic: what the events "
+        "topic holds now. Without it, the job follows the topic",
+    )
+    parser.add_argument(
+        "--quotas",
+        metavar="FILE",
+        help="quotas to try, .csv or .json as `quotaplane groups put --file` takes them, in place "
+        "of those in the table resource_groups",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="write the Delta tables decisions, metrics and rejected"
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+
+
+def definitions_of(path: str) -> pa.Table:
+    """Definitions from a file, as ``quotaplane groups put --file`` would make them of nothing.
+
+    Raises:
+        InputError: names the file, or the group, and what is wrong.
+    """
+    given = read_groups(path)
+    names = [check_name(name) for name in given.names]
+    policy = None if given.policy is None else check_policy(names, given.policy)
+    nothing = {name: pa.nulls(len(names), kind) for name, kind in POLICY_COLUMNS.items()}
+    policies, _ = policy_after(pa.table(nothing), policy, given.timeframe_s)
+    rates = {
+        name: pa.array(rate, mask=~(rate < float("inf")))
+        for name, rate in zip(RATE_COLUMNS, given.quotas.T, strict=True)
+    }
+    return pa.table({"group": names, **rates, **dict(zip(POLICY_COLUMNS, policies, strict=True))})
+
+
+def dry_run(
+    spark: SparkSession, settings: Settings, definitions: pa.Table, args: argparse.Namespace
+) -> str:
+    """Answer all events, write what came of them if that is wanted, and sum it up in words or JSON.
+
+    Raises:
+        InputError: the events can't be read or have other columns, or ``--out`` is taken.
+    """
+    for name in _TABLES if args.out else ():
+        if DeltaTable.isDeltaTable(spark, f"{args.out}/{name}"):
+            raise InputError(f"--out: {args.out}: has the table {name} of another dry run already")
+    events = _recorded(spark, settings) if args.events == TOPIC else _read(spark, args.events)
+    told = throttle_table(events, definitions, bounds_of(settings.throttle))
+    outputs = told.outputs.persist()
+    told = told.of(outputs)
+    entities = totals(told.metrics()).persist()
+    if args.out:
+        for name, rows in zip(_TABLES, (told.decisions(), entities, told.rejected()), strict=True):
+            rows.write.format("delta").save(f"{args.out}/{name}")
+    text = _summary(told, entities, begin(definitions).definitions, args.format)
+    outputs.unpersist()
+    return text
+
+
+def run_dry(
+    settings: Settings, args: argparse.Namespace, session: Callable[[], SparkSession]
+) -> None:
+    """Run it; what can be found wrong without Spark is told before that starts.
+
+    Raises:
+        QuotaplaneError: as ``dry_run``, or of the quotas.
+    """
+    if args.quotas:
+        definitions = definitions_of(args.quotas)
+    else:
+        require_history(settings.history, "or give the quotas to try with --quotas")
+        definitions = list_groups(settings.history)
+    print(dry_run(session(), settings, definitions, args))
+
+
+def _recorded(spark: SparkSession, settings: Settings) -> DataFrame:
+    transport = open_topics(settings)
+    try:
+        transport.check()
+        return request_events(transport.read_recorded(spark))
+    finally:
+        transport.close()
+
+
+def _read(spark: SparkSession, path: str) -> DataFrame:
+    form = "delta" if DeltaTable.isDeltaTable(spark, path) else "parquet"
+    try:
+        return spark.read.format(form).load(path)
+    except AnalysisException as error:
+        why = " ".join(str(error).splitlines()[0].split())
+        if "TIMESTAMP(NANOS" in why:
+            why += " (write microseconds; pandas: to_parquet(..., coerce_timestamps='us'))"
+        raise InputError(f"--events: {path}: can't be read: {why}") from None
+
+
+def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:
+    counts = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
+    overall = entities.agg(
+        F.count("*").alias("entities"),
+        # Timestamps would come as this machine's local time.
+        F.unix_millis(F.min("since")).alias("since"),
+        F.unix_millis(F.max("until")).alias("until"),
+        *(column.alias(name) for name, column in counts.items()),
+    ).collect()[0]
+    reasons = told.rejected().groupBy("reason").count().orderBy("reason").collect()
+    found: dict[str, Any] = {**overall.asDict(), "rejected": dict(map(tuple, reasons))}
+    for name in ("since", "until"):
+        found[name] = None if found[name] is None else _utc(found[name])
+    found["units_refused"] = found["units_asked"] - found.pop("units_admitted")
+
+    span_s = 1.0
+    if found["events"]:
+        span_s = max((overall["until"] - overall["since"]) / 1000.0, span_s)
+    refused = F.col("units_asked") - F.col("units_admitted")
+    hurt = (
+        entities.where("refused + delayed > 0")
+        .withColumn("units_refused", refused)
+        .withColumn("asked_per_s", F.round(F.col("units_asked") / span_s, 3))
+        .orderBy(F.desc(F.col("refused") + F.col("delayed")), "entity", "dimension")
+        .limit(TOP)
+        .select("entity", "dimension", "asked_per_s", *_COUNTS[:3], "units_asked", "units_refused")
+    )
+    rows = [row.asDict() for row in hurt.collect()]
+    names = pa.array([row["entity"] for row in rows], pa.string())
+    codes = np.array([DIMENSIONS.index(row["dimension"]) for row in rows], np.int64)
+    _, quotas = held(definitions, names, codes)
+    for row, rate in zip(rows, quotas.rate_per_s.tolist(), strict=True):
+        row["quota_per_s"] = rate
+    if form == "json":
+        return json.dumps({**found, "most": rows})
+    return "\n".join(_lines(found, rows))
+
+
+def _utc(at_ms: int) -> str:
+    """Epoch milliseconds as a text.
+
+    >>> _utc(1_690_000_000_125)
+    '2023-07-22T04:26:40.125000Z'
+    """
+    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=at_ms)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+_COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")
+
+
+def _lines(found: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
+    r"""The summary in words.
+
+    >>> found = {"events": 4, "entities": 2, "since": "A", "until": "B", "refused": 1, "delayed": 2,
+    ...     "units_asked": 8.0, "units_refused": 2.0, "rejected": {"no_time": 3}}
+    >>> print("\n".join(_lines(found, [])))
+    4 events of 2 entities, from A to B
+    refused: 1 events (25 %), with 25 % of the units; delayed: 2 events (50 %)
+    not used: 3 events: the time is missing, or before 1970
+    """
+    share = 100.0 / max(found["events"], 1)
+    units = 100.0 / max(found["units_asked"], 1e-300)
+    yield (
+        f"{found['events']} events of {found['entities']} entities, "
+        f"from {found['since']} to {found['until']}"
+    )
+    yield (
+        f"refused: {found['refused']} events ({found['refused'] * share:.3g} %), with "
+        f"{found['units_refused'] * units:.3g} % of the units; "
+        f"delayed: {found['delayed']} events ({found['delayed'] * share:.3g} %)"
+    )
+    for reason, count in found["rejected"].items():
+        yield f"not used: {count} events: {REASONS[reason]}"
+    if rows:
+        yield render(list(rows[0]), [tuple(row.values()) for row in rows], "table")

@@ -1,0 +1,105 @@
+"""Which decoded entries can't be used, and which are there twice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quotaplane.groups.ids import NO_ID, NOT_READ
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.wire.batch_caps import NEW_NAMES
+from quotaplane.wire.reasons import (
+    ABSURD,
+    BAD_GROUP,
+    NEGATIVE,
+    NOT_FINITE,
+    TOO_MANY_ENTRIES,
+    shown,
+)
+from quotaplane.wire.report_block import Block
+
+REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
+"""What is wrong with an entry, as a code (its index here); of several the highest counts."""
+
+_MOST_SHOWN: Final = 5
+_ODD: Final = 0x9E3779B97F4A7C15
+
+
+def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | None:
+    """For each entry 0 or the code of what is wrong with it; None when all are usable."""
+    codes = np.zeros(len(block.ids), np.uint8)
+    if not len(codes):
+        return None
+    # One pass that says "all well", which is how it nearly always is. NaN compares false.
+    suspect = block.ids < 0
+    for rates in (block.rates, block.throttled):
+        if rates is not None:
+            suspect |= ((rates < 0) | (rates > max_rate_per_s)).any(axis=0)
+    if block.flawed is not None:
+        suspect |= block.flawed
+    if not suspect.any():
+        return None
+    at = np.flatnonzero(suspect)
+    codes[at] = REASON_OF_CODE.index(ABSURD)
+    part = block.rates[:, at]
+    if block.throttled is not None:
+        part = np.concatenate([part, block.throttled[:, at]])
+    infinite = np.isinf(part).any(axis=0)
+    if block.flawed is not None:
+        infinite |= block.flawed[at]
+    codes[at[infinite]] = REASON_OF_CODE.index(NOT_FINITE)
+    codes[at[(part < 0).any(axis=0)]] = REASON_OF_CODE.index(NEGATIVE)
+    codes[at[block.ids[at] == NOT_READ]] = REASON_OF_CODE.index(TOO_MANY_ENTRIES)
+    codes[at[block.ids[at] == NO_ID]] = REASON_OF_CODE.index(BAD_GROUP)
+    return codes
+
+
+def describe(
+    block: Block, entries: IntArray, codes: npt.NDArray[np.uint8], size: int, most: float
+) -> str:
+    """The detail for these bad entries of one report, which has ``size``: the first few groups."""
+    told = block.take(entries[:_MOST_SHOWN])
+    names, columns = RATE_COLUMNS[: len(told.rates)], told.rates
+    if told.throttled is not None:
+        names += THROTTLED_COLUMNS[: len(told.throttled)]
+        columns = np.concatenate([columns, told.throttled])
+    texts = []
+    for place, entry in enumerate(entries[:_MOST_SHOWN].tolist()):
+        name = None if told.names is None else told.names[place].as_py()
+        group = f"id {told.ids[place]}" if name is None else shown(name)
+        values = columns[:, place]
+        wrong = np.flatnonzero((values < 0) | (values > most) | np.isinf(values))
+        if codes[entry] == REASON_OF_CODE.index(BAD_GROUP):
+            texts.append(f"{group} is no group" if name is not None else "a negative id")
+        elif told.ids[place] == NOT_READ:
+            texts.append(f"{group} is new, and so are more than {NEW_NAMES} names at once")
+        elif len(wrong):
+            texts.append(f"{group}: {names[wrong[0]]} is {values[wrong[0]]:g}")
+        else:
+            texts.append(f"{group}: throttled is NaN where usage is not")
+    more = f", and {len(entries) - _MOST_SHOWN} more" if len(entries) > _MOST_SHOWN else ""
+    return f"{len(entries)} of {size} entries: {', '.join(texts)}{more}"
+
+
+def last_of_each(block: Block) -> Block:
+    """Without the entries that a later one of the same report and group replaces."""
+    if len(block.ids) < 2:
+        return block
+    # Nearly always nothing is there twice, and this tells so at a third of an exact sort's cost:
+    # two that are equal in report and group are equal in this mix.
+    mixed = block.ids.view(np.uint64) ^ (block.report.view(np.uint64) * np.uint64(_ODD))
+    mixed.sort()
+    if not (mixed[1:] == mixed[:-1]).any():
+        return block
+    # A name that only has the id of another one's group must not replace that one's entry.
+    name = np.zeros(len(block.ids), np.int32)
+    if block.names is not None:
+        name = block.names.dictionary_encode().indices.to_numpy()
+    order = np.lexsort((name, block.ids, block.report))  # stable: equal ones stay in their order
+    one, next_ = order[:-1], order[1:]
+    replaced = np.ones(len(one), bool)
+    for array in (block.report, block.ids, name):
+        replaced &= array[one] == array[next_]
+    return block.take(np.sort(order[np.r_[~replaced, True]]))

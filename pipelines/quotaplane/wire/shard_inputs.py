@@ -1,0 +1,219 @@
+"""What goes between the decoder and the operator: Arrow tables, and the same as bytes by shard.
+
+A payload of reports is two Arrow IPC streams one after the other: the headers of all reports of
+the batch (so that every shard hears every broker's heartbeat, whatever groups it uses), then the
+entries of one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.groups.policy import POLICY_COLUMNS
+from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
+from quotaplane.wire.batch_caps import newest
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+HEADERS: Final = pa.schema(
+    [
+        _required("broker", pa.string()),
+        _required("started_at_ms", pa.int64()),
+        _required("sequence", pa.int64()),
+        _required("published_at_ms", pa.int64()),
+        _required("window_s", pa.float64()),
+        _required("applied_epoch", pa.int64()),
+        _required("applied_seq", pa.int64()),
+        _required("uses_ids", pa.bool_()),
+        _required("position", pa.string()),
+    ]
+)
+"""A row per usable report. Stock reports have ``started_at_ms`` 0, ``sequence`` = the publish time.
+
+``applied_epoch`` and ``applied_seq`` are -1 when the broker has no limits yet or doesn't say.
+"""
+
+ENTRIES: Final = pa.schema(
+    [
+        _required("report", pa.int32()),
+        _required("group_id", pa.int64()),
+        pa.field("group", pa.string()),
+        *(_required(name, pa.float64()) for name in RATE_COLUMNS[:BASIC]),
+    ]
+)
+"""A row per resource group in a report: ``report`` is the row of its header; NaN = unchanged.
+
+``group`` is null when the report named its groups by id. ``OPTIONAL_ENTRIES`` follow when a report
+of the batch has any.
+"""
+
+OPTIONAL_ENTRIES: Final = (
+    RATE_COLUMNS[BASIC:],
+    THROTTLED_COLUMNS[:BASIC],
+    THROTTLED_COLUMNS[BASIC:],
+    IN_FORCE_COLUMNS[: BASIC + 1],
+    IN_FORCE_COLUMNS[BASIC + 1 :],
+)
+"""Columns that come together or not at all, in this order; NaN = not said.
+
+Those of the first four dimensions apart from those of the others, which few report.
+"""
+
+
+def entries_schema(*optional: tuple[str, ...]) -> pa.Schema:
+    """The schema of entries with some of ``OPTIONAL_ENTRIES``."""
+    names = [name for columns in optional for name in columns]
+    return pa.schema([*ENTRIES, *(_required(name, pa.float64()) for name in names)])
+
+
+REJECTED: Final = pa.schema(
+    [
+        _required("reason", pa.string()),
+        _required("detail", pa.string()),
+        _required("position", pa.string()),
+        _required("published_at_ms", pa.int64()),
+        _required("counts_as_bad", pa.bool_()),
+        _required("reports", pa.int64()),
+        _required("raw", pa.binary()),
+    ]
+)
+"""A row per report, or part of one, that can't be used; ``reason`` is a code of ``reasons``.
+
+``reports``: how many it stands for. ``position`` is the first one's.
+"""
+
+GROUPS: Final = pa.schema(
+    [
+        _required("group", pa.string()),
+        _required("group_id", pa.int64()),
+        *(pa.field(name, pa.float64()) for name in RATE_COLUMNS),
+        *(pa.field(name, kind) for name, kind in POLICY_COLUMNS.items()),
+        _required("deleted", pa.bool_()),
+        _required("version", pa.int64()),
+    ]
+)
+"""A row per change of a resource group: what holds from ``version`` on.
+
+A null quota is unlimited, and what else is null is as ``policy.DEFAULTS`` say.
+"""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch of reports as tables: ``HEADERS``, ``ENTRIES`` (and optional ones), ``REJECTED``."""
+
+    headers: pa.Table
+    entries: pa.Table
+    rejected: pa.Table
+
+
+def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
+    """One payload for each shard, in order; none when the batch has no usable report."""
+    if not decoded.headers.num_rows:
+        return []
+    headers = pack(decoded.headers)
+    parts = enumerate(_by_shard(decoded.entries, shards))
+    return [(shard, headers + pack(part)) for shard, part in parts]
+
+
+def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
+    """The headers and entries of several payloads of one shard, each in one table.
+
+    ``report`` is rebased to the joined headers. Optional columns are there when any payload has
+    them, NaN for the others.
+    """
+    headers, entries, offset = [], [], 0
+    for payload in payloads:
+        head, part = unpack(payload)
+        if offset:
+            moved = pa.array(part["report"].to_numpy() + np.int32(offset))
+            part = part.set_column(0, ENTRIES.field("report"), moved)
+        offset += head.num_rows
+        headers.append(head)
+        entries.append(part)
+    given = {name for part in entries for name in part.column_names}
+    schema = entries_schema(*(columns for columns in OPTIONAL_ENTRIES if columns[0] in given))
+    entries = [_with_columns(part, schema) for part in entries]
+    if not payloads:
+        return HEADERS.empty_table(), ENTRIES.empty_table()
+    return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
+
+
+def newest_reports(
+    headers: pa.Table, entries: pa.Table, most: int
+) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+    """The newest ``most`` reports of each broker, and the headers of the others, if any.
+
+    In whatever order the reports come, the same ones are kept.
+    """
+    code = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+    if not len(code) or np.bincount(code).max() <= most:
+        return headers, entries, None
+    started, sequence, published = (
+        headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
+    )
+    _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
+    later = np.empty(len(code), np.int64)
+    later[np.lexsort((place, published))] = np.arange(len(code))
+    kept = newest(code.astype(np.int64), started, sequence, later, most)
+    report = entries["report"].to_numpy()
+    row = pa.array((np.cumsum(kept) - 1)[report].astype(np.int32))
+    entries = entries.set_column(0, ENTRIES.field("report"), row)
+    left = entries.filter(pa.array(kept[report])).combine_chunks()
+    return headers.filter(pa.array(kept)), left, headers.filter(pa.array(~kept))
+
+
+def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
+    """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned.
+
+    Columns of quotas and of the policy may be absent: nobody set them.
+    """
+    table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
+    for field in GROUPS:
+        if field.nullable and field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(len(table), field.type))
+    table = table.select(GROUPS.names).cast(GROUPS)
+    return [
+        (shard, pack(part)) for shard, part in enumerate(_by_shard(table, shards)) if part.num_rows
+    ]
+
+
+def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
+    """The changes of several payloads in one table, in the order of the payloads."""
+    if not payloads:
+        return GROUPS.empty_table()
+    tables = [table for payload in payloads for table in unpack(payload)]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _by_shard(table: pa.Table, shards: int) -> Iterator[pa.Table]:
+    """The rows of each shard by id, those of one id in the order that they had.
+
+    Sorted, as the state is: the operator then walks through memory instead of jumping about.
+    """
+    ids = table["group_id"].to_numpy()
+    order = np.argsort(ids, kind="stable")
+    shard = shard_of(ids[order], shards).astype(np.uint16)  # settings: at most 4096
+    by_shard = np.argsort(shard, kind="stable")
+    order, shard = order[by_shard], shard[by_shard]
+    bounds = np.searchsorted(shard, np.arange(shards + 1)).tolist()
+    for begin, end in pairwise(bounds):
+        yield table.take(pa.array(order[begin:end]))
+
+
+def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    if entries.num_columns == len(schema):
+        return entries
+    unknown: Any = pa.array(np.full(entries.num_rows, np.nan))
+    columns = [entries[name] if name in entries.column_names else unknown for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)

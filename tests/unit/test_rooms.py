@@ -1,0 +1,126 @@
+"""Imports go one way, and the page about them says what is so."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.unit.rooms import GROUND, ROOMS, Room
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "pipelines" / "quotaplane"
+PAGE: Final = ROOT / "docs" / "architecture.md"
+SERVERS: Final = ("pyspark", "deltalake", "httpx", "kafka", "pulsar")
+IMPURE: Final = {*SERVERS, "asyncio", "threading", "time", "os", "pathlib", "logging", "socket"}
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for file in PACKAGE.rglob("*.py"):
+        if "pb" not in file.parts:
+            parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = file
+    return found
+
+
+def _imports(file: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of ours that a file imports anywhere, also where only a type checker looks."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                found.add(whole if whole in modules else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+    return found & modules.keys()
+
+
+MODULES: Final = _modules()
+IMPORTS: Final = {name: _imports(file, MODULES) - {name} for name, file in MODULES.items()}
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")[1:]
+    for length in (2, 1):
+        name = ".".join(parts[:length])
+        if len(parts) >= length and name in ROOMS:
+            return name
+    return GROUND
+
+
+def test_every_folder_is_a_room() -> None:
+    folders = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    names = {".".join(folder.parts) or GROUND for folder in folders}
+    assert names - {"wire.pb"} == set(ROOMS)
+
+
+def test_no_file_imports_itself_in_a_circle() -> None:
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_imports_go_where_they_may_and_no_leave_is_unused() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    forbidden = []
+    for module, imports in IMPORTS.items():
+        here = _room(module)
+        for other in imports:
+            there = _room(other)
+            if there in (here, GROUND):
+                continue
+            used[here].add(there)
+            if there not in ROOMS[here].imports:
+                forbidden.append(f"{module} imports {other}: {here} may not import {there}")
+    assert not forbidden, "\n".join(sorted(forbidden))
+    unused = {name: set(room.imports) - used[name] for name, room in ROOMS.items()}
+    assert not {name: rooms for name, rooms in unused.items() if rooms}
+
+
+@pytest.mark.parametrize("name", [name for name, room in ROOMS.items() if room.pure])
+def test_a_pure_room_needs_neither_spark_nor_a_server(name: str) -> None:
+    modules = sorted(m for m in MODULES if _room(m) == name)
+    code = (
+        f"import sys\nimport {', '.join(modules)}\n"
+        f"print(*sorted({set(SERVERS)} & {{m.partition('.')[0] for m in sys.modules}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+def test_a_pure_room_asks_no_clock_and_no_disk() -> None:
+    found = []
+    for module, file in MODULES.items():
+        if ROOMS[_room(module)].pure:
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                found += [f"{module}: {n}" for n in names if n.partition(".")[0] in IMPURE]
+    assert not found
+
+
+def table(rooms: dict[str, Room]) -> str:
+    """The rooms as the page shows them."""
+    lines = ["| room | what is in it | may import |", "|---|---|---|"]
+    for name, room in rooms.items():
+        if name == GROUND:
+            lines.append(f"| files in the root | {room.holds} | nothing of ours |")
+        else:
+            pure = "; pure" if room.pure else ""
+            imports = ", ".join(sorted(room.imports)) or "the root only"
+            lines.append(f"| `{name.replace('.', '/')}/` | {room.holds}{pure} | {imports} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_has_the_same_table() -> None:
+    assert table(ROOMS) in PAGE.read_text("utf-8")
