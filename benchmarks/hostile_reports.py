@@ -28,7 +28,8 @@ import numpy as np  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.quota.state import ShardState  # noqa: E402
 from quotaplane.settings import parse_settings  # noqa: E402
-from quotaplane.streams.quota.program import round_config, run_round  # noqa: E402
+from quotaplane.streams.quota.program import quota_program  # noqa: E402
+from quotaplane.streams.shard_program import Batch  # noqa: E402
 from quotaplane.wire.reports import decode, encode_stock_report  # noqa: E402
 from quotaplane.wire.shard_inputs import pack_reports  # noqa: E402
 from workload import Workload  # noqa: E402
@@ -234,7 +235,7 @@ def _run(case: str) -> dict[str, Any]:
             "checkpoint": "c",
         }
     )
-    config = round_config(settings, epoch=1)
+    program = quota_program(settings, epoch=1)
 
     def once(values: list[bytes]) -> Callable[[], dict[str, Any]]:
         times, places = np.full(len(values), NOW_MS), [f"t/0@{n}" for n in range(len(values))]
@@ -250,14 +251,7 @@ def _run(case: str) -> dict[str, Any]:
             reasons = sorted(set(found.rejected["reason"].to_pylist()))
             del found
             if payloads:
-                run_round(
-                    ShardState(),
-                    {"reports": [payloads[0][1]]},
-                    shard=0,
-                    seq=1,
-                    now_ms=NOW_MS,
-                    config=config,
-                )
+                program.run(ShardState(), {"reports": [payloads[0][1]]}, Batch(0, 1, NOW_MS))
             done = time.process_time()
             return {
                 "decode_s": decoded - begun,

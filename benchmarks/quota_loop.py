@@ -37,7 +37,8 @@ from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
-from quotaplane.streams.quota.job import QuotaJob, prepare  # noqa: E402
+from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
+from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
@@ -101,13 +102,13 @@ class Bench:
         rounds += cold
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
-        transport = prepare(settings)
+        transport = prepare(QuotaSpec(settings))
         names = workload.names()
         quotas = np.full((len(names), len(DIMENSIONS)), np.inf)
         quotas[:, :BASIC] = QUOTA
         put_groups(settings.history, names, quotas, by="bench")
         with timed(HistoryWriter, "append_round") as history, timed(KafkaTopics, "publish") as out:
-            job = QuotaJob(self.spark, settings, transport)
+            job = StreamJob(self.spark, QuotaSpec(settings), transport)
             try:
                 found = batches(job.query, rounds)
             finally:
@@ -134,7 +135,7 @@ class Bench:
         rounds += 1
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
-        reports = prepare(settings).read_reports(self.spark)
+        reports = prepare(QuotaSpec(settings)).read_reports(self.spark)
         query = (
             entries_of(reports, workload.interval_s)
             .groupBy("group_id")
@@ -183,7 +184,7 @@ class Bench:
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
         query = (
-            prepare(settings)
+            prepare(QuotaSpec(settings))
             .read_reports(self.spark)
             .writeStream.format("noop")
             .option("checkpointLocation", settings.checkpoint)

@@ -31,9 +31,10 @@ from quotaplane.model import DIMENSIONS, RATE_COLUMNS  # noqa: E402
 from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
+from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.streams.throttle.dry_run import dry_run  # noqa: E402
-from quotaplane.streams.throttle.job import ThrottleJob, prepare, topics_of  # noqa: E402
+from quotaplane.streams.throttle.job import ThrottleSpec, topics_of  # noqa: E402
 from quotaplane.transport import open_broker_link  # noqa: E402
 from quotaplane.transport.delta import DeltaTopics  # noqa: E402
 
@@ -104,13 +105,13 @@ def fill(settings: Settings) -> None:
 
 def job(spark: SparkSession, settings: Settings) -> dict[str, float]:
     """Median seconds of a warm micro-batch, and of its parts."""
-    transport = prepare(settings)
+    transport = prepare(ThrottleSpec(settings))
     quotas = np.full((ENTITIES, len(DIMENSIONS)), np.inf)
     quotas[:, 0] = QUOTA_PER_S
     put_groups(settings.history, [f"e{n}" for n in range(ENTITIES)], quotas, by="bench")
     fill(settings)
     with timed(HistoryWriter, "append_round") as history, timed(DeltaTopics, "publish") as topic:
-        running = ThrottleJob(spark, settings, transport)
+        running = StreamJob(spark, ThrottleSpec(settings), transport)
         try:
             found = batches(running.query, BATCHES)
         finally:

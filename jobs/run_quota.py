@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
-from quotaplane.streams.quota.job import run_quota
+from quotaplane.streams.job import run_stream_job
+from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 
@@ -14,9 +15,8 @@ def main(argv: Sequence[str]) -> None:
     parser = conf_parser("quota")
     add_skip_batch(parser, "reports")
     args = parser.parse_args(argv)
-    settings = load_settings(args.conf)
-    name = "quotaplane quota"
-    run_quota(settings, lambda log: build_session(name, log=log), args.skip_batch)
+    spec = QuotaSpec(load_settings(args.conf))
+    run_stream_job(spec, lambda log: build_session("quotaplane quota", log=log), args.skip_batch)
 
 
 if __name__ == "__main__":

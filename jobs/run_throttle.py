@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quotaplane.settings import load_settings
+from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 from quotaplane.streams.throttle.dry_run import add_options, run_dry
-from quotaplane.streams.throttle.job import SESSION, run_throttle
+from quotaplane.streams.throttle.job import SESSION, ThrottleSpec
 
 
 def main(argv: Sequence[str]) -> None:
@@ -23,7 +24,8 @@ def main(argv: Sequence[str]) -> None:
     settings = load_settings(args.conf)
     if args.events is None:
         name = "quotaplane throttle"
-        run_throttle(settings, lambda log: build_session(name, SESSION, log=log), args.skip_batch)
+        spec = ThrottleSpec(settings)
+        run_stream_job(spec, lambda log: build_session(name, SESSION, log=log), args.skip_batch)
     else:
         run_dry(settings, args, lambda: build_session("quotaplane dry run", SESSION))
 

@@ -17,7 +17,8 @@ from quotaplane.sim.brokers import BrokerSpec, Report
 from quotaplane.sim.demand import Change, build_schedule
 from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.world import Interval, World
-from quotaplane.streams.quota.program import round_config, run_round
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
@@ -86,7 +87,7 @@ class Loop:
         self.messages: list[bytes] = []
         self._mangle = mangle
         self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
-        self._config = round_config(self.settings, epoch=1)
+        self._program = quota_program(self.settings, epoch=1)
         self._states = [ShardState() for _ in range(self.settings.shards)]
         self._pending: list[tuple[str, Mapping[str, float] | None]] = list(quotas.items())
         self._version = 0
@@ -130,13 +131,8 @@ class Loop:
             by_shard[shard]["groups"].append(payload)
         sent: list[bytes] = []
         for shard in range(shards):
-            self._states[shard], outputs = run_round(
-                self._states[shard],
-                by_shard[shard],
-                shard=shard,
-                seq=t_s,
-                now_ms=now_ms + 200,
-                config=self._config,
+            self._states[shard], outputs = self._program.run(
+                self._states[shard], by_shard[shard], Batch(shard, t_s, now_ms + 200)
             )
             sent += [
                 value

@@ -21,7 +21,8 @@ from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.brokers import Brokers, BrokerSpec
-from quotaplane.streams.quota.program import RoundConfig, round_config, run_round
+from quotaplane.streams.quota.program import QuotaProgram, quota_program
+from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
@@ -98,13 +99,13 @@ class Chaos:
             shards=1,
         )
         self.epoch += 1
-        self.config: RoundConfig = round_config(self.settings, self.epoch, self.over_ms)
+        self.program: QuotaProgram = quota_program(self.settings, self.epoch, self.over_ms)
         self.state, self.seq = ShardState(), 0
         self.pending = {name: self.quota[name] for name in self.quota if name not in self.gone}
         self.running = True
         first_round_ms = self.now_ms // INTERVAL_MS * INTERVAL_MS + INTERVAL_MS
-        learnt_ms = max(first_round_ms + int(self.config.step.lease_ms), self.over_ms)
-        self.promised_from_ms = learnt_ms + int(self.config.step.stale_after_ms)
+        learnt_ms = max(first_round_ms + int(self.program.step.lease_ms), self.over_ms)
+        self.promised_from_ms = learnt_ms + int(self.program.step.stale_after_ms)
 
     def kill(self, *, reports_are_kept: bool) -> None:
         """Stop the job; ``reports_are_kept``: the next one reads what comes meanwhile."""
@@ -194,13 +195,11 @@ class Chaos:
             arrived["reports"] += [payload for _, payload in pack_reports(decoded, 1)]
         arrived["groups"] += self._changes()
         self.reports, self.published = [], []
-        self.state, outputs = run_round(
-            self.state, arrived, shard=0, seq=self.seq, now_ms=self.now_ms, config=self.config
-        )
+        self.state, outputs = self.program.run(self.state, arrived, Batch(0, self.seq, self.now_ms))
         self.state = load(dump(self.state))
         self.seq += 1
         # As the history has it: the last round, and how long limits told in it hold.
-        self.over_ms = max(self.over_ms, self.now_ms + int(self.config.step.lease_ms))
+        self.over_ms = max(self.over_ms, self.now_ms + int(self.program.step.lease_ms))
         for output in outputs:
             if output.kind == "messages":
                 for row in unpack(output.payload)[0].to_pylist():

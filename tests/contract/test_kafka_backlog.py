@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.quota.job import run_quota
+from quotaplane.streams.job import run_stream_job
+from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_transport
 from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import KafkaRig
@@ -83,7 +84,7 @@ class Job:
     def run(self, until: Callable[[], object]) -> None:
         # The job leaves what is printed redirected to its log.
         with stopped_when(until), redirect_stderr(sys.stderr):
-            run_quota(self.settings, lambda log: self._spark)
+            run_stream_job(QuotaSpec(self.settings), lambda log: self._spark)
 
     def used(self) -> int:
         return int(history_table(self.settings, "usage").num_rows)

@@ -22,8 +22,10 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.sink import BatchSink
 from quotaplane.streams.throttle.dry_run import add_options, dry_run
-from quotaplane.streams.throttle.job import DecisionSink, ThrottleJob, prepare, topics_of
+from quotaplane.streams.throttle.job import ThrottleSpec, topics_of
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
 from tests.contract.rigs import KafkaRig, PulsarRig, Rig, limits_of
@@ -63,8 +65,8 @@ def service(settings: Settings) -> Iterator[BrokerLink]:
 
 
 @contextmanager
-def running(spark: SparkSession, settings: Settings) -> Iterator[ThrottleJob]:
-    job = ThrottleJob(spark, settings, prepare(settings))
+def running(spark: SparkSession, settings: Settings) -> Iterator[StreamJob]:
+    job = StreamJob(spark, ThrottleSpec(settings), prepare(ThrottleSpec(settings)))
     try:
         yield job
     finally:
@@ -89,7 +91,7 @@ def event(entity: str, units: float, after_ms: int = 0, **more: Any) -> dict[str
     return {"entity": entity, "units": units, "at_ms": NOW_MS - 50_000 + after_ms, **more}
 
 
-def decisions(job: ThrottleJob, service: BrokerLink, count: int) -> list[dict[str, Any]]:
+def decisions(job: StreamJob, service: BrokerLink, count: int) -> list[dict[str, Any]]:
     """What the service is told, by the ids of its requests."""
     told: list[dict[str, Any]] = []
     deadline = time.monotonic() + 300
@@ -161,18 +163,18 @@ def test_a_batch_that_fails_is_skipped_and_what_was_used_is_kept(
     with running(spark, settings) as job:
         decisions(job, service, 1)
 
-    def failing(self: DecisionSink, outputs: DataFrame, seq: int) -> None:
+    def failing(self: BatchSink, outputs: DataFrame, seq: int) -> None:
         if outputs.count():
             raise RuntimeError("too large")
 
     ask(service, event("a", 100.0, id="left out"))
     with monkeypatch.context() as patch:
-        patch.setattr(DecisionSink, "__call__", failing)
+        patch.setattr(BatchSink, "__call__", failing)
         with running(spark, settings) as job, pytest.raises(StreamingQueryException):
             job.wait(300)
     batch = CheckpointFolder(spark, f"{settings.checkpoint}-throttle").unfinished_batch()
     assert batch is not None
-    skipping = ThrottleJob(spark, settings, prepare(settings), batch)
+    skipping = StreamJob(spark, ThrottleSpec(settings), prepare(ThrottleSpec(settings)), batch)
     assert skipping.wait(300)
     skipping.stop()
     (letter,) = table(settings, "rejected_events")

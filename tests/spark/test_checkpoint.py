@@ -8,15 +8,47 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
-from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.settings import parse_settings
+from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
+from quotaplane.streams.quota.job import QuotaSpec
+
+
+def spec(tmp_path: Path, strict_lease_s: float | None) -> QuotaSpec:
+    limits = {} if strict_lease_s is None else {"transition": "strict", "lease_s": strict_lease_s}
+    return QuotaSpec(
+        parse_settings(
+            {
+                "transport": {"kind": "delta", "path": "topics"},
+                "history": {"path": str(tmp_path / "history")},
+                "checkpoint": str(tmp_path),
+                "limits": limits,
+            }
+        )
+    )
+
+
+def opened(
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    shards: int = 2,
+    epoch: int = 8,
+    strict_lease_s: float | None = None,
+) -> Checkpoint:
+    """What a job with these settings goes on from."""
+    job = spec(tmp_path, strict_lease_s)
+    folder = CheckpointFolder(spark, job.checkpoint)
+    found = folder.open(shards, lambda: epoch, job.checkpoint_note)
+    job.accept(found)
+    return found
 
 
 @pytest.mark.parametrize("strict_lease_s", [None, 60.0])
 def test_a_folder_opened_again_is_the_same_checkpoint(
     spark: SparkSession, tmp_path: Path, strict_lease_s: float | None
 ) -> None:
-    first = CheckpointFolder(spark, str(tmp_path)).open(2, 7, strict_lease_s)
-    again = CheckpointFolder(spark, str(tmp_path)).open(2, 8, strict_lease_s)
+    first = opened(spark, tmp_path, epoch=7, strict_lease_s=strict_lease_s)
+    again = opened(spark, tmp_path, strict_lease_s=strict_lease_s)
     assert (first, again.epoch) == (again, 7)
 
 
@@ -31,25 +63,24 @@ def test_a_folder_opened_again_is_the_same_checkpoint(
 def test_what_a_checkpoint_cannot_go_on_with_is_told(
     spark: SparkSession, tmp_path: Path, shards: int, strict_lease_s: float | None, message: str
 ) -> None:
-    folder = CheckpointFolder(spark, str(tmp_path))
-    folder.open(2, 7, 60.0)
+    opened(spark, tmp_path, epoch=7, strict_lease_s=60.0)
     with pytest.raises(ConfigError, match=message):
-        folder.open(shards, 8, strict_lease_s)
-    assert folder.open(2, 8, 60.0).epoch == 7
+        opened(spark, tmp_path, shards=shards, strict_lease_s=strict_lease_s)
+    assert opened(spark, tmp_path, strict_lease_s=60.0).epoch == 7
 
 
 def test_a_note_from_before_there_was_strict_goes_on_fast(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "quotaplane.json").write_text('{"id": "x", "epoch": 3, "shards": 2}')
-    folder = CheckpointFolder(spark, str(tmp_path))
-    assert folder.open(2, 8, None).id == "x"
+    assert opened(spark, tmp_path).id == "x"
     with pytest.raises(ConfigError, match="transition fast, not transition strict"):
-        folder.open(2, 8, 120.0)
+        opened(spark, tmp_path, strict_lease_s=120.0)
 
 
-def test_a_broken_note_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "quotaplane.json").write_text("{")
+@pytest.mark.parametrize("note", ["{", "[]", '{"epoch": 3, "shards": 2}'])
+def test_a_broken_note_is_one_line(spark: SparkSession, tmp_path: Path, note: str) -> None:
+    (tmp_path / "quotaplane.json").write_text(note)
     with pytest.raises(ConfigError, match="can't be used") as caught:
-        CheckpointFolder(spark, str(tmp_path)).open(2, 1, None)
+        opened(spark, tmp_path)
     assert "\n" not in str(caught.value)

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.errors import ConfigError, FailedBatchError, TransportError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.streams.lifecycle import run_until_stopped
-from quotaplane.streams.quota.job import QuotaJob, prepare
-from quotaplane.streams.quota.sink import RoundSink
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.sink import BatchSink
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
@@ -44,7 +45,7 @@ class Loop:
             }
         )
         put_quotas(self.settings, g=100.0)
-        self._transport = prepare(self.settings)
+        self._transport = prepare(QuotaSpec(self.settings))
         self._link = open_broker_link(self.settings.transport, limits_from="earliest")
         self._sent = 0
         self.limits: dict[str, float] = {}
@@ -70,8 +71,8 @@ class Loop:
             ]
         )
 
-    def start(self, skip_batch: int | None = None) -> QuotaJob:
-        return QuotaJob(self.spark, self.settings, self._transport, skip_batch)
+    def start(self, skip_batch: int | None = None) -> StreamJob:
+        return StreamJob(self.spark, QuotaSpec(self.settings), self._transport, skip_batch)
 
     def run(self, until: Callable[[], object], skip_batch: int | None = None) -> None:
         """The job as its script runs it, stopped when something holds."""
@@ -103,15 +104,15 @@ def loop(spark: SparkSession, tmp_path: Path) -> Loop:
 
 def fails(monkeypatch: pytest.MonkeyPatch, error: Exception, tried: list[int]) -> None:
     """From now on the batch fails before anything of it is read."""
-    sink = RoundSink.__call__
+    sink = BatchSink.__call__
 
-    def failing(self: RoundSink, outputs: DataFrame, seq: int) -> None:
+    def failing(self: BatchSink, outputs: DataFrame, seq: int) -> None:
         tried.append(seq)
         if seq == POISON:
             raise error
         sink(self, outputs, seq)
 
-    monkeypatch.setattr(RoundSink, "__call__", failing)
+    monkeypatch.setattr(BatchSink, "__call__", failing)
 
 
 def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(

@@ -77,14 +77,14 @@ ROOMS: Final = {
     ),
     "group_sync": Room(
         "keeps the table resource_groups as a Pulsar cluster's groups are",
-        ("agents", "pulsar_admin", "registry", "settings", "wire"),
+        ("agents", "pulsar_admin", "registry", "settings"),
     ),
     "streams": Room(
-        "Spark around the steps, as far as jobs share it: checkpoint, life cycle, session",
-        ("groups", "history", "settings", "streams.quota", "transport", "wire"),
+        "the one stream mechanism: a program by shard, operator, sink, checkpoint, life cycle",
+        ("groups", "history", "settings", "transport", "wire"),
     ),
     "streams.quota": Room(
-        "the quota job: sources, operator, sink",
+        "the quota job: its program, and what it makes of outputs",
         (
             *("group_sync", "groups", "history", "laws", "quota", "settings", "streams"),
             *("transport", "wire"),
@@ -93,7 +93,7 @@ ROOMS: Final = {
     "streams.throttle": Room(
         "the throttle job, and dry runs",
         (
-            *("groups", "history", "registry", "settings", "streams", "streams.quota"),
+            *("groups", "history", "registry", "settings", "streams"),
             *("throttle", "transport", "wire"),
         ),
     ),

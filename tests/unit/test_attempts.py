@@ -15,7 +15,7 @@ from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, Tr
 from quotaplane.streams.batch_attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lifecycle import StreamingJob, known_failure, run_until_stopped
+from quotaplane.streams.lifecycle import RunningQuery, known_failure, run_until_stopped
 from quotaplane.streams.status import JobStatus
 
 
@@ -46,7 +46,7 @@ class Folder:
         self.files[name] = text
 
 
-class Job(StreamingJob):
+class Job(RunningQuery):
     """Runs batches until one of them fails, as its ``script`` says, or all have run."""
 
     def __init__(self, folder: Folder, *script: Exception | None) -> None:

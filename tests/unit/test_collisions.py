@@ -18,13 +18,13 @@ from quotaplane.quota.state import ShardState
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.quota.id_collisions import without_clashes
-from quotaplane.streams.quota.program import Output, run_round
+from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.step_cases import CONFIG as STEP
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
-from tests.unit.test_rounds import CONFIG, SETTINGS
+from tests.unit.test_rounds import PROGRAM, SETTINGS
 
 ONE, OTHER = "acme::ns-396206", "acme::ns-1026894"
 """The first two of acme::ns-0, acme::ns-1 ... with one id: a million digests, 1.7 s of a core."""
@@ -110,7 +110,7 @@ def _round(
         "groups": [payload for _, payload in pack_groups(changes(put), 1)],
         "reports": [payload for _, payload in pack_reports(decoded, 1)],
     }
-    _, outputs = run_round(state, arrived, shard=0, seq=1, now_ms=T0, config=CONFIG)
+    _, outputs = PROGRAM.run(state, arrived, Batch(0, 1, T0))
     return tables(outputs)
 
 

@@ -125,8 +125,8 @@ def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> No
     outcome = shard.run(
         reports(report("b1", T0, {"g": 10}), report("b2", T0 - 5_000, {"g": 99})), now_ms=T0
     )
-    assert (outcome.counts["duplicates"], outcome.counts["outdated"]) == (1, 1)
-    assert outcome.counts["reports"] == len(outcome.limits) == len(outcome.usage) == 0
+    assert (outcome.counts.duplicates, outcome.counts.outdated) == (1, 1)
+    assert outcome.counts.reports == len(outcome.limits) == len(outcome.usage) == 0
     assert load(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
 
 
@@ -137,7 +137,7 @@ def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_m
     assert shard.state.rows.usage[0].tolist() == [40]
     assert outcome.usage is not None
     assert sorted(outcome.usage[RATE_COLUMNS[0]].to_pylist()) == [20, 40]
-    assert outcome.counts["duplicates"] == 1
+    assert outcome.counts.duplicates == 1
 
 
 def test_a_suppressed_value_means_unchanged_not_zero() -> None:
@@ -259,7 +259,7 @@ def test_small_changes_are_not_sent_and_everything_is_renewed_in_turn() -> None:
         outcome = shard.run(
             reports(*(report(b, at, {"g": 40 + turn / 100}) for b in ("b1", "b2"))), now_ms=at
         )
-        assert outcome.counts["limits_changed"] == 0
+        assert outcome.counts.limits_changed == 0
         renewed += len(outcome.limits)
     assert renewed == 2
 
@@ -307,7 +307,7 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
             if told:
                 assert total <= shard.state.groups.quota[0][index] * (1 + 1e-9)
                 assert sum(told) == pytest.approx(total)
-        assert outcome.counts["limits_sent"] == len(outcome.limits)
+        assert outcome.counts.limits_sent == len(outcome.limits)
 
 
 def test_to_single_never_rounds_up() -> None:

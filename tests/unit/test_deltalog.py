@@ -25,10 +25,10 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
-from quotaplane.streams.quota.job import prepare
-from quotaplane.streams.throttle.job import prepare as prepare_throttle
+from quotaplane.streams.job import JobSpec, prepare
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.throttle.job import ThrottleSpec
 from quotaplane.transport import delta, open_broker_link, open_transport
-from quotaplane.transport.base import Transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
 
@@ -98,29 +98,29 @@ def settings_of(folder: Path) -> Settings:
     )
 
 
-@pytest.mark.parametrize("prepared", [prepare, prepare_throttle])
+@pytest.mark.parametrize("spec", [QuotaSpec, ThrottleSpec])
 def test_a_job_that_creates_a_history_says_where(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    prepared: Callable[[Settings], Transport],
+    spec: Callable[[Settings], JobSpec],
 ) -> None:
-    prepared(settings_of(tmp_path)).close()
+    prepare(spec(settings_of(tmp_path))).close()
     told = capsys.readouterr().err
     assert told.startswith("quotaplane: history: created the tables resource_groups, usage, ")
     assert told.endswith(f" at {tmp_path}/history\n")
-    prepared(settings_of(tmp_path)).close()
+    prepare(spec(settings_of(tmp_path))).close()
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_job_looks_at_every_table_before_spark_starts(tmp_path: Path, name: str) -> None:
     settings = settings_of(tmp_path)
-    prepare(settings).close()
+    prepare(QuotaSpec(settings)).close()
     cut(commit(tmp_path / "history" / name, 0))
     with pytest.raises(
         HistoryError, match=rf"{name} at .*{0:020d}\.json is empty; run `quotaplane"
     ):
-        prepare(settings)
+        prepare(QuotaSpec(settings))
 
 
 @pytest.mark.parametrize("topic", ["reports", "limits_topic"])

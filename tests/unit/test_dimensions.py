@@ -195,7 +195,7 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
         assert rows.demand[0, 0] == pytest.approx(475)
         assert rows.reports_refused.all()
     assert rows.limit[4].tolist() == pytest.approx([290, 10], rel=0.02)
-    assert outcome.counts["limits_changed"] == 0
+    assert outcome.counts.limits_changed == 0
 
 
 def test_noise_of_an_unchanged_part_is_no_refusal() -> None:

@@ -33,7 +33,7 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     assert shard.state.rows.usage[0].tolist() == [30, 25]
     assert shard.state.rows.demand[0].tolist() == [30, 25]
     assert outcome.usage is not None
-    assert len(outcome.usage) == outcome.counts["reports"] == len(made)
+    assert len(outcome.usage) == outcome.counts.reports == len(made)
 
 
 def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_before_them() -> None:
@@ -62,7 +62,7 @@ def test_a_start_in_the_future_that_was_believed_shuts_nobody_out(start_ms: int)
     # What it was told meanwhile was for another incarnation: it hears of its limits at once.
     assert outcome.limits["for_start_ms"].to_pylist() == [5]
     again = report("b1", T0 + 1_500, {"g": 60}, started_at_ms=5)
-    assert shard.run(reports(again), now_ms=T0 + 2_500).counts["outdated"] == 1
+    assert shard.run(reports(again), now_ms=T0 + 2_500).counts.outdated == 1
 
 
 def test_a_start_that_a_clock_ahead_explains_is_believed() -> None:
@@ -71,7 +71,7 @@ def test_a_start_that_a_clock_ahead_explains_is_believed() -> None:
     ahead = T0 + int(CONFIG.max_clock_skew_ms)
     shard.run(reports(report("b1", T0, {"g": 9}, started_at_ms=ahead)), now_ms=T0)
     old = report("b1", T0 + 1_000, {"g": 50}, started_at_ms=5)
-    assert shard.run(reports(old), now_ms=T0 + 1_000).counts["outdated"] == 1
+    assert shard.run(reports(old), now_ms=T0 + 1_000).counts.outdated == 1
 
 
 def test_of_two_reports_under_one_number_the_one_published_first_counts() -> None:

@@ -20,7 +20,7 @@ from quotaplane.streams.job_output import (
     speaking,
     transport_in_words,
 )
-from quotaplane.streams.status import JobStatus, RoundCounts
+from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.terminal import write_line
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=timezone.utc)
@@ -54,10 +54,10 @@ def lines(status: JobStatus, clock: Clock, printed: list[str]) -> JobLines:
     return JobLines(status, write=printed.append, now=lambda: NOON, clock=clock)
 
 
-def counted(reports: int = 0, **rejected: int) -> RoundCounts:
+def counted(reports: int = 0, **rejected: int) -> StatusUpdate:
     gauges = {"brokers_live": 3, "lag_s": 0.84}
     total = reports + sum(rejected.values())
-    return RoundCounts({"reports": reports, "limits": 2}, rejected, gauges, total)
+    return StatusUpdate({"reports": reports, "limits": 2}, rejected, gauges, total)
 
 
 def test_the_status_has_the_period_and_the_end_has_all(status: JobStatus, clock: Clock) -> None:

@@ -62,9 +62,9 @@ def test_what_a_mode_tells_brokers(mode: str, published: int) -> None:
     outcome = one.run(using(T0, b1={"g": 90}, b2={"g": 60}), now_ms=T0)
     rows = outcome.limits.to_pylist()
     assert [row[RATE] for row in rows] == pytest.approx([50, 50])  # recorded whatever the mode
-    assert sum(row["published"] for row in rows) == published == outcome.counts["limits_sent"]
+    assert sum(row["published"] for row in rows) == published == outcome.counts.limits_sent
     assert {row["enforced"] for row in rows} == {mode == "hard"}
-    assert outcome.counts["soft_exceeded"] == (mode == "soft")
+    assert outcome.counts.soft_exceeded == (mode == "soft")
 
 
 def test_use_above_what_would_be_the_limit_is_no_sign_of_saturation() -> None:
@@ -225,7 +225,7 @@ def test_a_ceiling_is_the_most_also_where_there_is_no_quota(mode: str, transitio
     assert first[f"{DIMENSIONS[2]}_reason"] == Reason.CEILING
     assert first[f"{DIMENSIONS[2]}_words"] == "ceiling: the most it may have"
     assert other[OTHER] == np.inf == other[f"safe_{OTHER}"]
-    assert outcome.counts["limits_changed"] == 0
+    assert outcome.counts.limits_changed == 0
     taken_away = one.run(defined(5, g={"quota": 100, "mode": mode}), now_ms=at + 1_000)
     assert {row[OTHER] for row in taken_away.limits.to_pylist()} == {np.inf}
 
@@ -290,9 +290,9 @@ def test_strict_holds_in_a_tree_too() -> None:
 
 def test_use_below_a_soft_parent_counts_as_its_own() -> None:
     one = shard(t={"quota": 10, "mode": "soft"}, t__a={}, t__b={})
-    assert one.run(using(T0, b1={"t__a": 4}), now_ms=T0).counts["soft_exceeded"] == 0
+    assert one.run(using(T0, b1={"t__a": 4}), now_ms=T0).counts.soft_exceeded == 0
     outcome = one.run(using(T0 + 5_000, b1={"t__b": 9}), now_ms=T0 + 5_000)
-    assert outcome.counts["soft_exceeded"] == 1
+    assert outcome.counts.soft_exceeded == 1
 
 
 @pytest.mark.parametrize("mode", ["soft", "shadow"])

@@ -16,10 +16,11 @@ from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.reason_texts import MOST_ROWS
 from quotaplane.quota.state import ShardState
+from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.settings import parse_settings
 from quotaplane.streams.lifecycle import known_failure
-from quotaplane.streams.quota.program import Output, round_config, run_round
-from quotaplane.streams.quota.sink import _added_up
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
@@ -33,7 +34,7 @@ SETTINGS = parse_settings(
         "reports": {"interval_s": 1.0},
     }
 )
-CONFIG = round_config(SETTINGS, epoch=1)
+PROGRAM = quota_program(SETTINGS, epoch=1)
 
 
 def report(broker: str, groups: Sequence[str], at_ms: int) -> bytes:
@@ -62,23 +63,16 @@ def tables(outputs: list[Output]) -> dict[str, list[dict[str, object]]]:
 
 
 def test_whatever_leaves_has_its_counts_with_it() -> None:
-    state, _ = run_round(
-        ShardState(),
-        {"reports": [report("b1", [], 1_000)]},
-        shard=0,
-        seq=1,
-        now_ms=1_000,
-        config=CONFIG,
-    )
-    late = 1_000 + int(CONFIG.step.stale_after_ms) + 1
-    state, outputs = run_round(state, {}, shard=0, seq=2, now_ms=late, config=CONFIG)
+    state, _ = PROGRAM.run(ShardState(), {"reports": [report("b1", [], 1_000)]}, Batch(0, 1, 1_000))
+    late = 1_000 + int(PROGRAM.step.stale_after_ms) + 1
+    state, outputs = PROGRAM.run(state, {}, Batch(0, 2, late))
     found = tables(outputs)
     assert [row["status"] for row in found["brokers"]] == ["stale"]
-    assert found["counts"][0]["now_ms"] == late
+    assert found["counts"][0]["brokers_stale"] == 1
 
 
 def test_a_round_that_changes_nothing_leaves_nothing() -> None:
-    state, outputs = run_round(ShardState(), {}, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+    state, outputs = PROGRAM.run(ShardState(), {}, Batch(0, 1, 1_000))
     assert (outputs, state.rounds) == ([], 1)
 
 
@@ -89,7 +83,7 @@ def test_of_many_reports_of_a_broker_the_newest_are_used_and_one_shard_tells(sha
     order = np.random.default_rng(1).permutation(most + 150).tolist()
     payloads = [report("b1", [f"g{n}"], 1_000 + n) for n in order]
     arrived = {"reports": [*payloads, report("b2", ["g"], 1_000)]}
-    _, outputs = run_round(ShardState(), arrived, shard=shard, seq=1, now_ms=2_000, config=CONFIG)
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(shard, 1, 2_000))
     found = tables(outputs)
     (counts,) = found["counts"]
     assert (counts["reports"], counts["duplicates"]) == (most + 1, 0)
@@ -120,19 +114,16 @@ def test_refused_reports_are_counted_by_reason_however_few_letters_tell_of_them(
             reports=SETTINGS.reports,
         )
         payloads.append(pack(decoded.rejected))
-    _, outputs = run_round(
-        ShardState(), {"rejected": payloads}, shard=1, seq=1, now_ms=9, config=CONFIG
-    )
+    _, outputs = PROGRAM.run(ShardState(), {"rejected": payloads}, Batch(1, 1, 9))
     found = tables(outputs)
     (counts,) = found["counts"]
     assert counts["rejected_by_reason"] == {"not_protobuf": 450, "empty": 6}
     assert counts["rejected"] == 456
     assert len(found["rejected_reports"]) == 107
-    total, by_reason = _added_up(
-        [counts, {**counts, "rejected_by_reason": {"empty": 1, "stale": 2}}]
-    )
-    assert by_reason == {"not_protobuf": 450, "empty": 7, "stale": 2}
-    assert total["rejected"] == 912
+    other = {**counts, "rejected_by_reason": {"empty": 1, "stale": 2}}
+    total = merged([RoundCounts(**counts), RoundCounts(**other)])
+    assert total.rejected_by_reason == {"not_protobuf": 450, "empty": 7, "stale": 2}
+    assert total.rejected == 912
 
 
 def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> None:
@@ -151,7 +142,7 @@ def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> N
         "groups": [quotas],
         "reports": [report("b1", groups, 1_000), report("b2", groups[:3], 1_000)],
     }
-    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
     messages = tables(outputs)["messages"]
     assert [row["broker"] for row in messages] == ["b1"] * 6 + ["b2"]
     values = [row["value"] for row in messages]
@@ -173,9 +164,7 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
         "throttle": [None, '{"*": {"law": "leaky"}}', None, None],
     }
     ((_, payload),) = pack_groups(pa.table(rows), 1)
-    _, outputs = run_round(
-        ShardState(), {"groups": [payload]}, shard=0, seq=1, now_ms=9, config=CONFIG
-    )
+    _, outputs = PROGRAM.run(ShardState(), {"groups": [payload]}, Batch(0, 1, 9))
     (packed,) = (output.payload for output in outputs if output.kind == "rejected_reports")
     kept = stamped(TABLES["rejected_reports"], unpack(packed)[0], Round(1, 1, 9))
     assert kept["published_at"].null_count == len(kept) == 5 + len(RATE_COLUMNS)
@@ -210,9 +199,9 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
 def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) -> None:
     """The message that said so may have been lost."""
     at_ms, ids = 1_000, [group_id("deleted long ago")]
-    state, _ = run_round(ShardState(), {}, shard=0, seq=1, now_ms=at_ms, config=CONFIG)
+    state, _ = PROGRAM.run(ShardState(), {}, Batch(0, 1, at_ms))
     for seq in (2, 3):
-        at_ms += int(CONFIG.step.lease_ms + CONFIG.step.stale_after_ms) + 1
+        at_ms += int(PROGRAM.step.lease_ms + PROGRAM.step.stale_after_ms) + 1
         value = encode_report(
             broker="b1",
             started_at_ms=1,
@@ -227,9 +216,7 @@ def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) 
             [value], np.array([at_ms]), ["r/0@1"], now_ms=at_ms, reports=SETTINGS.reports
         )
         ((_, payload),) = pack_reports(decoded, 1)
-        state, outputs = run_round(
-            state, {"reports": [payload]}, shard=0, seq=seq, now_ms=at_ms, config=CONFIG
-        )
+        state, outputs = PROGRAM.run(state, {"reports": [payload]}, Batch(0, seq, at_ms))
         found = tables(outputs)
         (message,) = found["messages"]
         update = decode_limits(message["value"])  # type: ignore[arg-type]
@@ -245,7 +232,7 @@ def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | N
     table = pa.table({**group, **{name: [5.0] for name in RATE_COLUMNS}, "mode": [mode]})
     ((_, quotas),) = pack_groups(table, 1)
     arrived = {"groups": [quotas], "reports": [report("b1", ["g"], 1_000)]}
-    _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
     found = tables(outputs)
     messages = [decode_limits(row["value"]) for row in found.get("messages", [])]
     assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 7]])
@@ -269,7 +256,7 @@ def test_reasons_in_words_and_texts_of_codes_can_stand_in_one_table() -> None:
         table = pa.table({**made, **rest, **{name: [5.0] * count for name in RATE_COLUMNS}})
         ((_, quotas),) = pack_groups(table, 1)
         arrived = {"groups": [quotas], "reports": [report("b1", groups, 1_000)]}
-        _, outputs = run_round(ShardState(), arrived, shard=0, seq=1, now_ms=1_000, config=CONFIG)
+        _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
         joined += [unpack(one.payload)[0] for one in outputs if one.kind == "limits"]
     reasons = pa.concat_tables(joined, promote_options="permissive")["publish_bytes_reason"]
     assert len(reasons) == 2 + MOST_ROWS + 1

@@ -10,13 +10,13 @@ import pytest
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lifecycle import StreamingJob
+from quotaplane.streams.lifecycle import RunningQuery
 from quotaplane.streams.lone_batches import Alone
 from quotaplane.streams.status import JobStatus
 from tests.unit.test_attempts import Folder
 
 
-class Job(StreamingJob):
+class Job(RunningQuery):
     """Its batches are called here in place of Spark."""
 
     def __init__(self, folder: Folder, alone: Alone | None = None) -> None:

@@ -15,11 +15,13 @@ from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.quota.job import quota_status
+from quotaplane.streams.quota.finisher import QuotaFinisher
+from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.letter_budget import LETTERS
-from quotaplane.streams.quota.program import Output, round_config, run_round
+from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch
-from quotaplane.streams.quota.sink import RoundSink
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.sink import BatchSink
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports
@@ -32,7 +34,7 @@ SETTINGS = parse_settings(
         "reports": {"interval_s": 1.0},
     }
 )
-CONFIG = round_config(SETTINGS, epoch=1)
+PROGRAM = quota_program(SETTINGS, epoch=1)
 
 
 class Rows:
@@ -68,17 +70,19 @@ class Job:
         self.said: list[str] = []
         self.now_ms = 1_000_000
         self.written = Written()
-        self.lines = JobLines(quota_status(), write=self.said.append)
+        self.lines = JobLines(QuotaSpec(SETTINGS).status(), write=self.said.append)
         self._seq = 0
         self._state = ShardState()
-        self._sink = RoundSink(
+        watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
+        self._sink = BatchSink(
+            QuotaFinisher(watch, lambda seq: {}),
             self.written,  # type: ignore[arg-type]
             self.written,  # type: ignore[arg-type]
-            lambda seq: {},
+            lambda seq: self._times_ms[seq],
             1,
-            ReportWatch(SETTINGS.reports.interval_s, stop_after),
             self.lines,
         )
+        self._times_ms: dict[int, int] = {}
         monkeypatch.setattr("time.monotonic", lambda: self.now_ms / 1000)
         monkeypatch.setattr("time.time", lambda: self.now_ms / 1000)
 
@@ -99,9 +103,8 @@ class Job:
             arrived = {"reports": [payload for _, payload in pack_reports(decoded, 1)]}
             if decoded.rejected.num_rows:
                 arrived["rejected"] = [pack(decoded.rejected)]
-        self._state, outputs = run_round(
-            self._state, arrived, shard=0, seq=self._seq, now_ms=self.now_ms, config=CONFIG
-        )
+        self._times_ms[self._seq] = self.now_ms
+        self._state, outputs = PROGRAM.run(self._state, arrived, Batch(0, self._seq, self.now_ms))
         self._sink(Rows(outputs), self._seq)  # type: ignore[arg-type]
 
     def letters(self) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ in other payloads. Rounds are those of ``step_stories``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.streams.quota.program import RoundConfig, run_round
+from quotaplane.streams.quota.program import QuotaProgram
+from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.coded import Throttles
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (
@@ -120,7 +121,7 @@ def test_events_have_the_same_outcome_in_any_order_and_any_payloads(seed: int) -
 def test_a_round_has_the_same_outputs_in_any_order_of_its_payloads(seed: int) -> None:
     story, rng, other = Story(seed), np.random.default_rng([seed, 2]), ShardState()
     most = int(rng.integers(1, 9))
-    state, config = ShardState(), RoundConfig(story.config, EPOCH, max_reports_per_broker=most)
+    state, program = ShardState(), QuotaProgram(story.config, EPOCH, max_reports_per_broker=most)
     for seq in range(ROUNDS):
         now_ms, made, changed = story.round()
         arrived = {"reports": [p for one in made for p in report_payloads([one])]}
@@ -129,9 +130,9 @@ def test_a_round_has_the_same_outputs_in_any_order_of_its_payloads(seed: int) ->
             kind: [payloads[i] for i in rng.permutation(len(payloads))]
             for kind, payloads in arrived.items()
         }
-        at = {"shard": 0, "seq": seq, "now_ms": now_ms, "config": config}
-        state, outputs = run_round(state, arrived, **at)
-        other, again = run_round(other, shuffled, **at)
+        batch = Batch(0, seq, now_ms)
+        state, outputs = program.run(state, arrived, batch)
+        other, again = program.run(other, shuffled, batch)
         assert differences(state, other) == []
         assert [one.kind for one in outputs] == [one.kind for one in again]
         for one, two in zip(outputs, again, strict=True):
@@ -158,7 +159,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
             seen |= {f"dimension {dimension}" for dimension in rows.dimensions}
             seen |= {f"broker {status}" for status in outcome.brokers["status"].to_pylist()}
             seen |= {f"ended: {why}" for why in outcome.ended["why"].to_pylist()}
-            seen |= {name for name, count in outcome.counts.items() if count}
+            seen |= {name for name, count in asdict(outcome.counts).items() if count}
             there = {
                 "learning": state.learning.on,
                 "learned": state.learning.until_ms == DONE and story.config.learns,
@@ -171,7 +172,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
                 "terms of requests": groups.throttle.any_given,
                 "claims": (rows.distrust > 0).any(),
                 "unlimited": np.isinf(rows.limit).any() and np.isfinite(rows.limit).any(),
-                "astray": outcome.astray is not None,
+                "limited but deleted": outcome.limited_but_deleted is not None,
                 "unknown": outcome.unknown is not None and len(outcome.unknown) > 0,
                 "start in the future": (state.brokers.started_at_ms > 1 << 49).any(),
             }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from quotaplane.streams.throttle.job import _shown, throttle_status
+from quotaplane.streams.status import JobStatus
+from quotaplane.streams.throttle.job import COUNTERS, GAUGES, status_update
 
 
 def test_the_status_has_what_was_decided_and_what_was_refused(
@@ -20,9 +21,9 @@ def test_the_status_has_what_was_decided_and_what_was_refused(
         }
     )
     rejected = pa.table({"reason": ["bad_units", "no_id", "bad_units"]})
-    status = throttle_status()
+    status = JobStatus(COUNTERS, GAUGES, lambda: 0.0)
     status.round_began(0)
-    status.add(_shown({"decisions": decisions, "rejected_events": rejected}))
+    status.add(status_update({"decisions": decisions, "rejected_events": rejected}))
     status.round_ended()
     assert status.period().startswith(
         "rounds=1 events=3 refused=1 delayed=1 rejected=3 (bad_units=2 no_id=1) lag_s=2.5 backlog=-"
@@ -30,8 +31,8 @@ def test_the_status_has_what_was_decided_and_what_was_refused(
 
 
 def test_a_round_without_events_changes_nothing_but_the_number_of_rounds() -> None:
-    status = throttle_status()
+    status = JobStatus(COUNTERS, GAUGES, lambda: 0.0)
     status.round_began(0)
-    status.add(_shown({}))
+    status.add(status_update({}))
     status.round_ended()
     assert status.total().endswith("rounds=1 events=0 refused=0 delayed=0 rejected=0")

@@ -14,23 +14,24 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
-from quotaplane.streams.quota.program import RoundConfig, run_round
+from quotaplane.streams.quota.program import QuotaProgram
+from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
-from tests.unit.test_rounds import CONFIG, SETTINGS
+from tests.unit.test_rounds import PROGRAM, SETTINGS
 
 HARD = '{"*": {"mode": "hard"}}'
 SLIDING = '{"*": {"law": "sliding_window"}}'
-NO_REFRESH = replace(CONFIG, step=replace(CONFIG.step, refresh_rounds=10**9))
+NO_REFRESH = replace(PROGRAM, step=replace(PROGRAM.step, refresh_rounds=10**9))
 
 
 class Rounds:
     """Rounds of one shard, a second each; ``told`` is what they told: (broker, group): text."""
 
-    def __init__(self, config: RoundConfig = NO_REFRESH) -> None:
-        self.config, self.state, self.seq = config, ShardState(), 0
+    def __init__(self, program: QuotaProgram = NO_REFRESH) -> None:
+        self.program, self.state, self.seq = program, ShardState(), 0
         self.started_at_ms: dict[str, int] = {}
         self.messages: list[LimitsMessage] = []
         self._applied: dict[tuple[str, str], int] = {}
@@ -48,8 +49,8 @@ class Rounds:
             arrived["groups"] = [self._changes(groups)]
         if uses:
             arrived["reports"] = [self._report(*pair) for pair in uses.items()]
-        self.state, outputs = run_round(
-            self.state, arrived, shard=0, seq=self.seq, now_ms=self._now_ms, config=self.config
+        self.state, outputs = self.program.run(
+            self.state, arrived, Batch(0, self.seq, self._now_ms)
         )
         self.state = load(dump(self.state))
         self.messages = [
@@ -113,9 +114,9 @@ USES = {"b1": ["g", "h"], "b2": ["g"]}
 G_HARD = {("b1", "g"): HARD, ("b2", "g"): HARD}
 
 
-def settled(config: RoundConfig = NO_REFRESH, **groups: Mapping[str, Any]) -> Rounds:
+def settled(program: QuotaProgram = NO_REFRESH, **groups: Mapping[str, Any]) -> Rounds:
     """Rounds in which ``g`` and ``h`` have their limits, and nobody has anything to be told."""
-    rounds = Rounds(config)
+    rounds = Rounds(program)
     rounds.run({"g": {}, "h": {}, **groups})
     for _ in range(4):
         rounds.run(uses=USES)
@@ -197,8 +198,8 @@ def test_a_broker_that_was_restarted_is_told_again() -> None:
 
 
 def test_in_turn_all_terms_are_told_again() -> None:
-    every = replace(CONFIG.step, refresh_rounds=5)
-    rounds = Rounds(replace(CONFIG, step=every))
+    every = replace(PROGRAM.step, refresh_rounds=5)
+    rounds = Rounds(replace(PROGRAM, step=every))
     rounds.run({"g": {"throttle": HARD}, "h": {}})
     for _ in range(4):
         rounds.run(uses=USES)

@@ -27,7 +27,8 @@ from quotaplane.laws import LAWS
 from quotaplane.option_parser import OptionParser
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.quota.job import QuotaJob, prepare
+from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.script import INTERRUPTED
 from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.streams.spark_log import SparkLog
@@ -137,14 +138,14 @@ def _play(
         seed=args.seed,
     )
     console.print("demo: making topics, history tables and resource groups ...")
-    transport = prepare(settings)
+    transport = prepare(QuotaSpec(settings))
     director.open()
     console.print("demo: starting Spark ...")
     options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
     log = SparkLog(folder / "spark.log", console.print)
     spark = build_session("quotaplane demo", options, log_level="error", log=log)
     signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
-    job = QuotaJob(spark, settings, transport)
+    job = StreamJob(spark, QuotaSpec(settings), transport)
     console.print(
         f"demo: the job runs ({time.monotonic() - began:.0f} s); "
         f"{len(DEMO.brokers)} brokers report every second ..."
@@ -177,7 +178,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise StopRequest(number)
 
 
-def _note_batches(job: QuotaJob, batches: dict[int, int]) -> None:
+def _note_batches(job: StreamJob, batches: dict[int, int]) -> None:
     """Duration in ms of each micro-batch that did something, by its id."""
     progress: Any = job.query.lastProgress
     if progress is not None and progress.numInputRows:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
+from quotaplane.round_counts import COLUMNS
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -145,28 +146,13 @@ ROUNDS: Final = _appended(
     [
         _column("positions", pa.string(), "JSON: where the round's input began and ended"),
         *(
-            _column(name, pa.int64(), comment)
-            for name, comment in (
-                ("reports", "reports used"),
-                ("entries", "entries in them"),
-                ("duplicates", "reports that had been seen before"),
-                ("outdated", "reports older than one already used"),
-                ("rejected", "reports not used, or only in part (see rejected_reports)"),
-                ("quota_changes", "changes of resource_groups taken in"),
-                ("groups_recomputed", "resource groups whose limits were computed"),
-                ("limits_sent", "limits that went out, changed or only renewed"),
-                ("messages_sent", "messages they went out in"),
-                ("brokers_live", "brokers that counted"),
+            _column(
+                name, pa.int64(), f"{text}; null = 0" if since_later else text, null=since_later
             )
-        ),
-        _column(
-            "soft_exceeded",
-            pa.int64(),
-            "soft groups that used more than their quota; null = 0",
-            null=True,
+            for name, text, since_later in COLUMNS
         ),
     ],
-    since_later=("soft_exceeded",),
+    since_later=tuple(each.name for each in COLUMNS if each.since_later),
 )
 
 REJECTED_REPORTS: Final = _appended(

@@ -108,6 +108,9 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
 class HistoryWriter:
     """Appends rounds to ``tables``. One per job; not to be shared by threads.
 
+    ``last``: the table with a row for each round, which is written after all others: a round that
+    is there is complete.
+
     Each append carries (``app_id``, seq) as the Delta transaction, so a replayed round adds
     nothing. ``app_id`` must change with the checkpoint: batch ids start again at 0 there.
     Tables stay open, and other processes may write to them or compact them meanwhile. What is
@@ -117,9 +120,16 @@ class HistoryWriter:
         HistoryError: a table is missing or is not what this version writes (``ensure_tables``).
     """
 
-    def __init__(self, history: History, app_id: str, tables: Sequence[Table] = APPENDED) -> None:
+    def __init__(
+        self,
+        history: History,
+        app_id: str,
+        tables: Sequence[Table] = APPENDED,
+        last: Table | None = ROUNDS,
+    ) -> None:
         self._history = history
         self._app_id = app_id
+        self._last = None if last is None else last.name
         self._tables: dict[str, DeltaTable] = {}
         self._opened_at: dict[str, int] = {}
         self._newest: dict[str, int | None] = {}
@@ -146,13 +156,19 @@ class HistoryWriter:
         """Let the threads go; nothing is left unwritten."""
         self._resources.close()
 
-    def last_seq(self, name: str = ROUNDS.name) -> int | None:
-        """The newest seq that was appended to a table under this ``app_id``; None before any."""
+    def last_seq(self, name: str | None = None) -> int | None:
+        """The newest seq that was appended under this ``app_id``; None before any.
+
+        ``name``: of a table; by default the last one (None if there is none).
+        """
+        name = name or self._last
+        if name is None:
+            return None
         self._open(name)
         return self._newest[name]
 
     def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
-        """Append a round's rows by table name: all at once, then ``rounds``.
+        """Append a round's rows by table name: all at once, then the last table's.
 
         Empty tables are not written. What was already appended is left out table by table, so a
         round that was cut off half-way is completed by its replay.
@@ -163,11 +179,11 @@ class HistoryWriter:
         unknown = sorted(tables.keys() - self._tables.keys())
         if unknown:
             raise HistoryError(f"history has no table {unknown[0]} to append to")
-        first = [name for name in tables if name != ROUNDS.name]
+        first = [name for name in tables if name != self._last]
         # list(): an exception of any append surfaces here, before the round is called complete.
         list(self._pool.map(lambda name: self.append(name, tables[name], stamp), first))
-        if ROUNDS.name in tables:
-            self.append(ROUNDS.name, tables[ROUNDS.name], stamp)
+        if self._last is not None and self._last in tables:
+            self.append(self._last, tables[self._last], stamp)
 
     def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
         """Append rows to one table (see ``stamped``); False if they were there already or empty."""

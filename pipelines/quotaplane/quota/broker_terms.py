@@ -37,7 +37,7 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Leases) -> RowTerms:
     >>> from quotaplane.quota.leases import fresh_rows
     >>> change = {"group": ["g"], "group_id": [7], "deleted": [False], "version": [1]}
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
-    >>> groups, *_ = change_groups(ShardState(), pa.table(change))
+    >>> groups = change_groups(ShardState(), pa.table(change)).groups
     >>> no = np.zeros(2, np.int64)
     >>> brokers = Brokers(("b0", "b1"), no, no, no, no > 0, no > 0)
     >>> terms = row_terms(groups, brokers, fresh_rows(group=no, broker=np.array([0, 1])))

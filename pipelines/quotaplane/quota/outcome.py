@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ from quotaplane.quota.groups import Groups
 from quotaplane.quota.issue import IssuedLimits
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence
+from quotaplane.round_counts import RoundCounts
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Outcome:
     """Changes of status: see ``status_changes``."""
     unknown_entries: int = 0
     """Entries of groups that nobody defined."""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: RoundCounts = field(default_factory=RoundCounts)
+    """What the step counts; the others are 0."""
 
 
 def status_changes(brokers: Brokers, recovered: IntArray, silence: Silence) -> pa.Table:

@@ -31,6 +31,7 @@ from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import find_silence, without_silent
 from quotaplane.quota.state import ShardState
+from quotaplane.round_counts import RoundCounts
 
 
 def step(
@@ -82,16 +83,16 @@ def step(
         unknown_entries=0 if reports.unknown is None else len(reports.unknown),
         limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
         brokers=status,
-        counts={
-            "reports": reports.reports,
-            "duplicates": reports.duplicates,
-            "outdated": reports.outdated,
-            "entries": 0 if reports.used is None else len(reports.used),
-            "groups_recomputed": int(touched.sum()),
-            "limits_changed": int(issued.changed.sum()),
-            "limits_sent": int(issued.published.sum()),
-            "soft_exceeded": _soft_exceeded(after, touched),
-        },
+        counts=RoundCounts(
+            reports=reports.reports,
+            duplicates=reports.duplicates,
+            outdated=reports.outdated,
+            entries=0 if reports.used is None else len(reports.used),
+            groups_recomputed=int(touched.sum()),
+            limits_changed=int(issued.changed.sum()),
+            limits_sent=int(issued.published.sum()),
+            soft_exceeded=_soft_exceeded(after, touched),
+        ),
     )
     return (
         ShardState(

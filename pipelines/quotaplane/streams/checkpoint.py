@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -24,17 +25,14 @@ _PASSED_OVER: Final = "quotaplane.passedOver"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint folder was started with.
-
-    ``id`` names its writes in the history tables, so that a batch that runs again adds nothing.
-    ``strict_lease_s``: how long limits last that were told under ``transition: strict``; None
-    under ``fast``.
-    """
+    """What a checkpoint folder was started with."""
 
     id: str
+    """Names its writes in the history tables, so that a batch that runs again adds nothing."""
     epoch: int
     shards: int
-    strict_lease_s: float | None = None
+    note: Mapping[str, Any]
+    """What else the job noted of its settings."""
 
 
 class Range(NamedTuple):
@@ -44,16 +42,12 @@ class Range(NamedTuple):
     size: int | None
 
 
-def _told(checkpoint: Checkpoint) -> str:
-    lease_s = checkpoint.strict_lease_s
-    return "transition fast" if lease_s is None else f"transition strict and lease_s {lease_s:g}"
-
-
 class CheckpointFolder:
     """A folder on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/")
+        self._entries: dict[int, str] = {}
         self._jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
         self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
@@ -61,34 +55,30 @@ class CheckpointFolder:
     def _hadoop(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
-    def open(self, shards: int, next_epoch: int, strict_lease_s: float | None) -> Checkpoint:
+    def open(
+        self, shards: int, next_epoch: Callable[[], int], note: Mapping[str, Any]
+    ) -> Checkpoint:
         """Read the folder's note, or write it where the folder is new.
 
         Raises:
-            ConfigError: the folder was started with another number of shards, or can't vouch for
-                limits told before; or it can't be used.
+            ConfigError: the folder was started with another number of shards, or can't be used.
         """
         try:
-            note = self.read(_NOTE)
-            if note is not None:
-                found = Checkpoint(**json.loads(note))
+            text = self.read(_NOTE)
+            if text is not None:
+                kept = json.loads(text)
+                found = Checkpoint(kept.pop("id"), kept.pop("epoch"), kept.pop("shards"), kept)
             else:
-                found = Checkpoint(uuid.uuid4().hex, next_epoch, shards, strict_lease_s)
-                self.write(_NOTE, json.dumps(asdict(found)))
-        except (Py4JJavaError, ValueError, TypeError) as error:
+                found = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
+                started = {"id": found.id, "epoch": found.epoch, "shards": shards}
+                self.write(_NOTE, json.dumps({**started, **note}))
+        except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
             raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
         if found.shards != shards:
             raise ConfigError(
                 f"shards: the checkpoint {self.path} was started with {found.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
-            )
-        if found.strict_lease_s != strict_lease_s:
-            raise ConfigError(
-                f"limits: the checkpoint {self.path} was started with {_told(found)}, not "
-                f"{_told(replace(found, strict_lease_s=strict_lease_s))}; strict can only vouch "
-                "for limits told under one lease: keep that, or start a new checkpoint folder, "
-                "which first hands back what brokers have"
             )
         return found
 
@@ -140,7 +130,7 @@ class CheckpointFolder:
         return int(self._metadata(seq)["batchTimestampMs"])
 
     def _metadata(self, seq: int) -> dict[str, Any]:
-        text = self.read(f"offsets/{seq}") or ""
+        text = self._entry(seq) or ""
         found: dict[str, Any] = json.loads(text.splitlines()[1])
         return found
 
@@ -161,11 +151,20 @@ class CheckpointFolder:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _offsets(self, seq: int) -> list[Any] | None:
-        text = self.read(f"offsets/{seq}")
+        text = self._entry(seq)
         if text is None:
             return None
         # Line 1 is the log's version, line 2 the batch's metadata; then one line per source.
         return [None if line == "-" else json.loads(line) for line in text.splitlines()[2:]]
+
+    def _entry(self, seq: int) -> str | None:
+        """A batch in Spark's log of offsets; the last two that were asked for are remembered."""
+        if seq not in self._entries:
+            text = self.read(f"offsets/{seq}")
+            if text is None:
+                return None
+            self._entries = {seq: text, **dict(list(self._entries.items())[:1])}
+        return self._entries[seq]
 
     def read(self, name: str) -> str | None:
         """A file of the folder; None if there is no such file."""

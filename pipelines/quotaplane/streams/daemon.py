@@ -21,7 +21,9 @@ PRELOADED: Final = (
     "numpy",
     "pandas",
     "pyarrow",
-    "quotaplane.streams.quota.operator",
+    "quotaplane.streams.operator",
+    "quotaplane.streams.quota.program",
+    "quotaplane.streams.throttle.program",
     "quotaplane.wire.reports",
 )
 """Imported before the fork, so that no worker spends time on it."""

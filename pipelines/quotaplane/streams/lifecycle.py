@@ -81,7 +81,7 @@ class Closable(Protocol):
         """Let go of it; nothing is left unwritten."""
 
 
-class StreamingJob:
+class RunningQuery:
     """A running query, which its class starts."""
 
     query: StreamingQuery
@@ -214,7 +214,7 @@ def _of_batch(sink: Sink, alone: Alone) -> Sink:
 
 
 def run_until_stopped(
-    start: Callable[[int | None], StreamingJob], skip_batch: int | None = None
+    start: Callable[[int | None], RunningQuery], skip_batch: int | None = None
 ) -> str:
     """Let a job run until SIGTERM or Ctrl-C, which let the batch at hand end; says what ended it.
 
@@ -242,7 +242,7 @@ def run_until_stopped(
     return f"stopped by {signals[0]}" if signals else "Spark ended the query"
 
 
-def _run(job: StreamingJob, signals: list[str]) -> None:
+def _run(job: RunningQuery, signals: list[str]) -> None:
     try:
         try:
             while not signals and not job.wait(timeout_s=0.5):

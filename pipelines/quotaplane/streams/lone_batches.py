@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from quotaplane.streams.checkpoint import CheckpointFolder, Range, ranges_between
 from quotaplane.transport.base import Transport
+from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,15 +45,41 @@ class Alone(NamedTuple):
     """What is told when it is committed."""
 
 
-def skipped(batch: int, ranges: Sequence[Range], of: str) -> str:
-    """What is said of a batch that an operator skipped.
+class LeftOut(NamedTuple):
+    """Input that is left out, for one dead letter."""
 
-    >>> skipped(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports")
+    reason: str
+    position: str
+    detail: str
+    inputs: int
+    """How many messages these are; 0: not known."""
+
+
+def skipped(batch: int, ranges: Sequence[Range], noun: str) -> LeftOut:
+    """A batch that an operator skipped; ``noun``: what its input is called, in the plural.
+
+    >>> skipped(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports").detail
     'batch 17 was committed without its 5 reports'
     """
-    counts = [part.size for part in ranges if part.size is not None]
-    number = f"{sum(counts)} " if len(counts) == len(ranges) else ""
-    return f"batch {batch} was committed without its {number}{of}"
+    known = all(part.size is not None for part in ranges)
+    number = f"{_size(ranges)} " if known else ""
+    detail = f"batch {batch} was committed without its {number}{noun}"
+    position = ", ".join(part.text for part in ranges)
+    return LeftOut(SKIPPED_BATCH, position, detail, _size(ranges))
+
+
+def passed_over(ranges: Sequence[Range], noun: str, oldest_s: float) -> tuple[list[LeftOut], str]:
+    """What is passed over by partition, and all of it in one line."""
+    why = f"published more than {oldest_s:g} s before the job was started; not read"
+    parts = [
+        LeftOut(STALE, part.text, f"{part.size} {noun} {why}", part.size or 0) for part in ranges
+    ]
+    return parts, f"{_size(ranges)} {noun} were {why}"
+
+
+def _size(ranges: Sequence[Range]) -> int:
+    """How many messages are in the ranges; 0 of those of which it is not known."""
+    return sum(part.size or 0 for part in ranges)
 
 
 def pass_over_backlog(

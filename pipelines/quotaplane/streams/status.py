@@ -12,7 +12,7 @@ UNKNOWN: Final = "-"
 
 
 @dataclass(frozen=True)
-class RoundCounts:
+class StatusUpdate:
     """What a finished round adds to a job's counts."""
 
     counts: Mapping[str, int]
@@ -31,7 +31,7 @@ class _Sums:
     counts: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
 
-    def add(self, more: RoundCounts) -> None:
+    def add(self, more: StatusUpdate) -> None:
         self.counts.update(more.counts)
         self.rejected.update(more.rejected)
 
@@ -44,7 +44,7 @@ class JobStatus:
     >>> now = iter([0.0, 2.0, 2.0, 2.5, 10.0])
     >>> status = JobStatus(["reports"], ["brokers_live"], clock=lambda: next(now))
     >>> status.round_began(0)
-    >>> status.add(RoundCounts({"reports": 3}, {"stale": 1}, {"brokers_live": 3}, arrived=4))
+    >>> status.add(StatusUpdate({"reports": 3}, {"stale": 1}, {"brokers_live": 3}, arrived=4))
     >>> status.round_ended()
     >>> status.period()
     'rounds=1 reports=3 rejected=1 (stale=1) brokers_live=3 last_round_s=0.5 running_s=- idle_s=8.0'
@@ -72,7 +72,7 @@ class JobStatus:
             if self._last_input_s is None:
                 self._last_input_s = now_s
 
-    def add(self, more: RoundCounts) -> None:
+    def add(self, more: StatusUpdate) -> None:
         """Take in what the round that runs did."""
         now_s = self._clock()
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,25 +27,28 @@ BAD_DEFINITION: Final = "bad_definition"
 _MAX_DETAIL: Final = 2_000
 
 
+class Rejected(NamedTuple):
+    """How much of a round's input could not be used."""
+
+    reports: int
+    """Reports that were refused, whole or in part."""
+    by_reason: dict[str, int]
+    """The same by reason; also entries of groups that nobody defined (``unknown_group``), and rows
+    of the table of groups (``bad_definition``)."""
+
+
 def dead_letters(
     refused: pa.Table, definitions: pa.Table | None, outcome: Outcome
-) -> tuple[pa.Table, dict[str, Any]]:
-    """All letters of a round, and its counts of them.
-
-    ``rejected`` counts reports that were refused, whole or in part; so does
-    ``rejected_by_reason``, where ``unknown_group`` is about entries of reports that were used, told
-    or not, and ``bad_definition`` about rows of the table of groups.
-    """
+) -> tuple[pa.Table, Rejected]:
+    """All letters of a round, and how much they are about."""
     letters = [refused] if definitions is None else [refused, definitions]
     by_reason = reports_by_reason(pa.concat_tables(letters))
     if outcome.unknown is not None:
         letters.append(_unknown_groups(outcome.unknown))
     if outcome.unknown_entries:
         by_reason[UNKNOWN_GROUP] = outcome.unknown_entries
-    return pa.concat_tables(letters), {
-        "rejected": sum(reports_by_reason(refused).values()),
-        "rejected_by_reason": by_reason,
-    }
+    reports = sum(reports_by_reason(refused).values())
+    return pa.concat_tables(letters), Rejected(reports, by_reason)
 
 
 def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> pa.Table:

@@ -6,10 +6,8 @@ simulator run the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +26,6 @@ from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_reports
-
-_ALWAYS: Final = {"brokers_live", "brokers_stale"}
-"""Counts that also a round has in which nothing happened."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +78,17 @@ class QuotaProgram:
         messages = list(limit_messages(outcome, batch.shard, round_, lease_ms))
         # Every shard hears of all reports; one of them tells which were too many.
         refused = refused_reports(arrived.get("rejected", ()), None if batch.shard else crowded_out)
-        letters, counted = dead_letters(refused, definitions, outcome)
-        counts = {
-            **outcome.counts,
-            **counted,
-            "quota_changes": 0 if events.groups is None else len(events.groups),
-            "messages_sent": len(messages),
-            "brokers_live": int((~state.brokers.stale).sum()),
-            "brokers_stale": int(state.brokers.stale.sum()),
-            "newest_report_ms": _newest_ms(events.headers),
-        }
+        letters, rejected = dead_letters(refused, definitions, outcome)
+        counts = replace(
+            outcome.counts,
+            rejected=rejected.reports,
+            rejected_by_reason=rejected.by_reason,
+            quota_changes=0 if events.groups is None else len(events.groups),
+            messages_sent=len(messages),
+            brokers_live=int((~state.brokers.stale).sum()),
+            brokers_stale=int(state.brokers.stale.sum()),
+            newest_report_ms=_newest_ms(events.headers),
+        )
         tables = {
             "messages": pa.table(
                 {
@@ -110,8 +106,8 @@ class QuotaProgram:
             for name, table in tables.items()
             if table is not None and len(table)
         ]
-        if outputs or any(counts[name] for name in counts.keys() - _ALWAYS):
-            outputs.append(Output("counts", json.dumps(counts).encode()))
+        if outputs or counts.something_happened():
+            outputs.append(Output("counts", counts.to_bytes()))
         return state, outputs
 
 

@@ -159,7 +159,7 @@ def throttle_stream(
     Raises:
         InputError: as ``throttle_table``.
     """
-    arrived = _checked(events).mapInArrow(_to_events(shards), EVENT_SCHEMA)
+    arrived = request_inputs(events, shards)
     fixed = None
     if isinstance(definitions, pa.Table | pd.DataFrame) or not definitions.isStreaming:
         fixed = definitions_from(definitions)
@@ -167,6 +167,15 @@ def throttle_stream(
         arrived = arrived.unionByName(definitions)
     outputs = operate(arrived, ThrottleProgram(bounds, fixed), shards)
     return Throttled(outputs, events.schema)
+
+
+def request_inputs(events: DataFrame, shards: int) -> DataFrame:
+    """Request events as the operator takes them.
+
+    Raises:
+        InputError: as ``throttle_table``.
+    """
+    return _checked(events).mapInArrow(_to_events(shards), EVENT_SCHEMA)
 
 
 def definitions_from(given: DataFrame | pd.DataFrame | pa.Table) -> pa.Table:

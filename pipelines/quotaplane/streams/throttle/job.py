@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.history.store import ensure_tables, table_uri
+from quotaplane.arrow_ipc import pack
+from quotaplane.history.store import table_uri
 from quotaplane.history.tables import THROTTLED
-from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
-from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.job_output import (
-    absolute,
-    own_signal_handlers,
-    speaking,
-    transport_in_words,
-)
-from quotaplane.streams.lifecycle import StreamingJob, run_until_stopped
-from quotaplane.streams.lone_batches import Alone, nothing, skipped
+from quotaplane.streams.job import JobSpec
+from quotaplane.streams.job_output import absolute, transport_in_words
+from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.sources import group_events
-from quotaplane.streams.spark_log import SparkLog
-from quotaplane.streams.status import JobStatus, RoundCounts
-from quotaplane.streams.throttle.frames import PIECE, throttle_stream
-from quotaplane.terminal import tell, warn
+from quotaplane.streams.status import JobStatus, StatusUpdate
+from quotaplane.streams.throttle.frames import PIECE, request_inputs
+from quotaplane.streams.throttle.program import ThrottleProgram
 from quotaplane.throttle.requests import Bounds
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message, Topics, Transport
 from quotaplane.wire.json_rows import json_rows
-from quotaplane.wire.reasons import SKIPPED_BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-QUERY_NAME = "quotaplane-throttle"
 
 COUNTERS: Final = ("events", "refused", "delayed")
 GAUGES: Final = ("lag_s", "backlog")
@@ -58,8 +47,6 @@ _LAST_MS: Final = 253_402_300_799_000
 _RAW_BYTES: Final = 4096
 _MOST_EVENT_BYTES: Final = 64 << 10
 """Of an event; a larger message is not read. Events of a micro-batch are in memory together."""
-_MOST_RECORD_BYTES: Final = 1 << 20
-"""That the topic should take: many events come in one batch of records. Kafka's default."""
 
 
 def bounds_of(throttle: Throttle) -> Bounds:
@@ -106,44 +93,17 @@ def request_events(rows: DataFrame) -> DataFrame:
     return read.withColumn("at", at).withColumn("raw", raw).drop("at_ms", "value")
 
 
-class DecisionSink:
-    """``foreachBatch``'s function: a micro-batch's outputs to the history, then to the topic.
+class ThrottleFinisher(Finisher):
+    """See ``sink.Finisher``."""
 
-    Both may happen again after a crash: the history drops what it has, and on the topic a decision
-    is the same as before, and names its event's position.
-    """
-
-    def __init__(
-        self,
-        history: HistoryWriter,
-        transport: Transport,
-        now_ms: Callable[[int], int],
-        epoch: int,
-        status: JobStatus,
-    ) -> None:
-        self._history = history
-        self._transport = transport
-        self._now_ms = now_ms
-        self._epoch = epoch
-        self._status = status
-
-    def __call__(self, outputs: DataFrame, seq: int) -> None:
-        packed: dict[str, list[bytes]] = defaultdict(list)
-        for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
-            packed[kind].append(payload)
-        if not packed:
-            return
-        tables = {
-            _TABLES[kind]: _ROWS[kind](pa.concat_tables(t for p in payloads for t in unpack(p)))
-            for kind, payloads in packed.items()
-        }
-        self._history.append_round(Round(self._epoch, seq, self._now_ms(seq)), tables)
-        if "decisions" in tables:
-            self._transport.publish(messages(tables["decisions"]))
-        self._status.add(_shown(tables))
+    def finish(self, stamp: Round, packed: Packed) -> Finished:
+        """Rows by history table, a message for each decision, and counts."""
+        tables = {_TABLES[kind]: _ROWS[kind](joined(payloads)) for kind, payloads in packed.items()}
+        decided = tables.get("decisions")
+        return Finished(tables, [] if decided is None else messages(decided), status_update(tables))
 
 
-def _shown(tables: Mapping[str, pa.Table]) -> RoundCounts:
+def status_update(tables: Mapping[str, pa.Table]) -> StatusUpdate:
     """What a round adds to the status line."""
     counts = dict.fromkeys(COUNTERS, 0)
     gauges: dict[str, float] = {}
@@ -158,7 +118,7 @@ def _shown(tables: Mapping[str, pa.Table]) -> RoundCounts:
     if "rejected_events" in tables:
         reasons = pc.value_counts(tables["rejected_events"]["reason"]).to_pylist()
         rejected = {each["values"]: each["counts"] for each in reasons}
-    return RoundCounts(counts, rejected, gauges, counts["events"] + sum(rejected.values()))
+    return StatusUpdate(counts, rejected, gauges, counts["events"] + sum(rejected.values()))
 
 
 def messages(decisions: pa.Table) -> list[Message]:
@@ -195,116 +155,61 @@ _ROWS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
 }
 
 
-def prepare(settings: Settings) -> Transport:
-    """Everything that can be found wrong without Spark: the topics, the tables.
+class ThrottleSpec(JobSpec):
+    """What the throttle job declares: see ``JobSpec``."""
 
-    Raises:
-        QuotaplaneError: what is wrong, within seconds; nothing was started.
-    """
-    transport = open_topics(settings)
-    for warning in transport.check(_MOST_RECORD_BYTES):
-        warn(warning)
-    ensure_tables(settings.history, say=tell)
-    return transport
+    name = "throttle"
+    query_name = "quotaplane-throttle"
+    inputs_noun = "events"
+    tables = THROTTLED
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.checkpoint = f"{settings.checkpoint.rstrip('/')}-throttle"
+        """The quota job's own is beside it."""
 
-class ThrottleJob(StreamingJob):
-    """A running throttle job; ``transport`` comes from ``prepare`` and is closed with it.
+    def open_transport(self) -> Transport:
+        """The topics of request events, and of decisions."""
+        return open_topics(self.settings)
 
-    ``skip_batch``: the batch that is to be committed without its events; see ``StreamingJob``.
-    ``lines``: what it says; nothing by default.
-    """
+    def program(self, epoch: int) -> ThrottleProgram:
+        """Answers to request events."""
+        return ThrottleProgram(bounds_of(self.settings.throttle))
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        transport: Transport,
-        skip_batch: int | None = None,
-        *,
-        lines: JobLines | None = None,
-    ) -> None:
-        path = _checkpoint(settings)
-        folder = CheckpointFolder(spark, path)
-        checkpoint = folder.open(settings.shards, next_epoch=int(time.time()), strict_lease_s=None)
-        attempts = open_attempts(folder, "throttle", skip_batch)
-        history = HistoryWriter(settings.history, app_id=checkpoint.id, tables=THROTTLED)
-        lines = lines or JobLines.silent(throttle_status())
-        super().__init__(attempts, history, transport, lines=lines)
-        sink = DecisionSink(history, transport, folder.now_ms, checkpoint.epoch, lines.status)
-        # The number of shuffle partitions is frozen into a checkpoint with its first batch.
-        spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        alone = None if attempts.to_skip is None else _skipped(folder, attempts.to_skip)
-        arriving = transport.read_reports(spark) if alone is None else nothing(spark)
-        told = throttle_stream(
-            request_events(arriving),
-            group_events(spark, settings.history, settings.shards),
-            bounds_of(settings.throttle),
-            shards=settings.shards,
+    def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
+        """Request events, and changes of the table of groups."""
+        shards = self.settings.shards
+        requests = request_inputs(request_events(arriving), shards)
+        return requests.unionByName(group_events(spark, self.settings.history, shards))
+
+    def finisher(self, folder: CheckpointFolder) -> ThrottleFinisher:
+        """Rows, messages and counts."""
+        return ThrottleFinisher()
+
+    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+        """Rejected events that stand for all that are left out."""
+        count = len(left_out)
+        columns = {
+            "id": pa.array([each.detail for each in left_out]),
+            "position": pa.array([each.position for each in left_out]),
+            "reason": pa.array([each.reason for each in left_out]),
+            "entity": pa.nulls(count, pa.string()),
+            "dimension": pa.nulls(count, pa.string()),
+            "at_ms": pa.nulls(count, pa.int64()),
+            "units": pa.nulls(count, pa.float64()),
+            "raw": pa.nulls(count, pa.binary()),
+        }
+        return [Output("rejected", pack(pa.table(columns)))]
+
+    def status(self) -> JobStatus:
+        """What the status line shows."""
+        return JobStatus(COUNTERS, GAUGES, time.monotonic)
+
+    def in_words(self) -> Sequence[str]:
+        """Topics, and the table of quotas."""
+        events, decisions = topics_of(self.settings.throttle)
+        quotas = absolute(table_uri(self.settings.history, "resource_groups"))
+        return (
+            transport_in_words(self.settings.transport, [events], decisions),
+            f"follows the quotas in {quotas}",
         )
-        self.start(
-            told.outputs,
-            sink,
-            name=QUERY_NAME,
-            interval_s=settings.trigger.interval_s,
-            alone=alone,
-            ready=_ready(spark, settings, checkpoint.epoch),
-        )
-
-
-def run_throttle(
-    settings: Settings, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
-) -> None:
-    """Run the job until it is stopped (see ``running.run_until_stopped``)."""
-    transport = prepare(settings)
-    lines = JobLines(throttle_status())
-    # One folder of logs for both jobs: their files have different names.
-    with speaking("throttle", settings.checkpoint, lines) as log:
-        with own_signal_handlers():
-            spark = session(log)
-
-        def start(skip: int | None) -> ThrottleJob:
-            return ThrottleJob(spark, settings, transport, skip, lines=lines)
-
-        lines.end(run_until_stopped(start, skip_batch))
-
-
-def throttle_status() -> JobStatus:
-    """What the status line shows."""
-    return JobStatus(COUNTERS, GAUGES, time.monotonic)
-
-
-def _checkpoint(settings: Settings) -> str:
-    """The quota job's own is beside it."""
-    return f"{settings.checkpoint.rstrip('/')}-throttle"
-
-
-def _ready(spark: SparkSession, settings: Settings, epoch: int) -> str:
-    """What the ready line says."""
-    events, decisions = topics_of(settings.throttle)
-    parts = (
-        transport_in_words(settings.transport, [events], decisions),
-        f"follows the quotas in {absolute(table_uri(settings.history, 'resource_groups'))}",
-        f"history {absolute(settings.history.path)}",
-        f"checkpoint {absolute(_checkpoint(settings))}",
-        f"Spark UI {spark.sparkContext.uiWebUrl or 'off'}",
-        f"epoch {epoch}",
-    )
-    return "; ".join(parts)
-
-
-def _skipped(folder: CheckpointFolder, batch: int) -> Alone:
-    """The batch that an operator skips, with one dead letter."""
-    ranges = folder.ranges(batch)
-    done = skipped(batch, ranges, "events")
-    columns = {
-        "id": pa.array([done]),
-        "position": pa.array([", ".join(part.text for part in ranges)]),
-        "reason": pa.array([SKIPPED_BATCH]),
-        "entity": pa.nulls(1, pa.string()),
-        "dimension": pa.nulls(1, pa.string()),
-        "at_ms": pa.nulls(1, pa.int64()),
-        "units": pa.nulls(1, pa.float64()),
-        "raw": pa.nulls(1, pa.binary()),
-    }
-    return Alone(batch, [("rejected", pack(pa.table(columns)))], done=done)

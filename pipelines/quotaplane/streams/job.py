@@ -1,0 +1,242 @@
+"""One streaming job of any kind: what a kind declares (``JobSpec``), and how it is run.
+
+A job is a program by shard (``shard_program``) between a topic and the history. The quota job and
+the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from quotaplane.history.store import ensure_tables
+from quotaplane.history.tables import Table
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.settings import Settings
+from quotaplane.streams.batch_attempts import open_attempts
+from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
+from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
+from quotaplane.streams.lone_batches import (
+    Alone,
+    LeftOut,
+    nothing,
+    pass_over_backlog,
+    passed_over,
+    skipped,
+)
+from quotaplane.streams.operator import operate
+from quotaplane.streams.shard_program import Batch, Output, ShardProgram
+from quotaplane.streams.sink import BatchSink, Finisher
+from quotaplane.streams.spark_log import SparkLog
+from quotaplane.streams.status import JobStatus
+from quotaplane.terminal import tell, warn
+from quotaplane.transport.base import Transport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class JobSpec(ABC):
+    """What one kind of job declares; nothing is opened before its methods are called."""
+
+    name: str
+    """Of the job in commands and of its log files: ``quota``."""
+    query_name: str
+    """Of its streaming query in Spark's UI."""
+    inputs_noun: str
+    """What comes from its topic, in the plural: ``reports``."""
+    tables: Sequence[Table]
+    """The history tables that it appends to."""
+    last_table: Table | None = None
+    """The one of them that has a row for each round, and is written last; None: there is none."""
+    max_message_bytes: int = 1 << 20
+    """The size of messages that its topics must take; Kafka's default."""
+    checkpoint: str
+    """The folder of its checkpoint."""
+    checkpoint_note: Mapping[str, Any]
+    """What its checkpoint remembers beside its id, epoch and shards; by name, as JSON has it."""
+    oldest_s: float | None = None
+    """Input older than this is of no use: a start may pass over it. None: all input is read."""
+    most_per_batch: int | None = None
+    """How many messages a batch reads at most; None: the transport does not limit them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.checkpoint = settings.checkpoint
+        self.checkpoint_note = {}
+
+    @abstractmethod
+    def open_transport(self) -> Transport:
+        """The topics that it reads and writes."""
+
+    @abstractmethod
+    def program(self, epoch: int) -> ShardProgram[Any]:
+        """What is run for each shard."""
+
+    @abstractmethod
+    def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
+        """The operator's events (``EVENT_SCHEMA``), of messages that arrive and what else it reads.
+
+        ``arriving`` must be the query's first source.
+        """
+
+    @abstractmethod
+    def finisher(self, folder: CheckpointFolder) -> Finisher:
+        """What is done at the end of micro-batches."""
+
+    @abstractmethod
+    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+        """Dead letters of input that is left out, as the program would emit them."""
+
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """What the status line shows."""
+
+    @abstractmethod
+    def in_words(self) -> Sequence[str]:
+        """For the ready line: its topics, the quotas it follows, and what else there is to say."""
+
+    def check(self) -> None:  # noqa: B027 (nothing by default)
+        """Find what is wrong with the settings and can be found before anything is opened.
+
+        Raises:
+            ConfigError: what is wrong.
+        """
+
+    def next_epoch(self) -> int:
+        """The epoch of a checkpoint that begins now: seconds since 1970."""
+        return int(time.time())
+
+    def accept(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (nothing by default)
+        """Compare the note of a checkpoint that was begun earlier with the settings.
+
+        Raises:
+            ConfigError: the job can't go on from it.
+        """
+
+    def beside(self, lines: JobLines) -> AbstractContextManager[None]:
+        """What runs beside the query for as long as the job does; by default nothing."""
+        return nullcontext()
+
+
+def prepare(spec: JobSpec) -> Transport:
+    """Everything that can be found wrong without Spark: the settings, the topics, the tables.
+
+    Raises:
+        QuotaplaneError: what is wrong, within seconds; nothing was started.
+    """
+    spec.check()
+    transport = spec.open_transport()
+    for warning in transport.check(spec.max_message_bytes):
+        warn(warning)
+    ensure_tables(spec.settings.history, say=tell)
+    return transport
+
+
+class StreamJob(RunningQuery):
+    """A running job; ``transport`` comes from ``prepare`` and is closed with it.
+
+    ``skip_batch``: the batch that is to be committed without its input. ``pass_over``: may the
+    query run one batch alone, to pass over messages that are too old, and end? ``lines``: what it
+    says; nothing by default.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        spec: JobSpec,
+        transport: Transport,
+        skip_batch: int | None = None,
+        *,
+        pass_over: bool = False,
+        lines: JobLines | None = None,
+    ) -> None:
+        settings, lines = spec.settings, lines or JobLines.silent(spec.status())
+        folder = CheckpointFolder(spark, spec.checkpoint)
+        checkpoint = folder.open(settings.shards, spec.next_epoch, spec.checkpoint_note)
+        spec.accept(checkpoint)
+        self.epoch = checkpoint.epoch
+        history = HistoryWriter(settings.history, checkpoint.id, spec.tables, spec.last_table)
+        # A round is in the history before anything of it is published.
+        attempts = open_attempts(folder, spec.name, skip_batch, history.last_seq())
+        super().__init__(attempts, history, transport, lines=lines)
+        alone = None
+        if attempts.to_skip is not None:
+            alone = _skipped(spec, folder, self.epoch, attempts.to_skip)
+        elif pass_over:
+            alone = _passed_over(spec, folder, self.epoch, transport)
+        # The number of shuffle partitions is frozen into a checkpoint with its first batch.
+        spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        without_input = alone is not None and alone.without_input
+        arriving = nothing(spark) if without_input else transport.read_reports(spark)
+        events = spec.inputs(spark, arriving)
+        self.start(
+            operate(events, spec.program(self.epoch), settings.shards),
+            BatchSink(spec.finisher(folder), history, transport, folder.now_ms, self.epoch, lines),
+            name=spec.query_name,
+            interval_s=settings.trigger.interval_s,
+            alone=alone,
+            ready=_ready(spark, spec, self.epoch),
+        )
+
+
+def run_stream_job(
+    spec: JobSpec, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
+) -> None:
+    """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
+    transport = prepare(spec)
+    lines = JobLines(spec.status())
+    # First what can fail within seconds: the cluster's rights, which are one line then. The logs
+    # of all jobs are in one folder: their files have different names.
+    with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
+        with own_signal_handlers():
+            spark = session(log)
+        # At most a batch that was begun, and one that passes over: then the stream goes on.
+        may_pass_over = iter((True, True))
+
+        def start(skip: int | None) -> StreamJob:
+            passing = skip is None and next(may_pass_over, False)
+            return StreamJob(spark, spec, transport, skip, pass_over=passing, lines=lines)
+
+        lines.end(run_until_stopped(start, skip_batch))
+
+
+def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> Alone:
+    """The batch that an operator skips, with one dead letter."""
+    left_out = skipped(number, folder.ranges(number), spec.inputs_noun)
+    batch = Batch(0, number, folder.now_ms(number))
+    return Alone(number, spec.letters(epoch, batch, [left_out]), done=left_out.detail)
+
+
+def _passed_over(
+    spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
+) -> Alone | None:
+    """The batch that passes over a backlog, with a dead letter for each partition."""
+    if spec.oldest_s is None:
+        return None
+    alone = pass_over_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)
+    if alone is None or not alone.without_input:
+        return alone
+    left_out, done = passed_over(folder.ranges(alone.batch), spec.inputs_noun, spec.oldest_s)
+    batch = Batch(0, alone.batch, folder.now_ms(alone.batch))
+    return alone._replace(letters=spec.letters(epoch, batch, left_out), done=done)
+
+
+def _ready(spark: SparkSession, spec: JobSpec, epoch: int) -> str:
+    """What the ready line says."""
+    reads, follows, *others = spec.in_words()
+    parts = (
+        reads,
+        follows,
+        f"history {absolute(spec.settings.history.path)}",
+        f"checkpoint {absolute(spec.checkpoint)}",
+        *others,
+        f"Spark UI {spark.sparkContext.uiWebUrl or 'off'}",
+        f"epoch {epoch}",
+    )
+    return "; ".join(parts)

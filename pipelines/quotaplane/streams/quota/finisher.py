@@ -1,0 +1,111 @@
+"""The end of a round of the quota job: all shards' outputs as rows, messages, and counts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import Round
+from quotaplane.round_counts import RoundCounts, merged
+from quotaplane.streams.quota.letter_budget import LetterBudget
+from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
+from quotaplane.streams.sink import Finished, Finisher, Packed, joined
+from quotaplane.streams.status import StatusUpdate
+from quotaplane.transport.base import Message
+from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
+from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
+
+COUNTERS: Final = ("reports", "limits", "quota_changes")
+GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
+"""What the status line of the quota job shows; docs/runbook.md says what each means."""
+
+_EXAMPLES: Final = 3
+
+
+class QuotaFinisher(Finisher):
+    """See ``sink.Finisher``. ``positions``: where a round's input began and ended, by its seq."""
+
+    def __init__(self, watch: ReportWatch, positions: Callable[[int], dict[str, Any]]) -> None:
+        self._watch = watch
+        self._positions = positions
+        self._letters = LetterBudget()
+        self._began_s = 0.0
+        self._arrivals = Arrivals()
+
+    def begin(self) -> None:
+        """Check that reports can be used.
+
+        Raises:
+            NoUsableReportsError: none could for too long, and the settings say to stop then.
+        """
+        self._watch.check()
+        self._began_s, self._arrivals = time.monotonic(), Arrivals()
+
+    def finish(self, stamp: Round, packed: Packed) -> Finished:
+        """Rows by history table, limits messages, and counts of all shards."""
+        tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind != "counts"}
+        counts = merged(map(RoundCounts.from_bytes, packed["counts"]))
+        messages = _messages(tables.pop("messages", None))
+        if "brokers" in tables:  # every shard notices a broker's change of status by itself
+            tables["brokers"] = _distinct(tables["brokers"])
+        letters = tables.get("rejected_reports")
+        if letters is not None:
+            tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
+        row = {"positions": json.dumps(self._positions(stamp.seq)), **counts.stored()}
+        tables["rounds"] = pa.table({name: [value] for name, value in row.items()})
+        self._arrivals = _arrivals(counts, letters, stamp.now_ms)
+        return Finished(tables, messages, _status(counts, self._arrivals.total))
+
+    def end(self) -> Iterable[tuple[str, str]]:
+        """Warnings about reports that could not be used."""
+        return self._watch.round_ended(self._began_s, self._arrivals)
+
+
+def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arrivals:
+    refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
+    if letters is None:
+        return Arrivals(counts.reports, refused)
+    # Not those about some entries of a report that is used otherwise, or about a definition.
+    good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
+    whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
+    refused |= reports_by_reason(whole)
+    by_time = whole.filter(pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE])))
+    at_ms = median_time_ms(*(by_time[name].to_numpy() for name in ("published_at_ms", "reports")))
+    age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
+    examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
+    return Arrivals(counts.reports, refused, age_s, examples)
+
+
+def _status(counts: RoundCounts, arrived: int) -> StatusUpdate:
+    gauges: dict[str, float] = {
+        "brokers_live": counts.brokers_live,
+        "brokers_stale": counts.brokers_stale,
+    }
+    if counts.newest_report_ms:
+        gauges["lag_s"] = time.time() - counts.newest_report_ms / 1000
+    repeated = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
+    return StatusUpdate(
+        counts={
+            "reports": counts.reports,
+            "limits": counts.limits_sent,
+            "quota_changes": counts.quota_changes,
+        },
+        rejected={**counts.rejected_by_reason, **repeated},
+        gauges=gauges,
+        arrived=arrived,
+    )
+
+
+def _messages(table: pa.Table | None) -> Sequence[Message]:
+    if table is None:
+        return []
+    return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    return table.group_by(table.column_names, use_threads=False).aggregate([])
