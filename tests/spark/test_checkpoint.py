@@ -21,6 +21,8 @@ def spec(tmp_path: Path, strict_lease_s: float | None) -> QuotaSpec:
                 "transport": {"kind": "delta", "path": "topics"},
                 "history": {"path": str(tmp_path / "history")},
                 "checkpoint": str(tmp_path),
+                "reports": {"interval_s": 1},
+                "trigger": {"interval_s": 1},
                 "limits": limits,
             }
         )

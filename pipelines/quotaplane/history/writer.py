@@ -138,7 +138,7 @@ class HistoryWriter:
         self._resources.enter_context(writing(history))
         for table in tables:
             self._open(table.name)
-        self._pool = ThreadPoolExecutor(len(tables), thread_name_prefix="history")
+        self._pool = ThreadPoolExecutor(max(len(tables), 1), thread_name_prefix="history")
         self._resources.callback(self._pool.shutdown)
 
     def __enter__(self) -> HistoryWriter:
