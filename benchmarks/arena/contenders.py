@@ -24,8 +24,8 @@ from benchmarks.arena.rivals import (
 from benchmarks.arena.scenarios import WINDOW_S, Case, Scenario
 from quotaplane.laws import DEFAULT_LAW, get_law
 from quotaplane.model import Transition
+from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.sim.controller import SILENT_ROUNDS, StepController, step_config
-from quotaplane.sim.enforcer import BY_DEFAULT
 from quotaplane.sim.loop import Controller, Run, Trial, run_together
 from quotaplane.throttle.terms import ThrottleTerms
 

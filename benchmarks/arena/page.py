@@ -11,8 +11,8 @@ from benchmarks.arena.grid import Cell, Key, Table
 from benchmarks.arena.held import Held, section
 from benchmarks.arena.scenarios import CONDITIONS, WINDOW_S, Scenario
 from benchmarks.arena.wishes import Verdict, Wish
+from quotaplane.sim.broker_throttle import BY_DEFAULT, SLOTS_PER_S
 from quotaplane.sim.controller import LEASE_ROUNDS, SILENT_ROUNDS
-from quotaplane.sim.enforcer import BY_DEFAULT, SLOTS_PER_S
 
 _HEAD = (
     "| law | utilisation | of the causal optimum's | Jain mean / worst | rounds fair "

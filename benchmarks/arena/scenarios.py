@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.sim.demand import noisy
+from quotaplane.sim.demand_schedule import noisy
 from quotaplane.sim.loop import PERFECT, Network
 
 WINDOW_S: Final = 5.0

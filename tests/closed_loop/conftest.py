@@ -13,9 +13,9 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.sim.brokers import BrokerSpec, Report
-from quotaplane.sim.demand import Change, build_schedule
-from quotaplane.sim.enforcer import BY_DEFAULT
+from quotaplane.sim.broker_fleet import BrokerSpec, Report
+from quotaplane.sim.broker_throttle import BY_DEFAULT
+from quotaplane.sim.demand_schedule import Change, build_schedule
 from quotaplane.sim.world import Interval, World
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch

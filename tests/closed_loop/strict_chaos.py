@@ -20,7 +20,7 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
-from quotaplane.sim.brokers import Brokers, BrokerSpec
+from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reports import decode
@@ -72,7 +72,7 @@ class Chaos:
         self.loss, self.most_delay_ms = loss, most_delay_ms
         self.dimension = DIMENSIONS.index(dimension)
         specs = tuple(BrokerSpec(f"b{i}", throttled=i % 3 != 2) for i in range(brokers))
-        self.brokers = Brokers(specs, GROUPS, strict=True, started_at_ms=START_MS)
+        self.brokers = BrokerFleet(specs, GROUPS, strict=True, started_at_ms=START_MS)
         self.skew_ms = self.rng.integers(-900, 900, brokers)
         self.phase_ms = self.rng.integers(0, INTERVAL_MS // STEP_MS, brokers) * STEP_MS
         self.cut_off_until_ms = np.zeros(brokers, np.int64)

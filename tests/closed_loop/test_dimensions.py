@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
-from quotaplane.sim.demand import Change
+from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.demand_schedule import Change
 from quotaplane.wire.limits import decode_limits
 
 PUBLISH, DISPATCH, TOTAL, MUTATIONS = (DIMENSIONS[d] for d in (0, 2, 4, 6))

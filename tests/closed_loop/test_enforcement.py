@@ -7,7 +7,7 @@ import pytest
 
 from quotaplane.laws import get_law
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
+from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop

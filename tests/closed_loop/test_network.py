@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec, Report
+from quotaplane.sim.broker_fleet import BrokerSpec, Report
 
 PUBLISH = DIMENSIONS[0]
 WANTS = {

@@ -7,9 +7,9 @@ import pytest
 
 from quotaplane.laws import LAWS
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
-from quotaplane.sim.demand import Change
-from quotaplane.sim.enforcer import SLOTS_PER_S
+from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.broker_throttle import SLOTS_PER_S
+from quotaplane.sim.demand_schedule import Change
 from quotaplane.sim.figures import fair_shares
 
 PUBLISH = DIMENSIONS[0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quotaplane.model import BASIC
-from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer
+from quotaplane.sim.broker_throttle import SLOTS_PER_S, BrokerThrottle
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleMode
 from tests.closed_loop.strict_chaos import (
@@ -45,7 +45,7 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
     together use no more than quota times time, the quota of one second, and a request each."""
     chaos = Chaos(with_settings, 1, brokers=4, **network)
     step_s, entities = STEP_MS / 1000, 4 * len(GROUPS)
-    buckets = Enforcer(entities, ThrottleTerms(mode=mode), interval_s=step_s)
+    buckets = BrokerThrottle(entities, ThrottleTerms(mode=mode), interval_s=step_s)
     used = [np.zeros(2)]
     for in_force in chaos.run(seconds=60):
         let = buckets.use(np.full(entities, 500.0), in_force.ravel())
@@ -70,7 +70,7 @@ def test_that_holds_in_a_dimension_that_comes_with_its_quota(
         assert (total <= MOST * (1 + 1e-9)).all(), f"{chaos.now_ms - START_MS} ms: {in_force}"
         most = np.maximum(most, total)
     assert (most > 0.4 * MOST).all()
-    assert len(chaos.state.rows.dimensions) == BASIC + 1
+    assert len(chaos.state.leases.dimensions) == BASIC + 1
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
+from quotaplane.sim.broker_fleet import BrokerSpec
 
 PUBLISH = DIMENSIONS[0]
 IDLE = [f"acme::g{number}" for number in range(1, 200)]

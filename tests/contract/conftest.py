@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from quotaplane.pulsar.options import parse_options
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.pulsar_following import source
 from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer
@@ -52,12 +52,12 @@ def client(pulsar_rig: PulsarRig) -> Iterator[pulsar.Client]:
 
 
 @pytest.fixture
-def follow(pulsar_rig: PulsarRig) -> Iterator[Callable[..., Follower]]:
+def follow(pulsar_rig: PulsarRig) -> Iterator[Callable[..., TopicPool]]:
     """Opens what a streaming query reads with; what the test forgets is closed."""
-    opened: list[Follower] = []
+    opened: list[TopicPool] = []
 
-    def open_follower(topic: str = "", **options: Any) -> Follower:
-        opened.append(Follower(parse_options(source(pulsar_rig, topic, **options))))
+    def open_follower(topic: str = "", **options: Any) -> TopicPool:
+        opened.append(TopicPool(parse_options(source(pulsar_rig, topic, **options))))
         return opened[-1]
 
     yield open_follower

@@ -9,7 +9,7 @@ import pulsar
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import Offset
 from quotaplane.pulsar.replay import read_between
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.rigs import PulsarRig
 from tests.contract.test_transport import wait_until
 
@@ -26,7 +26,7 @@ def source(rig: PulsarRig, topic: str = "", **options: Any) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def everything(follower: Follower, start: Offset) -> tuple[list[bytes | None], Offset]:
+def everything(follower: TopicPool, start: Offset) -> tuple[list[bytes | None], Offset]:
     """What comes until nothing more does."""
     values: list[bytes | None] = []
     while True:

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
 from tests.contract.rigs import PulsarRig, drain
@@ -27,7 +27,7 @@ NOON_MS = 1_790_000_000_000
 def test_a_restart_amid_a_batch_goes_on_with_the_next_message(
     pulsar_rig: PulsarRig,
     client: pulsar.Client,
-    follow: Callable[..., Follower],
+    follow: Callable[..., TopicPool],
     stop_after: int,
 ) -> None:
     topic = pulsar_rig.report_topics[1]
@@ -44,7 +44,7 @@ def test_a_restart_amid_a_batch_goes_on_with_the_next_message(
 
 
 def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     topic = pulsar_rig.report_topics[1]
     most = pulsar_rig.server.rest.call("GET", "brokers/configuration/runtime")["maxMessageSize"]
@@ -77,7 +77,7 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
 
 
 def test_a_query_may_begin_at_a_time(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     topic = pulsar_rig.report_topics[0]
     send(client, topic, b"before", b"before, too")
@@ -125,7 +125,7 @@ def test_a_first_batch_that_failed_loses_nothing(
 
 
 def test_topics_and_partitions_that_appear_are_followed(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     pattern = f"persistent://{pulsar_rig.namespace}/reports-.*"
     follower = follow(topics_pattern=pattern, starting="latest")
@@ -160,7 +160,7 @@ def test_a_message_without_a_value_is_an_empty_report(
 
 
 def test_live_topics_are_read_beside_others(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     kept, live = pulsar_rig.report_topics[1], f"non-persistent://{pulsar_rig.namespace}/live"
     producer = client.create_producer(live)

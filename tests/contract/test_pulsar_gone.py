@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.pulsar_following import again, everything, forget, send, source
 from tests.contract.rigs import PulsarRig
 
@@ -17,7 +17,7 @@ from tests.contract.rigs import PulsarRig
 def test_what_is_gone_stops_a_restart_or_is_left_out(
     pulsar_rig: PulsarRig,
     client: pulsar.Client,
-    follow: Callable[..., Follower],
+    follow: Callable[..., TopicPool],
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
@@ -47,7 +47,7 @@ def test_what_is_gone_stops_a_restart_or_is_left_out(
 
 
 def test_an_idle_topic_that_was_emptied_is_no_loss(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     topic = pulsar_rig.report_topics[1]
     send(client, topic, b"read")
@@ -63,7 +63,7 @@ def test_an_idle_topic_that_was_emptied_is_no_loss(
 
 
 def test_the_rest_api_knows_what_came_and_went(
-    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, client: pulsar.Client, follow: Callable[..., TopicPool]
 ) -> None:
     topic = pulsar_rig.report_topics[1]
     send(client, topic, b"read")

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar.options import parse_options
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import last_entry
 from quotaplane.settings import PulsarTransport
 from quotaplane.transport import open_broker_link, open_transport
@@ -76,7 +76,7 @@ def test_the_whole_way_is_encrypted_and_known(
         link.send_reports([("a", b"report", NOON_MS)])
         transport.publish([Message("a", b"limits")])
         assert limits_of(link) == [Message("a", b"limits")]
-        follower = Follower(parse_options(transport_pulsar.source_options(settings)))
+        follower = TopicPool(parse_options(transport_pulsar.source_options(settings)))
         assert everything(follower, follower.begin())[0] == [b"report"]
         for each in (transport, link, follower):
             each.close()
@@ -132,7 +132,7 @@ def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
     given = transport_pulsar.source_options(settings)
     given["topics_pattern"] = f"persistent://{secure_rig.namespace}/reports-.*"
     del given["topics"]
-    follower = Follower(parse_options(given))
+    follower = TopicPool(parse_options(given))
     assert everything(follower, follower.begin())[0] == [b"report"]
     follower.close()
     assert last_entry(settings, topic) is not None
@@ -215,7 +215,7 @@ def test_a_link_follows_new_partitions(
 
 @pytest.mark.soak
 def test_all_outlive_a_restart_of_the_cluster(
-    pulsar_rig: PulsarRig, follow: Callable[..., Follower]
+    pulsar_rig: PulsarRig, follow: Callable[..., TopicPool]
 ) -> None:
     settings = pulsar_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
     transport, link = open_transport(settings), open_broker_link(settings)

@@ -146,7 +146,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
             assert ": 500 " in lines[0]
-            assert "followed again" in lines[1]
+            assert "recovered after" in lines[1]
 
             # Pulsar deletes no group that is attached to something.
             other = rest.put_group(f"other-{tenant}")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Moves, plan
-from quotaplane.enforce.rates_in_force import Ledger
-from quotaplane.enforce.subdivide import Divide, Division, divide
+from quotaplane.enforce.rates_in_force import RatesInForce
+from quotaplane.enforce.subdivide import Divide, Subdivision, subdivide
 from quotaplane.model import FloatArray
 from quotaplane.topic_layout import Layout
 
@@ -58,7 +58,7 @@ class Cluster:
         self.layout, self.law, self.significant_change = layout, law, significant_change
         self.limits = only_messages(limits)
         self.wants = np.array([wants.get(name, 0.0) for name in layout.parts])
-        self.ledger, self.usage = Ledger(), Usage(lag_s=0.0)
+        self.ledger, self.usage = RatesInForce(), PartUsage(lag_s=0.0)
         self.ledger.carry(layout)
         self.usage.carry(layout)
         self.now_s = 0.0
@@ -88,8 +88,8 @@ class Cluster:
         used[:, 0] = self.used()
         self.usage.measured(np.arange(len(used)), used)
 
-    def divided(self) -> Division:
-        return divide(
+    def divided(self) -> Subdivision:
+        return subdivide(
             self.layout, self.limits, self.usage.usage, self.usage.saturated, law=self.law
         )
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.group_sync.sync import Follower
+from quotaplane.group_sync.sync import GroupSync
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import list_groups
@@ -47,7 +47,7 @@ class Rig:
         """Each of ``before`` is done, and then the follower syncs; what each sync returned."""
         settings = self.settings
         assert settings.cluster is not None
-        follower = Follower(settings.cluster, settings, BY, self.told.append)
+        follower = GroupSync(settings.cluster, settings, BY, self.told.append)
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []

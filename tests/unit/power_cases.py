@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from quotaplane.deltalog import sync
+from quotaplane.deltalog import durable as sync
 
 Unsynced = Literal["empty", "gone"]
 """A file system may have written the folder before the file, or neither."""

@@ -380,10 +380,10 @@ class TestFollowing:
             pace.next_poll()
         begun, over, mistake, over_again = rig.told
         assert "/resourcegroups/a: 500" in begun
-        assert begun.endswith("(and 1 more); it is tried again")
-        assert over == "the cluster's groups are followed again; 3 times it failed"
+        assert begun.endswith("(and 1 more); retrying")
+        assert over == "resource group sync: recovered after 3 failures"
         assert "TypeError: 'NoneType' object is not callable" in mistake
-        assert over_again.endswith("; 1 times it failed")
+        assert over_again.endswith("recovered after 1 failure")
 
     @pytest.mark.parametrize("path", ["resourcegroups", "brokers/configuration/runtime"])
     @pytest.mark.parametrize("status", [401, 403, 500])

@@ -16,9 +16,9 @@ from quotaplane.pulsar_admin.topic_usage import (
     Sample,
     Snapshots,
     Source,
-    Told,
+    StatsExposure,
     counters_in,
-    read_told,
+    read_stats_exposure,
 )
 from tests.unit.cluster_cases import Answer, RestServer
 
@@ -122,24 +122,24 @@ def test_what_is_no_statistics_is_an_error(server: RestServer, said: Any) -> Non
 @pytest.mark.parametrize(
     ("runtime", "told"),
     [
-        ({"statsUpdateFrequencyInSecs": "5"}, Told(True, 5.0)),
+        ({"statsUpdateFrequencyInSecs": "5"}, StatsExposure(True, 5.0)),
         (
             {
                 "statsUpdateFrequencyInSecs": "0",
                 "exposeTopicLevelMetricsInPrometheus": "false",
             },
-            Told(False, 1.0),
+            StatsExposure(False, 1.0),
         ),
-        ({}, Told(True, 60.0)),
-        ([], Told(True, 60.0)),
+        ({}, StatsExposure(True, 60.0)),
+        ([], StatsExposure(True, 60.0)),
     ],
 )
-def test_what_brokers_tell(server: RestServer, runtime: Any, told: Told) -> None:
+def test_what_brokers_tell(server: RestServer, runtime: Any, told: StatsExposure) -> None:
     server.answers["GET brokers/configuration/runtime"] = Answer(200, runtime)
 
-    async def once() -> Told:
+    async def once() -> StatsExposure:
         async with Rest(server.transport()) as rest:
-            return await read_told(rest)
+            return await read_stats_exposure(rest)
 
     assert asyncio.run(once()) == told
 

@@ -89,7 +89,7 @@ def test_a_clock_that_is_ahead_keeps_no_row_longer() -> None:
     shard = Shard()
     shard.run(quotas(("g", 100)), now_ms=T0)
     shard.run(reports(report("b1", T0 + 9_000, {"g": 9})), now_ms=T0)
-    assert shard.state.rows.seen_at_ms.tolist() == [T0]
+    assert shard.state.leases.seen_at_ms.tolist() == [T0]
 
 
 def test_a_report_from_before_a_raise_does_not_look_satisfied() -> None:
@@ -127,14 +127,14 @@ def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> No
     )
     assert (outcome.counts.duplicates, outcome.counts.outdated) == (1, 1)
     assert outcome.counts.reports == len(outcome.limits) == len(outcome.usage) == 0
-    assert load(state).rows.usage.tolist() == shard.state.rows.usage.tolist()
+    assert load(state).leases.usage.tolist() == shard.state.leases.usage.tolist()
 
 
 def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_made() -> None:
     shard = started(100, b1=10)
     newest, older = report("b1", T0 + 9, {"g": 40}), report("b1", T0 + 4, {"g": 20})
     outcome = shard.run(reports(newest, older, newest), now_ms=T0 + 10)
-    assert shard.state.rows.usage[0].tolist() == [40]
+    assert shard.state.leases.usage[0].tolist() == [40]
     assert outcome.usage is not None
     assert sorted(outcome.usage[RATE_COLUMNS[0]].to_pylist()) == [20, 40]
     assert outcome.counts.duplicates == 1
@@ -143,7 +143,7 @@ def test_several_reports_of_one_broker_in_a_round_count_in_the_order_they_were_m
 def test_a_suppressed_value_means_unchanged_not_zero() -> None:
     shard = started(100, b1=40)
     outcome = shard.run(reports(report("b1", T0 + 5, {"g": float("nan")})), now_ms=T0 + 5)
-    assert shard.state.rows.usage[0].tolist() == [40]
+    assert shard.state.leases.usage[0].tolist() == [40]
     assert outcome.usage is not None
     assert outcome.usage[RATE_COLUMNS[0]].to_pylist() == [None]
 
@@ -153,7 +153,7 @@ def test_a_restarted_broker_is_heard_although_it_counts_from_zero_again() -> Non
     shard.run(quotas(("g", 100)), now_ms=T0)
     shard.run(reports(report("b", T0, {"g": 1}, started_at_ms=5, sequence=900)), now_ms=T0)
     shard.run(reports(report("b", T0 + 1, {"g": 2}, started_at_ms=6, sequence=0)), now_ms=T0 + 1)
-    assert shard.state.rows.usage[0].tolist() == [2]
+    assert shard.state.leases.usage[0].tolist() == [2]
 
 
 def test_a_silent_broker_turns_stale_then_gone_and_its_share_is_given_on() -> None:
@@ -176,7 +176,7 @@ def test_a_timer_alone_expires_the_last_broker_and_then_nothing_is_due() -> None
             break
         shard.run(now_ms=due)
     assert next_due_ms(shard.state, CONFIG) is None
-    assert (len(shard.state.rows), len(shard.state.brokers), shard.in_force) == (0, 0, {})
+    assert (len(shard.state.leases), len(shard.state.brokers), shard.in_force) == (0, 0, {})
 
 
 def test_a_zero_report_takes_a_brokers_use_away() -> None:
@@ -202,7 +202,7 @@ def test_the_latest_of_several_changes_counts_and_groups_come_and_go() -> None:
     assert shard.in_force == {("g", "b1"): pytest.approx(50)}
     outcome = shard.run(quotas("g", version=9), now_ms=T0 + 2)
     assert [(r["group"], r["why"]) for r in outcome.ended.to_pylist()] == [("g", "group_deleted")]
-    assert len(shard.state.groups) == len(shard.state.rows) == 0
+    assert len(shard.state.groups) == len(shard.state.leases) == 0
 
 
 def test_unknown_groups_come_out_as_such_and_the_others_are_used() -> None:
@@ -301,7 +301,7 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
         again = load(dump(shard.state))
         assert dump(again) == dump(shard.state)
         for index, group in enumerate(shard.state.groups.names.to_pylist()):
-            rows = shard.state.rows
+            rows = shard.state.leases
             total = rows.limit[0][rows.group == index].sum()
             told = [v for (g, _), v in shard.in_force.items() if g == group]
             if told:

@@ -16,7 +16,7 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.quota.config import Events
 from quotaplane.quota.dimensions_in_use import with_totals
-from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
@@ -60,7 +60,7 @@ def test_mutations_are_divided_like_anything_else() -> None:
 def test_a_total_is_made_of_its_parts() -> None:
     """Stock reports have no totals, and leave out what hardly changed."""
     shard = started({TOTAL: 100.0}, b1={PUBLISH: 50.0, DISPATCH: 70.0}, b2={PUBLISH: 30.0})
-    total = shard.state.rows.usage[shard.state.rows.dimensions.index(4)]
+    total = shard.state.leases.usage[shard.state.leases.dimensions.index(4)]
     assert total.tolist() == pytest.approx([120, 30])
     outcome = shard.run(
         reports(
@@ -75,13 +75,13 @@ def test_a_total_is_made_of_its_parts() -> None:
     unchanged = shard.run(reports(uses("b1", T0 + 9000, NAN)), now_ms=T0 + 9000)
     assert unchanged.usage is not None
     assert unchanged.usage[f"{TOTAL}_per_s"].to_pylist() == [None]
-    assert shard.state.rows.usage[4].tolist() == pytest.approx([90, 40])
+    assert shard.state.leases.usage[4].tolist() == pytest.approx([90, 40])
 
 
 def test_who_is_held_back_by_a_total_is_seen_saturated_and_wakes_up() -> None:
     shard = started({TOTAL: 100.0}, b1={PUBLISH: 60.0, DISPATCH: 60.0}, b2=0.0)
     for second in (5, 10):
-        limit = shard.state.rows.limit[4]
+        limit = shard.state.leases.limit[4]
         shard.run(
             reports(
                 uses("b1", T0 + second * 1000, {PUBLISH: limit[0] / 2, DISPATCH: limit[0] / 2}),
@@ -89,12 +89,12 @@ def test_who_is_held_back_by_a_total_is_seen_saturated_and_wakes_up() -> None:
             ),
             now_ms=T0 + second * 1000,
         )
-    assert shard.state.rows.limit[4].tolist() == pytest.approx([50, 50], rel=0.01)
+    assert shard.state.leases.limit[4].tolist() == pytest.approx([50, 50], rel=0.01)
 
 
 def test_a_total_that_is_reported_goes_before_its_parts() -> None:
     shard = started({TOTAL: 100.0}, b1={PUBLISH: 10.0, DISPATCH: 10.0, TOTAL: 25.0})
-    assert shard.state.rows.usage[4].tolist() == [25.0]
+    assert shard.state.leases.usage[4].tolist() == [25.0]
 
 
 def totals_of(
@@ -105,7 +105,7 @@ def totals_of(
     """Totals of entries (publish, dispatch, total) of one row that used 5 and 6 before; ``demand``
     is what it wanted to publish."""
     entries = len(usage)
-    rows = fresh_rows(np.zeros(1, np.int64), np.zeros(1, np.int64), (*FIRST, 4))
+    rows = fresh_leases(np.zeros(1, np.int64), np.zeros(1, np.int64), (*FIRST, 4))
     rows.usage[[0, 2], 0] = [5.0, 6.0]
     rows.demand[[0, 2], 0] = [demand, 6.0]
     rows.usage.setflags(write=False)
@@ -166,7 +166,7 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
             quota = {TOTAL: 7.0} if number % 2 else {PUBLISH: 7.0}
             shard.run(quotas(("g", quota), version=number), now_ms=at_ms + 50)
             pending = []
-        rows = shard.state.rows
+        rows = shard.state.leases
         if 4 in rows.dimensions and len(rows):
             both = rows.usage[[0, 2], 0].sum()
             assert rows.usage[4, 0] == pytest.approx(both, rel=1e-6)
@@ -184,13 +184,13 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
     shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
-    rows = shard.state.rows
+    rows = shard.state.leases
     assert rows.demand[4].tolist() == pytest.approx([550, 150])
     for second, b in ((5, 150.0), (10, 10.0), (15, 10.0)):
         at_ms = T0 + second * 1000
         usage, refused = {PUBLISH: NAN, DISPATCH: 75.0 + second % 2}, {DISPATCH: 1.0}
         outcome = shard.run(said(at_ms, usage, refused, b=b), now_ms=at_ms)
-        rows = shard.state.rows
+        rows = shard.state.leases
         assert rows.demand[4, 0] == pytest.approx(550, rel=0.01)
         assert rows.demand[0, 0] == pytest.approx(475)
         assert rows.reports_refused.all()
@@ -207,10 +207,10 @@ def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
         used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
         at_ms = T0 + turn * 5000
         shard.run(said(at_ms, used, none), now_ms=at_ms)
-    assert shard.state.rows.demand[0, 0] > shard.state.rows.usage[0, 0] + 1
+    assert shard.state.leases.demand[0, 0] > shard.state.leases.usage[0, 0] + 1
     last = T0 + 60_000
     shard.run(said(last, {PUBLISH: NAN, DISPATCH: 11.0}, {DISPATCH: 0.0}), now_ms=last)
-    assert shard.state.rows.distrust[4].tolist() == [0]
+    assert shard.state.leases.distrust[4].tolist() == [0]
 
 
 def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:
@@ -232,8 +232,8 @@ def test_what_nobody_limits_is_nowhere() -> None:
     outcome = shard.run(
         reports(uses("b1", T0 + 5000, {PUBLISH: 90.0, MUTATIONS: 8.0})), now_ms=T0 + 5000
     )
-    assert shard.state.rows.dimensions == FIRST
-    assert shard.state.rows.usage.shape == (BASIC, 1)
+    assert shard.state.leases.dimensions == FIRST
+    assert shard.state.leases.usage.shape == (BASIC, 1)
     assert not any("mutations" in name or "total" in name for name in outcome.limits.column_names)
     assert outcome.usage is not None  # but what was reported is history
     assert outcome.usage[f"{MUTATIONS}_per_s"].to_pylist() == [8.0]
@@ -265,15 +265,15 @@ def test_a_template_makes_no_row_carry_what_only_it_limits(
     shard.run(Events(groups=changes(*rows)), now_ms=T0)
     for second in (0, 5):
         shard.run(reports(uses("b1", T0 + second * 1000, 1.0)), now_ms=T0 + second * 1000)
-        assert shard.state.rows.dimensions == dimensions
+        assert shard.state.leases.dimensions == dimensions
     shard.run(quotas(("h", {TOTAL_BYTES: 5.0}), version=5), now_ms=T0 + 6000)
-    assert shard.state.rows.dimensions == tuple(sorted({*dimensions, 5}))
+    assert shard.state.leases.dimensions == tuple(sorted({*dimensions, 5}))
 
 
 def test_a_quota_that_comes_later_finds_the_total_known() -> None:
     shard = started({PUBLISH: 1000.0}, b1={PUBLISH: 50.0, DISPATCH: 60.0}, b2={PUBLISH: 5.0})
     outcome = shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
-    assert shard.state.rows.dimensions == (*FIRST, 4)
+    assert shard.state.leases.dimensions == (*FIRST, 4)
     limits = limits_of(outcome.limits, TOTAL)
     assert limits["b1"] == pytest.approx(95, rel=0.03)
     assert sum(limits.values()) <= 100.0
@@ -284,13 +284,13 @@ def test_a_quota_that_comes_later_finds_mutations_unknown_until_they_are_reporte
     outcome = shard.run(quotas(("g", {MUTATIONS: 10.0}), version=1), now_ms=T0 + 1000)
     assert limits_of(outcome.limits, MUTATIONS) == pytest.approx({"b1": 5, "b2": 5}, rel=0.01)
     for second in (5, 10):
-        told = shard.state.rows.limit[4]
+        told = shard.state.leases.limit[4]
         used = {"b1": min(9.0, told[0]), "b2": min(1.0, told[1])}
         shard.run(
             reports(*(uses(b, T0 + second * 1000, {MUTATIONS: u}) for b, u in used.items())),
             now_ms=T0 + second * 1000,
         )
-    assert shard.state.rows.limit[4].tolist() == pytest.approx([9, 1], rel=0.06)
+    assert shard.state.leases.limit[4].tolist() == pytest.approx([9, 1], rel=0.06)
 
 
 def test_a_quota_taken_away_is_told_and_then_forgotten() -> None:
@@ -299,7 +299,7 @@ def test_a_quota_taken_away_is_told_and_then_forgotten() -> None:
     assert limits_of(outcome.limits, TOTAL) == {"b1": INF}
     assert outcome.limits["published"].to_pylist() == [True]
     shard.run(now_ms=T0 + 2000)
-    assert shard.state.rows.dimensions == FIRST
+    assert shard.state.leases.dimensions == FIRST
     again = shard.run(quotas(("g", {TOTAL: 60.0}), version=2), now_ms=T0 + 3000)
     assert limits_of(again.limits, TOTAL)["b1"] == pytest.approx(60, rel=1e-6)
 
@@ -310,7 +310,7 @@ def test_a_ceiling_alone_limits() -> None:
     shard.run(Events(groups=changes(change("g", 1, brokers=text))), now_ms=T0)
     outcome = shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 3.0}
-    assert shard.state.rows.limit[4].tolist() == [3.0, INF]
+    assert shard.state.leases.limit[4].tolist() == [3.0, INF]
 
 
 def test_a_floor_waits_for_the_quota_above_it() -> None:
@@ -321,7 +321,7 @@ def test_a_floor_waits_for_the_quota_above_it() -> None:
     shard.run(Events(groups=changes(*rows)), now_ms=T0)
     one = report("b1", T0, {"t::a": {MUTATIONS: 9.0}, "t::b": {MUTATIONS: 9.0}})
     shard.run(reports(one), now_ms=T0)
-    assert shard.state.rows.dimensions == FIRST
+    assert shard.state.leases.dimensions == FIRST
     limited = {f"{MUTATIONS}_per_s": 10.0}
     shard.run(Events(groups=changes(change("t", 4, **limited))), now_ms=T0 + 1000)
     two = report("b1", T0 + 5000, {"t::a": {MUTATIONS: 9.0}, "t::b": {MUTATIONS: 9.0}})
@@ -338,12 +338,12 @@ def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
     both = reports(*(uses(b, T0, {PUBLISH: 1.0}) for b in ("b1", "b2")))
     shard.run(both, now_ms=T0)
     shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
-    rows = shard.state.rows
+    rows = shard.state.leases
     assert rows.max_in_force[4].tolist() == [INF, INF]
     assert rows.limit[4].sum() <= 100.0
     acks = [uses(b, T0 + 2000, {PUBLISH: 1.0}, applied_epoch=1, applied_seqs=2) for b in ("b1",)]
     shard.run(reports(*acks), now_ms=T0 + 2000)
-    assert np.isfinite(shard.state.rows.max_in_force[4]).tolist() == [True, False]
+    assert np.isfinite(shard.state.leases.max_in_force[4]).tolist() == [True, False]
 
 
 def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
@@ -354,11 +354,11 @@ def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
     shard.run(reports(uses("b1", later, 1.0)), now_ms=later)
     shard.run(quotas(("g", {PUBLISH: 100.0}), version=1), now_ms=later)
     shard.run(now_ms=later + 1)
-    assert shard.state.rows.dimensions == (*FIRST, 4)
-    assert np.isfinite(shard.state.rows.limit[4]).tolist() == [False, True]
+    assert shard.state.leases.dimensions == (*FIRST, 4)
+    assert np.isfinite(shard.state.leases.limit[4]).tolist() == [False, True]
     shard.run(reports(*(uses(b, later + 2, 1.0) for b in ("b1", "b2"))), now_ms=later + 2)
     shard.run(now_ms=later + 3)
-    assert shard.state.rows.dimensions == FIRST
+    assert shard.state.leases.dimensions == FIRST
 
 
 def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything() -> None:
@@ -366,7 +366,7 @@ def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything
     shard.run(quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0})), now_ms=T0)
     shard.run(reports(report("b1", T0, {"t": 1.0, "t::a": 1.0})), now_ms=T0)
     shard.run(quotas("t::a", version=5), now_ms=T0 + 1000)
-    assert shard.state.left.held[:, 0].tolist() == [pytest.approx(50), *[INF] * 6]
+    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(50), *[INF] * 6]
     shard.run(quotas(("t", {TOTAL: 10.0}), version=6), now_ms=T0 + 2000)
     again = reports(report("b2", T0 + 3000, {"t": 1.0}))
     outcome = shard.run(again, now_ms=T0 + 3000)
@@ -394,9 +394,9 @@ def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
         CONFIG,
     )
     again = load(dump(state))
-    assert again.rows.dimensions == tuple(range(len(DIMENSIONS)))
-    for name, value in vars(state.rows).items():
-        np.testing.assert_array_equal(vars(again.rows)[name], value, err_msg=name)
+    assert again.leases.dimensions == tuple(range(len(DIMENSIONS)))
+    for name, value in vars(state.leases).items():
+        np.testing.assert_array_equal(vars(again.leases)[name], value, err_msg=name)
     np.testing.assert_array_equal(again.groups.quota, state.groups.quota)
     assert dump(again) == dump(state)
 
@@ -405,7 +405,7 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     """Written before the codec had a file of its own: a checkpoint of then goes on."""
     blob = gzip.decompress((Path(__file__).parent / "state_format_4.gz").read_bytes())
     state = load(blob)
-    assert len(state.rows) > 10
+    assert len(state.leases) > 10
     assert dump(state) == blob
 
 
@@ -414,7 +414,7 @@ def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:
     blob = gzip.decompress((Path(__file__).parent / "state_format_2.gz").read_bytes())
     shard = Shard(STRICT)
     shard.state, shard.seq = load(blob), 4
-    rows, groups = shard.state.rows, shard.state.groups
+    rows, groups = shard.state.leases, shard.state.groups
     assert rows.dimensions == FIRST
     assert rows.limit[0].tolist() == pytest.approx([3, 33.5, 33.5], rel=1e-5)
     assert rows.max_in_force[0].tolist() == pytest.approx([3, 48.5, 48.5], rel=1e-5)
@@ -428,7 +428,7 @@ def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:
     assert groups.floor[:, 0].tolist() == [0.0, 5.0, *[0.0] * 5]
     assert groups.overrides.ceiling[3].tolist()[0] == 7.0
     assert np.isnan(groups.overrides.ceiling[BASIC:]).all()
-    assert shard.state.left.held[:, 0].tolist() == [pytest.approx(40), *[INF] * 6]
+    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(40), *[INF] * 6]
     outcome = shard.run(quotas(("acme", {TOTAL: 10.0}), version=20), now_ms=T0 + 3000)
     assert sum(limits_of(outcome.limits, TOTAL).values()) <= 10.0
     assert set(RATE_COLUMNS[:BASIC]) < set(outcome.limits.column_names)

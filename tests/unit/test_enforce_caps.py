@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quotaplane.enforce.agent.allowed_limits import Allowed
+from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.limits_received import Book
-from quotaplane.enforce.quota_caps import Caps, Quotas, capped, caps_of
+from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import FloatArray
 from tests.unit.enforce_cases import layout_of, only_messages
 from tests.unit.test_enforce_book import T0, told
@@ -20,8 +20,8 @@ GROUPS = ("acme", "acme::a", "acme::a::x", "acme::b", "other", "soft", "soft::c"
 
 def quotas_of(
     quota: FloatArray, *, soft: tuple[str, ...] = ("soft",), in_part: tuple[str, ...] = ()
-) -> Quotas:
-    return Quotas(
+) -> TableQuotas:
+    return TableQuotas(
         {name: at for at, name in enumerate(GROUPS)},
         quota,
         np.array([name not in soft for name in GROUPS]),
@@ -89,7 +89,7 @@ def test_brokers_that_a_roll_out_leaves_free_are_free() -> None:
 
 def test_without_quotas_limits_are_as_told() -> None:
     limits = np.array([[1e9, np.inf, np.nan, 0.0]])
-    caps: Caps = caps_of(("g",), None)
+    caps: QuotaCaps = caps_of(("g",), None)
     left = capped(caps, np.zeros(1, np.int64), limits)
     np.testing.assert_array_equal(left.limits, limits)
     assert not left.cut.any()
@@ -105,13 +105,13 @@ class Table:
 
     def put(self, quota: float) -> None:
         one = np.ones(1, np.bool_)
-        self.quotas = Quotas({"g": 0}, only_messages([quota]), one, ~one)
+        self.quotas = TableQuotas({"g": 0}, only_messages([quota]), one, ~one)
 
 
 def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     lines: list[str] = []
     book, table = Book(), Table(100.0)
-    allowed = Allowed(book, table, lines.append)  # type: ignore[arg-type]
+    allowed = AllowedLimits(book, table, lines.append)  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2"}, "g")
     told(book, "b1", limits=[1e9])
     told(book, "b2", limits=[60.0])
@@ -142,7 +142,7 @@ def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
 
 def test_safe_limits_are_capped_too_and_stand_for_limits_that_have_none() -> None:
     book = Book()
-    allowed = Allowed(book, Table(100.0), print)  # type: ignore[arg-type]
+    allowed = AllowedLimits(book, Table(100.0), print)  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2", "u": "b3"}, "g")
     told(book, "b1", limits=[10.0], safe=[1e9])
     told(book, "b2", limits=[100.0])

@@ -111,7 +111,7 @@ def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
         await running.until(lambda: cluster.default() == 25)
 
     async def second(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer._scene.ready)
+        await running.until(lambda: running.enforcer._observer.ready)
         await running.ticks(10)
         assert cluster.default() == 25
         assert record(cluster) is not None
@@ -259,7 +259,7 @@ def test_a_write_that_failed_is_made_again_once_it_is_known_what_is_in_force(
         await running.until(lambda: any("writing rates of name" in line for line in running.lines))
         del cluster.answers[path]
         await running.until(lambda: cluster.default() == 25)
-        await running.until(lambda: "all well again" in running.lines[-1])
+        await running.until(lambda: "recovered after" in running.lines[-1])
 
     assert len(enforced(cluster, tmp_path, scene)) == 2
 

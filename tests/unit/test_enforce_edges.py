@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from deltalake.exceptions import DeltaError
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.agent.limits_listener import Listener
-from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.limits_listener import LimitsListener
+from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
-from quotaplane.enforce.agent.rate_writer import Writer
-from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.agent.rate_writer import RateWriter
+from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Moves
-from quotaplane.enforce.rates_in_force import Ledger
+from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry import table as history_groups
@@ -62,12 +62,12 @@ class Rig:
     """A writer of so many topics of one broker."""
 
     def __init__(self, topics: int, **enforce: Any) -> None:
-        self.rest, self.ledger, self.lines = Stub(), Ledger(), list[str]()
-        self.trouble = Trouble(self.lines.append)
+        self.rest, self.ledger, self.lines = Stub(), RatesInForce(), list[str]()
+        self.trouble = FailureLog(self.lines.append)
         settings = Enforce(**enforce)
         reads = Pace(settings.max_reads_per_s)
         rest: Any = self.rest
-        self.writer = Writer(rest, self.ledger, reads, settings, self.trouble, lambda _: None)
+        self.writer = RateWriter(rest, self.ledger, reads, settings, self.trouble, lambda _: None)
         self.names = [f"t{i:04}" for i in range(topics)]
         self.has(*self.names)
 
@@ -169,9 +169,7 @@ def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
         assert rig.ledger.rates(np.float64(1e12)).free.all()
-        assert rig.lines == [
-            "writing rates: t0000 (publish): ZeroDivisionError: oops; it is tried again"
-        ]
+        assert rig.lines == ["writing rates: t0000 (publish): ZeroDivisionError: oops; retrying"]
         rig.has()
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
@@ -238,7 +236,7 @@ def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
         rig.rest.error = RefusedError("404", 404)
         rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
         await rig.writer.idle(5.0)
-        assert rig.lines[1:] == ["writing rates: all well again; failed 1 times"]
+        assert rig.lines[1:] == ["writing rates: recovered after 1 failure"]
         rig.rest.error = ClusterError("no answer")
         rig.writer.begin(rig.moves(5.0), 2.0)
         await rig.writer.idle(5.0)
@@ -258,7 +256,7 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
         async def scene() -> None:
             settings = settings_for(cluster, tmp_path)
             async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-                scene = Scene(rest, Pace(1e6), Trouble(lines.append), _unread)
+                scene = Observer(rest, Pace(1e6), FailureLog(lines.append), _unread)
                 await scene.start()
                 assert not await scene.placement.read_brokers()
                 assert not await scene.placement.read_namespaces()
@@ -267,7 +265,7 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
                 assert await scene.placement.read_brokers()
                 assert await scene.placement.read_namespaces()
                 assert [line.partition(":")[2] for line in lines[2:]] == [
-                    " all well again; failed 1 times"
+                    " recovered after 1 failure"
                 ] * 2
 
         asyncio.run(scene())
@@ -306,7 +304,7 @@ def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
         async def scene() -> None:
             settings = settings_for(cluster, tmp_path)
             async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-                scene = Scene(rest, Pace(1e6), Trouble(print), _unread)
+                scene = Observer(rest, Pace(1e6), FailureLog(print), _unread)
                 await scene.start()
 
                 async def used() -> float:
@@ -330,7 +328,7 @@ def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
-    usage = Usage(lag_s=2.0)
+    usage = PartUsage(lag_s=2.0)
     usage.carry(layout_of({"a": "b"}, "g"))
     at = np.array([0])
 
@@ -355,8 +353,8 @@ def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
         link.tell("b", limit)
     with FakePulsar() as cluster:
         settings = settings_for(cluster, tmp_path)
-    table = QuotaTable(settings.history, Trouble(print))
-    listener = Listener(link, table, settings, print, lambda: time.time() * 1000.0)
+    table = QuotaTable(settings.history, FailureLog(print))
+    listener = LimitsListener(link, table, settings, print, lambda: time.time() * 1000.0)
     turns, seen = [0], []
     receive = listener.book.receive
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.enforce.agent import limits_listener as listening
-from quotaplane.enforce.agent.limits_listener import Listener
+from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.settings import History, parse_settings
 from quotaplane.transport.base import Polled, Portion
@@ -58,9 +58,11 @@ class Rig:
                 "checkpoint": "c",
             }
         )
-        self.table = QuotaTable(self.history, Trouble(self.lines.append))
+        self.table = QuotaTable(self.history, FailureLog(self.lines.append))
         link: Any = self
-        self.listener = Listener(link, self.table, settings, self.lines.append, lambda: NOW_MS)
+        self.listener = LimitsListener(
+            link, self.table, settings, self.lines.append, lambda: NOW_MS
+        )
         self.book = self.listener.book
 
     def poll_limits(self) -> Portion:

@@ -8,9 +8,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from quotaplane.agents.pace import Bucket
-from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Moves, in_turn
-from quotaplane.enforce.rates_in_force import LONGEST_WAIT_S, Ledger
+from quotaplane.enforce.rates_in_force import LONGEST_WAIT_S, RatesInForce
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 
 NONE = np.array([np.inf, np.inf])
@@ -301,7 +301,7 @@ def test_limits_are_kept_on_the_way_and_all_get_what_is_fair(data: st.DataObject
 
 
 def test_topics_that_leave_are_remembered_while_they_have_rates_of_ours() -> None:
-    ledger = Ledger()
+    ledger = RatesInForce()
     ledger.carry(layout_of({"a": "x", "b": "x", "c": "x"}, "g"))
     ledger.settled("a", 0, np.array([10.0, np.inf]), wrote=True)
     ledger.settled("b", 1, np.array([np.inf, 20.0]), wrote=True)
@@ -317,7 +317,7 @@ def test_topics_that_leave_are_remembered_while_they_have_rates_of_ours() -> Non
 
 
 def test_a_failure_waits_twice_as_long_each_time() -> None:
-    ledger = Ledger()
+    ledger = RatesInForce()
     ledger.carry(layout_of({"a": "x"}, "g"))
     waits = []
     for _ in range(9):
@@ -330,7 +330,7 @@ def test_a_failure_waits_twice_as_long_each_time() -> None:
 
 
 def test_a_topic_that_moved_is_tried_at_once() -> None:
-    ledger = Ledger()
+    ledger = RatesInForce()
     ledger.carry(layout_of({"a": "x", "b": "x", "p": ["x", "y"]}, "g"))
     for name in "abp":
         ledger.failed(name, 0, 100.0, wrote=True)
@@ -341,7 +341,7 @@ def test_a_topic_that_moved_is_tried_at_once() -> None:
 
 def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
     layout = layout_of({"a": "x"}, "g")
-    usage = Usage(lag_s=1.0)
+    usage = PartUsage(lag_s=1.0)
     usage.carry(layout)
     at = np.zeros(1, np.int64)
 
@@ -376,7 +376,7 @@ def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
 
 
 def test_usage_stays_with_its_part() -> None:
-    usage = Usage(lag_s=1.0)
+    usage = PartUsage(lag_s=1.0)
     usage.carry(layout_of({"a": "x", "b": "x"}, "g"))
     usage.measured(np.array([1]), np.array([[7.0, 0, 0, 0]]))
     usage.carry(layout_of({"0": "x", "b": "y"}, "g"))

@@ -126,12 +126,12 @@ def test_one_topic_that_fails_does_not_stop_the_others(
             await running.until(lambda: running.enforcer.status()["errors"] >= 2)
             assert len(running.lines) == 1
             assert running.lines[0].startswith(f"writing rates: {full('b')} (publish): Pulsar's")
-            assert running.lines[0].endswith("500 Broker is upset; it is tried again")
+            assert running.lines[0].endswith("500 Broker is upset; retrying")
             del cluster.answers[failing]
             await running.until(lambda: cluster.published() == HELD)
             await running.until(lambda: len(running.lines) == 2)
             errors = running.enforcer.status()["errors"]
-            assert running.lines[1] == f"writing rates: all well again; failed {errors} times"
+            assert running.lines[1] == f"writing rates: recovered after {errors} failures"
 
     asyncio.run(scene())
 
@@ -201,7 +201,7 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
             link.broken = TransportError("limits can't be read")
             failing = Answer(503, {"reason": "starting"})
             cluster.answers["GET brokers"] = cluster.answers["GET tenants"] = failing
-            link_line = "enforcer: limits: limits can't be read; it is tried again"
+            link_line = "enforcer: limits: limits can't be read; retrying"
             await running.until(lambda: len(running.lines) == 3)
             assert link_line in running.lines
             await running.until(lambda: running.enforcer.status()["errors"] > 10)
@@ -305,7 +305,7 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             # Until no window has anything of the time before it had a rate.
-            usage = running.enforcer._scene.usage
+            usage = running.enforcer._observer.usage
             for used in (300.0, 299.0, 298.0, 297.0):
                 cluster.used[full("a")] = used
                 await running.until(lambda used=used: usage.usage[0, 0] == used)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
@@ -35,7 +35,7 @@ def put(history: History, policy: dict[str, Any] | None = None, **messages: floa
 
 def watched(history: History) -> tuple[QuotaTable, list[str], Callable[[], None]]:
     lines: list[str] = []
-    table = QuotaTable(history, Trouble(lines.append))
+    table = QuotaTable(history, FailureLog(lines.append))
     return table, lines, lambda: asyncio.run(table.look())
 
 
@@ -83,16 +83,16 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
     look()
     assert table.looked
     assert table.quotas is None
-    assert lines[0].endswith("; limits are not held against any; it is tried again")
+    assert lines[0].endswith("; limits are not held against any; retrying")
     shutil.move(away, folder)
     look()
     assert quota(table, "a") == 100
-    assert "all well again" in lines[1]
+    assert "recovered after" in lines[1]
     shutil.move(folder, away)
     table._tables.clear()
     look()
     assert quota(table, "a") == 100
-    assert lines[2].endswith("; the last ones hold; it is tried again")
+    assert lines[2].endswith("; the last ones hold; retrying")
 
 
 def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.enforce.subdivide import MOST, Divide, divide
+from quotaplane.enforce.subdivide import MOST, Divide, subdivide
 from quotaplane.model import FloatArray
 from quotaplane.topic_layout import Layout
 from tests.unit.enforce_cases import layout_of, only_messages
@@ -32,7 +32,7 @@ def rates_of(
     full = np.zeros((len(usage), 4), np.bool_)
     full[:, 0] = saturated or False
     used = np.repeat(np.array(usage)[:, None], 4, axis=1)
-    answer = divide(layout, only_messages([limit]), used, full, law=law, floor_share=floor_share)
+    answer = subdivide(layout, only_messages([limit]), used, full, law=law, floor_share=floor_share)
     assert np.isposinf(answer.rates[:, 1:]).all()
     rates: list[float] = answer.rates[:, 0].tolist()
     return rates
@@ -70,7 +70,7 @@ def test_shares_are_whole_and_those_held_back_get_what_the_others_do_not_use(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide, floor_share: float
 ) -> None:
     layout, limits, usage, saturated = cluster
-    shares = divide(layout, limits, usage, saturated, law=law, floor_share=floor_share).shares
+    shares = subdivide(layout, limits, usage, saturated, law=law, floor_share=floor_share).shares
     pairs = layout.pairs
     for pair, limit in enumerate(limits[:, 0]):
         own = shares[pairs.parts[pairs.starts[pair] : pairs.starts[pair + 1]], 0]
@@ -104,7 +104,7 @@ def test_a_partitioned_topic_takes_no_more_than_its_partitions_have_together(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide
 ) -> None:
     layout, limits, usage, saturated = cluster
-    rates, shares, least = divide(layout, limits, usage, saturated, law=law)
+    rates, shares, least = subdivide(layout, limits, usage, saturated, law=law)
     wants = np.where(saturated, np.inf, np.nan_to_num(usage))[:, 0]
     assert (np.isnan(least) == np.isnan(rates)).all()
     assert not (least > rates).any()
@@ -146,7 +146,7 @@ def test_no_unit_is_lost_to_rounding(law: Divide, limit: int) -> None:
     layout = layout_of({f"t{i}": "b" for i in range(7)}, "g")
     limits = np.full((1, 4), float(limit))
     usage = np.outer([4.0, 3.0, 4.0, 5.0, 7.0, 11.0, 4.0], np.ones(4))
-    shares = divide(
+    shares = subdivide(
         layout, limits, usage, np.ones((7, 4), np.bool_), law=law, floor_share=0.01
     ).shares
     assert shares.sum(axis=0).tolist() == [max(limit, 7)] * 4
@@ -193,32 +193,32 @@ def test_a_busy_partition_has_what_idle_ones_on_other_brokers_leave() -> None:
     usage, full = np.zeros((3, 4)), np.zeros((3, 4), np.bool_)
     usage[0], full[0] = 10.0, True
     limits = only_messages([10, 10, 10])
-    assert divide(layout, limits, usage, full).rates[0, 0] == 30
+    assert subdivide(layout, limits, usage, full).rates[0, 0] == 30
     usage[:], full[:] = 10.0, True
-    assert divide(layout, limits, usage, full).rates[0, 0] == 10
-    assert divide(layout, limits, usage * 0 + 1, ~full, law="even").rates[0, 0] == 10
+    assert subdivide(layout, limits, usage, full).rates[0, 0] == 10
+    assert subdivide(layout, limits, usage * 0 + 1, ~full, law="even").rates[0, 0] == 10
     # Nobody wants much: what the busiest one uses, and an even part of what is left over.
     usage[:] = np.array([[6.0], [1.0], [1.0]])
-    assert divide(layout, limits, usage, ~full).rates[0, 0] == math.floor(6 + (30 - 8) / 3)
+    assert subdivide(layout, limits, usage, ~full).rates[0, 0] == math.floor(6 + (30 - 8) / 3)
     # Nothing is left over: still the busiest one must not look held back.
     usage[:] = np.array([[10.0], [10.0], [10.0]])
-    assert divide(layout, limits, usage, ~full).rates[0, 0] == math.floor(10 / 0.95 + 1)
+    assert subdivide(layout, limits, usage, ~full).rates[0, 0] == math.floor(10 / 0.95 + 1)
 
 
 def test_brokers_without_a_limit_do_not_count_for_a_partitioned_topic() -> None:
     layout = layout_of({"p": ["b1", "b2", "b3"]}, "g")
     usage, full = np.full((3, 4), 9.0), np.ones((3, 4), np.bool_)
-    rate = divide(layout, only_messages([10, math.inf, math.nan]), usage, full).rates[0, 0]
+    rate = subdivide(layout, only_messages([10, math.inf, math.nan]), usage, full).rates[0, 0]
     assert rate == 10
-    rate = divide(layout, only_messages([math.nan, math.inf, math.nan]), usage, full).rates[0, 0]
+    rate = subdivide(layout, only_messages([math.nan, math.inf, math.nan]), usage, full).rates[0, 0]
     assert rate == math.inf
-    never = divide(layout, np.full((3, 4), np.nan), usage, full).rates
+    never = subdivide(layout, np.full((3, 4), np.nan), usage, full).rates
     assert np.isnan(never).all()
 
 
 def test_rates_stay_within_what_pulsar_can_hold() -> None:
     layout = layout_of({"t": "b"}, "g")
-    rates = divide(
+    rates = subdivide(
         layout, np.full((1, 4), 1e18), np.zeros((1, 4)), np.zeros((1, 4), np.bool_)
     ).rates
     assert rates.tolist() == [[2**31 - 1, 2**53, 2**31 - 1, 2**53]]
@@ -227,7 +227,7 @@ def test_rates_stay_within_what_pulsar_can_hold() -> None:
 def test_no_topics_no_rates() -> None:
     from quotaplane.topic_layout import nothing
 
-    answer = divide(nothing(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_))
+    answer = subdivide(nothing(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_))
     assert answer.rates.shape == answer.shares.shape == (0, 4)
 
 

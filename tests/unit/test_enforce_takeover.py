@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.take_over import TakeOver
-from quotaplane.enforce.groups_in_force import InForce
+from quotaplane.enforce.groups_in_force import GroupsInForce
 from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
@@ -55,7 +55,7 @@ def take(
 
     async def scene() -> None:
         async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-            take_over = TakeOver(rest, settings.history, Pace(1e6), Trouble(print), most)
+            take_over = TakeOver(rest, settings.history, Pace(1e6), FailureLog(print), most)
             for _ in range(times):
                 await take_over.take(in_force)
             assert taken in (None, take_over.taken)
@@ -209,7 +209,7 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
     free = np.ones((2, 2), np.bool_)
     rates = Rates(wanted, wanted, free, ~free, ~free, np.zeros((2, 2)))
     none = np.zeros(0, np.int64)
-    noted = InForce()
+    noted = GroupsInForce()
     noted.note(layout, wanted, rates, Moves(none, none, np.zeros((0, 2)), ~free), np.array([7.0]))
     assert list(noted.groups()) == (["g"] if in_force else [])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quotaplane.history.store import open_table
-from quotaplane.registry.input import read_groups
+from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, rates

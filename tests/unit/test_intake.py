@@ -30,8 +30,8 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     shuffled = [made[at] for at in np.random.default_rng(1).permutation(len(made))]
     outcome = shard.run(reports(*shuffled), now_ms=T0 + 1_000)
     assert len(turns) == follow.NEWEST
-    assert shard.state.rows.usage[0].tolist() == [30, 25]
-    assert shard.state.rows.demand[0].tolist() == [30, 25]
+    assert shard.state.leases.usage[0].tolist() == [30, 25]
+    assert shard.state.leases.demand[0].tolist() == [30, 25]
     assert outcome.usage is not None
     assert len(outcome.usage) == outcome.counts.reports == len(made)
 
@@ -41,7 +41,7 @@ def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_bef
     told = [report("b1", T0 + n, {"g": 70.0 + n}, throttled=5.0) for n in range(1, 20)]
     unchanged = [report("b1", T0 + n, {"g": np.nan}) for n in range(20, 40)]
     shard.run(reports(*unchanged, *told), now_ms=T0 + 100)
-    rows = shard.state.rows
+    rows = shard.state.leases
     assert rows.usage[0].tolist() == [89]
     assert rows.demand[0].tolist() == [94]
     assert rows.reports_refused.tolist() == [True]
@@ -57,7 +57,7 @@ def test_a_start_in_the_future_that_was_believed_shuts_nobody_out(start_ms: int)
     assert shard.state.brokers.started_at_ms.tolist() == [start_ms]
     true = report("b1", T0 + 2_000, {"g": 50}, started_at_ms=5)
     outcome = shard.run(reports(true), now_ms=T0 + 2_000)
-    assert shard.state.rows.usage[0].tolist() == [50]
+    assert shard.state.leases.usage[0].tolist() == [50]
     assert shard.state.brokers.started_at_ms.tolist() == [5]
     # What it was told meanwhile was for another incarnation: it hears of its limits at once.
     assert outcome.limits["for_start_ms"].to_pylist() == [5]
@@ -85,4 +85,4 @@ def test_of_two_reports_under_one_number_the_one_published_first_counts() -> Non
         ]
         late = report("b1", T0 + 9, {"g": 60}, **same | {"published_at_ms": T0 + 10})
         shard.run(reports(*[late, *made][::turn]), now_ms=T0 + 10)
-        assert shard.state.rows.usage[0].tolist() == [20]
+        assert shard.state.leases.usage[0].tolist() == [20]

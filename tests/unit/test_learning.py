@@ -144,7 +144,7 @@ def test_strict_hands_back_no_more_than_the_quota_together() -> None:
     shard.run(reports(earlier("a", T0 + 1_000, {"g": 99.0})), now_ms=T0 + 1_000)
     assert shard.in_force == {("g", "a"): 99.0}
     shard.run(reports(earlier("b", T0 + 2_000, {"g": 50.0})), now_ms=T0 + 2_000)
-    held = shard.state.rows.max_in_force[0]
+    held = shard.state.leases.max_in_force[0]
     assert shard.in_force == pytest.approx({("g", "a"): 50.0, ("g", "b"): 1.0})
     assert held.sum() <= 100.0
     for second in (3, 4):  # a has come down, b goes up: nobody waits for learning to be over
@@ -159,7 +159,7 @@ def test_a_quota_lowered_while_no_job_ran_is_kept_to_from_the_first_round_on() -
     shard.run(reports(*both), now_ms=T0 + 1_000)
     assert shard.in_force == pytest.approx({("g", "a"): 30.0, ("g", "b"): 30.0})
     # Its usage is held against the limit that it had, not the lower one under way.
-    assert shard.state.rows.previous_limit[0].tolist() == [60.0, 40.0]
+    assert shard.state.leases.previous_limit[0].tolist() == [60.0, 40.0]
 
 
 def test_a_quota_lowered_while_it_learns_is_kept_to_at_once() -> None:
@@ -199,7 +199,7 @@ def test_strict_hands_nothing_back_when_learning_is_over() -> None:
     shard.run(reports(earlier("a", T0 + 65_000, {"g": 100.0})), now_ms=T0 + 65_000)
     over = shard.state.learning.until_ms
     shard.run(reports(earlier("b", over, {"g": 80.0})), now_ms=over)
-    assert shard.state.rows.max_in_force[0].sum() <= 100.0
+    assert shard.state.leases.max_in_force[0].sum() <= 100.0
     assert shard.in_force == pytest.approx({("g", "a"): 50.0, ("g", "b"): 0.0}, abs=1e-4)
 
 

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Bucket
-from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates, wanted_rates
+from quotaplane.enforce.agent.namespace_defaults import (
+    NamespaceDefaults,
+    default_rates,
+    wanted_rates,
+)
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates
@@ -136,7 +140,7 @@ def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> No
     async def scene() -> None:
         rest: Any = Stub()
         lines: list[str] = []
-        defaults = Defaults(rest, Bucket(100.0), Trouble(lines.append), lines.append)
+        defaults = NamespaceDefaults(rest, Bucket(100.0), FailureLog(lines.append), lines.append)
         defaults.read("blue", NAMESPACE, free, "g", 1.0)
         assert defaults.begin(layout, default, 2.0) == 1
         await defaults.idle(5.0)

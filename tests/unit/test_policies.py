@@ -107,7 +107,7 @@ def test_enforcement_grows_with_its_percentage_broker_by_broker() -> None:
     for version, percent in enumerate((10.0, 50.0, 100.0), start=1):
         change = defined(version, g={"quota": 1000, "enforcement_percent": percent})
         one.run(change, now_ms=T0 + version)
-        rows = one.state.rows
+        rows = one.state.leases
         chosen.append({one.state.brokers.names[b] for b in rows.broker[rows.enforced]})
     assert chosen[0] < chosen[1] < chosen[2]
     assert [len(names) for names in chosen] == [

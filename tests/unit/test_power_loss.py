@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
+from quotaplane.deltalog.durable import Synced, fsync
 from quotaplane.deltalog.log import find_fault
-from quotaplane.deltalog.sync import Synced, fsync
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain

@@ -13,7 +13,7 @@ from quotaplane.pulsar import topic_pool as following
 from quotaplane.pulsar.options import Options, parse_options
 from quotaplane.pulsar.outages import Patience
 from quotaplane.pulsar.position import EARLIEST, LATEST, ranges
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from tests.unit.pulsar_cases import DISCONNECTED, URL, FakeCluster
 
 A, B = "persistent://t/n/a", "persistent://t/n/b"
@@ -58,11 +58,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @pytest.fixture
-def follow(world: World) -> Iterator[Callable[..., Follower]]:
-    opened: list[Follower] = []
+def follow(world: World) -> Iterator[Callable[..., TopicPool]]:
+    opened: list[TopicPool] = []
 
-    def open_follower(given: dict[str, str], **more: Any) -> Follower:
-        opened.append(Follower(parse_options(given | {k: str(v) for k, v in more.items()})))
+    def open_follower(given: dict[str, str], **more: Any) -> TopicPool:
+        opened.append(TopicPool(parse_options(given | {k: str(v) for k, v in more.items()})))
         return opened[-1]
 
     yield open_follower
@@ -74,7 +74,7 @@ def follow(world: World) -> Iterator[Callable[..., Follower]]:
     ("starting", "begin"), [(LATEST, LATEST), (EARLIEST, EARLIEST), ("17", "@17")]
 )
 def test_where_a_query_begins_is_the_same_each_time(
-    world: World, follow: Callable[..., Follower], starting: str, begin: str
+    world: World, follow: Callable[..., TopicPool], starting: str, begin: str
 ) -> None:
     world.topics = {A: FakeCluster([])}
     first = follow(NAMED, starting=starting).begin()
@@ -83,7 +83,7 @@ def test_where_a_query_begins_is_the_same_each_time(
 
 
 def test_the_first_read_says_where_the_end_is(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics, world.ends = {A: FakeCluster([], is_there=True)}, {A: "1:7:-1"}
     follower = follow(NAMED, discovery_interval_s=0)
@@ -99,7 +99,7 @@ def test_the_first_read_says_where_the_end_is(
 
 
 def test_a_named_topic_that_is_missing_is_told(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics = {A: pulsar.exceptions.TopicNotFound}
     with pytest.raises(TransportError, match=r"'persistent://t/n/a'.*does not exist"):
@@ -107,7 +107,7 @@ def test_a_named_topic_that_is_missing_is_told(
 
 
 def test_a_topic_that_a_pattern_follows_may_go(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics = {A: FakeCluster([0, DISCONNECTED, DISCONNECTED]), B: FakeCluster([0])}
     follower = follow(PATTERN)
@@ -122,7 +122,7 @@ def test_a_topic_that_a_pattern_follows_may_go(
 
 
 def test_a_topic_that_went_before_it_was_opened_is_no_error(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics = {A: pulsar.exceptions.TopicNotFound, B: FakeCluster([0])}
     follower = follow(PATTERN)
@@ -140,7 +140,7 @@ def test_a_topic_that_went_before_it_was_opened_is_no_error(
 
 
 def test_a_silent_topic_is_not_opened_while_nobody_can_say_if_it_is_there(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics = {A: FakeCluster([0, DISCONNECTED, DISCONNECTED])}
     follower = follow(PATTERN)
@@ -161,7 +161,7 @@ def test_a_silent_topic_is_not_opened_while_nobody_can_say_if_it_is_there(
 
 
 def test_what_a_listing_meets_is_logged_once(
-    world: World, follow: Callable[..., Follower], caplog: pytest.LogCaptureFixture
+    world: World, follow: Callable[..., TopicPool], caplog: pytest.LogCaptureFixture
 ) -> None:
     world.topics = {A: FakeCluster([])}
     follower = follow(NAMED, discovery_interval_s=0)
@@ -173,7 +173,7 @@ def test_what_a_listing_meets_is_logged_once(
 
 
 def test_nothing_outlives_a_topic_that_is_gone(
-    world: World, follow: Callable[..., Follower]
+    world: World, follow: Callable[..., TopicPool]
 ) -> None:
     world.topics = {A: FakeCluster([DISCONNECTED] * 9), B: FakeCluster([])}
     follower = follow(PATTERN, discovery_interval_s=0)

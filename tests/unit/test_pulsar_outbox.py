@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import StructType
 
 from quotaplane.errors import ConfigError, TransportError
-from quotaplane.pulsar.producer import Outbox, Outgoing, write_rows
+from quotaplane.pulsar.producer import Outgoing, PulsarOutbox, write_rows
 from quotaplane.pulsar.source import PulsarDataSource
 from tests.unit.pulsar_cases import OPTIONS, TOPIC, URL
 
@@ -38,7 +38,7 @@ class Dead:
 
 def test_a_dead_cluster_is_waited_for_once() -> None:
     cluster: Any = Dead()
-    outbox = Outbox(OPTIONS, cluster)
+    outbox = PulsarOutbox(OPTIONS, cluster)
     with pytest.raises(TransportError, match="did not take 1 bytes for 'k': no answer in time"):
         outbox.send([Outgoing(TOPIC, "k", b"x")] * 1000)
     assert cluster.tried == 1

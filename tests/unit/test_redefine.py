@@ -16,7 +16,7 @@ from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, group_columns
-from quotaplane.quota.leases import fresh_rows
+from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.throttle.coded import changed as changed_terms
@@ -205,8 +205,8 @@ def test_events_without_policy_columns_are_taken_in() -> None:
 def test_rows_follow_their_groups_and_those_of_deleted_groups_are_lost() -> None:
     names = ["a", "b", "c"]
     groups = groups_after(*(change(name, 1) for name in names))
-    rows = fresh_rows(np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
-    state = ShardState(groups=groups, rows=rows)
+    rows = fresh_leases(np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
+    state = ShardState(groups=groups, leases=rows)
     gone = groups.names[1].as_py()
     found = change_groups(state, changes(change(gone, 2, deleted=True)))
     after, kept, changed, lost = found.groups, found.leases, found.changed, found.lost

@@ -19,8 +19,8 @@ from quotaplane.model import (
     group_id,
 )
 from quotaplane.settings import Reports
-from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
-from quotaplane.sim.demand import added_up
+from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec, Report
+from quotaplane.sim.demand_schedule import added_up
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 from quotaplane.wire.limits import encode_limits
@@ -34,8 +34,8 @@ PLAIN = [d for d in range(D) if d not in PARTS]
 GROUPS = ("g", "h")
 
 
-def cluster(*specs: BrokerSpec, **options) -> Brokers:
-    return Brokers(specs or (BrokerSpec("b1"), BrokerSpec("b2")), GROUPS, **options)
+def cluster(*specs: BrokerSpec, **options) -> BrokerFleet:
+    return BrokerFleet(specs or (BrokerSpec("b1"), BrokerSpec("b2")), GROUPS, **options)
 
 
 def update(
@@ -45,7 +45,7 @@ def update(
     return encode_limits(broker=broker, shard=0, epoch=epoch, seq=seq, lease_ms=10_000, **given)
 
 
-def in_force(brokers: Brokers, now_ms: int = NOW) -> float:
+def in_force(brokers: BrokerFleet, now_ms: int = NOW) -> float:
     return float(brokers.limits(now_ms)[0, 0, 0])
 
 

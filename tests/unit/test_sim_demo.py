@@ -11,14 +11,14 @@ from rich.console import Console
 
 from quotaplane.demo.director import Director
 from quotaplane.demo.live import Screen, print_summary, view
-from quotaplane.demo.record import Record, rate
-from quotaplane.demo.report import Audit, write_report
+from quotaplane.demo.record import DemoRecord, rate
+from quotaplane.demo.report import AuditAnswer, write_report
 from quotaplane.demo.run import demo_settings, fresh_folder
 from quotaplane.demo.scenarios import DEMO, DURATION_S, Event, Scenario, Story
 from quotaplane.errors import ConfigError
 from quotaplane.model import BASIC, DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
-from quotaplane.sim.demand import Change
+from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.demand_schedule import Change
 from quotaplane.wire.limits import encode_limits
 
 PUBLISH = DIMENSIONS[0]
@@ -96,9 +96,9 @@ LIMITS = {
 
 
 @pytest.fixture
-def played() -> tuple[Record, Director, Groups]:
+def played() -> tuple[DemoRecord, Director, Groups]:
     """Sixteen seconds of the small scenario, its limits made by hand."""
-    record, groups = Record(SMALL), Groups()
+    record, groups = DemoRecord(SMALL), Groups()
     director = Director(SMALL, record, groups.put, groups.delete)
     director.open()
     for t in range(16):
@@ -130,7 +130,7 @@ def test_a_group_is_reported_after_it_is_known_and_not_when_it_is_deleted(played
 
 
 def test_limited_is_said_only_when_every_broker_has_its_limits() -> None:
-    director = Director(SMALL, Record(SMALL), lambda groups, quotas: None, lambda groups: None)
+    director = Director(SMALL, DemoRecord(SMALL), lambda groups, quotas: None, lambda groups: None)
     director.open()
     director.advance(0.0, 0)
     for number, broker in enumerate(("b1", "b2", "b3"), start=1):
@@ -151,7 +151,7 @@ def test_each_event_is_followed_to_the_moment_when_all_is_fair(played) -> None:
 
 
 def test_what_never_becomes_fair_is_said_to_be_so() -> None:
-    record = Record(SMALL)
+    record = DemoRecord(SMALL)
     director = Director(SMALL, record, lambda groups, quotas: None, lambda groups: None)
     director.open()
     for t in range(12):
@@ -201,7 +201,7 @@ def test_the_table_shows_quota_use_and_limits(played) -> None:
 
 
 def test_the_demos_table_fits_a_terminal_of_100_by_40() -> None:
-    record = Record(DEMO)
+    record = DemoRecord(DEMO)
     director = Director(DEMO, record, lambda groups, quotas: None, lambda groups: None)
     director.open()
     for t in range(DURATION_S):
@@ -227,7 +227,7 @@ def test_without_a_terminal_there_are_plain_lines_each_once(played) -> None:
     assert "\x1b" not in shown
 
 
-AUDIT = Audit(
+AUDIT = AuditAnswer(
     "a1", "who & when?", "SELECT 1", ("broker_name", "seconds"), (("b<1>", 1.25), (None, 2))
 )
 

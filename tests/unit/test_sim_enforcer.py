@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.sim.enforcer import SLOTS_PER_S, Enforcer, Enforcers
+from quotaplane.sim.broker_throttle import SLOTS_PER_S, BrokerThrottle, BrokerThrottles
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
@@ -24,7 +24,7 @@ def held(
 
 def used(demand: float, limits: list[float], terms: ThrottleTerms, **options) -> list[float]:
     """What one entity uses in each interval."""
-    one = Enforcer(1, terms, **options)
+    one = BrokerThrottle(1, terms, **options)
     return [float(one.use(np.array([demand]), np.array([limit]))[0]) for limit in limits]
 
 
@@ -57,7 +57,7 @@ def test_by_hand(terms: ThrottleTerms, expected: list[float]) -> None:
 
 def test_soft_is_muted_for_as_long_as_it_was_told() -> None:
     """1000 wanted, 10 allowed: requests of 0.5 until the bucket of 10 is overdrawn, then one."""
-    one = Enforcer(1, held(), interval_s=SLOT_S)
+    one = BrokerThrottle(1, held(), interval_s=SLOT_S)
     sent = [float(one.use(np.array([1000.0]), np.array([10.0]))[0]) * SLOT_S for _ in range(41)]
     assert sent[0] == pytest.approx(10.5)
     assert sent[1:] == pytest.approx([0.5] * 40)
@@ -95,7 +95,7 @@ def test_a_limit_of_nothing_admits_nothing_and_none_everything(law, mode) -> Non
 
 
 def test_each_entity_has_its_own_time_and_state() -> None:
-    pair, single = Enforcer(2, held()), Enforcer(1, held())
+    pair, single = BrokerThrottle(2, held()), BrokerThrottle(1, held())
     demand, limit = np.array([90.0]), np.array([30.0])
     for turn in range(6):
         alone = single.use(demand, limit)
@@ -110,8 +110,8 @@ def test_each_entity_has_its_own_time_and_state() -> None:
 def test_who_begins_anew_is_as_one_that_is_new(law) -> None:
     """Put to other terms and back, or forgotten: whatever its limit was before."""
     terms, demand, limit = held(law), np.array([500.0]), np.array([100.0])
-    fresh = [float(Enforcer(1, terms).use(demand, limit)[0])]
-    brokers = Enforcers(1, terms)
+    fresh = [float(BrokerThrottle(1, terms).use(demand, limit)[0])]
+    brokers = BrokerThrottles(1, terms)
     brokers.use(demand, np.array([1.0]))
     brokers.put(np.array([0]), held(SLIDING, HARD))
     brokers.use(demand, limit)
@@ -142,7 +142,7 @@ def test_a_bucket_admits_rate_and_burst_and_one_request_in_any_time(
     """
     demand, limit = np.array(pairs).T
     bucket = held(BUCKET, mode, samples, window_s)
-    brokers = Enforcer(len(pairs), bucket, interval_s=SLOT_S)
+    brokers = BrokerThrottle(len(pairs), bucket, interval_s=SLOT_S)
     sent = [np.zeros(len(pairs))]
     sent += [SLOT_S * brokers.use(demand, limit) for _ in range(80)]
     total = np.cumsum(sent, axis=0)
@@ -159,7 +159,7 @@ def test_buckets_of_one_quota_admit_it_and_one_burst_whoever_has_it(data, mode) 
     """Limits that add up to no more than a quota, and move: quota times time, the quota for a
     second, and a request of each; the requests are as large as the largest limit makes them."""
     brokers, rounds, quota = 3, 12, 100.0
-    enforcer = Enforcer(brokers, held(mode=mode))
+    enforcer = BrokerThrottle(brokers, held(mode=mode))
     share = st.lists(st.integers(0, 100), min_size=brokers, max_size=brokers)
     sent = [0.0]
     for _ in range(rounds):
@@ -179,7 +179,7 @@ def test_buckets_of_one_quota_admit_it_and_one_burst_whoever_has_it(data, mode) 
 def test_a_hard_sliding_window_never_has_more_in_it_than_it_allows(pairs, samples) -> None:
     demand, limit = np.array(pairs).T
     window = held(SLIDING, HARD, samples, window_s=2 * SLOT_S)
-    brokers = Enforcer(len(pairs), window, interval_s=2 * SLOT_S)
+    brokers = BrokerThrottle(len(pairs), window, interval_s=2 * SLOT_S)
     sent = np.array([2 * SLOT_S * brokers.use(demand, limit) for _ in range(40)])
     for begin in range(40 - samples + 1):
         most = limit * samples * 2 * SLOT_S
@@ -191,7 +191,7 @@ def test_a_hard_sliding_window_never_has_more_in_it_than_it_allows(pairs, sample
 def test_in_the_long_run_a_limit_is_used_and_not_exceeded(law, mode) -> None:
     limit = np.array([10.0, 37.0, 500.0, 2000.0])
     demand = limit * [1.2, 1.9, 5.0, 40.0]
-    brokers = Enforcer(4, held(law, mode, samples=10, window_s=0.1))
+    brokers = BrokerThrottle(4, held(law, mode, samples=10, window_s=0.1))
     mean = np.mean([brokers.use(demand, limit) for _ in range(80)][20:], axis=0)
     assert (mean >= 0.95 * limit).all()
     assert (mean <= 1.1 * limit).all()

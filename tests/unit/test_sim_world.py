@@ -7,8 +7,8 @@ import pytest
 
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
-from quotaplane.sim.demand import Change, Schedule, build_schedule, noisy
+from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.demand_schedule import Change, Schedule, build_schedule, noisy
 from quotaplane.sim.world import World
 
 PUBLISH, BYTES = DIMENSIONS[:2]

@@ -154,7 +154,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
         story = Story(seed)
         seen.add(story.config.transition.value)
         for *_, state, outcome in told(story):
-            rows, groups = state.rows, state.groups
+            rows, groups = state.leases, state.groups
             seen |= {f"mode {mode}" for mode in groups.mode.tolist()}
             seen |= {f"dimension {dimension}" for dimension in rows.dimensions}
             seen |= {f"broker {status}" for status in outcome.brokers["status"].to_pylist()}
@@ -168,7 +168,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
                 "in part": (groups.enforcement_percent < 100).any(),
                 "terms of brokers": len(groups.overrides) > 0,
                 "in a tree": (groups.parent >= 0).any(),
-                "left": len(state.left.names) > 0,
+                "left": len(state.deleted.names) > 0,
                 "terms of requests": groups.throttle.any_given,
                 "claims": (rows.distrust > 0).any(),
                 "unlimited": np.isinf(rows.limit).any() and np.isfinite(rows.limit).any(),
@@ -203,7 +203,7 @@ def test_who_is_let_go_of_is_waited_for_no_more() -> None:
         state, _ = step(shard.state, events, Round(1, turn, T0 + turn), STRICT)
         assert differences(state, load(dump(state))) == []
         shard.state = state
-    assert np.isfinite(shard.state.rows.max_in_force[0]).all()
+    assert np.isfinite(shard.state.leases.max_in_force[0]).all()
 
 
 def test_a_commit_that_puts_a_group_twice_puts_one_of_them_whatever_comes_first() -> None:
@@ -224,4 +224,4 @@ def test_a_row_of_long_ago_keeps_its_time() -> None:
     )
     for broker, at_ms in (("a", T0), ("b", T0 + 3_000_000_000)):
         shard.run(reports(report(broker, at_ms, {"g": 1.0})), now_ms=at_ms)
-    assert sorted(shard.state.rows.seen_at_ms.tolist()) == [T0, T0 + 3_000_000_000]
+    assert sorted(shard.state.leases.seen_at_ms.tolist()) == [T0, T0 + 3_000_000_000]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.throttle.bank import LAWS
-from quotaplane.throttle.entities import Ledger, begin
+from quotaplane.throttle.entities import EntityStates, begin
 from quotaplane.throttle.requests import REASONS, Bounds
 from quotaplane.throttle.step import DECIDED, METRICS, Decided, decide
 
@@ -60,11 +60,11 @@ def events(*rows: tuple[Any, Any, Any], **more: list[Any]) -> pa.Table:
     )
 
 
-def run(ledger: Ledger, parts: list[pa.Table]) -> tuple[Ledger, list[Decided]]:
+def run(ledger: EntityStates, parts: list[pa.Table]) -> tuple[EntityStates, list[Decided]]:
     """Step by step, with the ledger put to rest and woken in between, as the operator does."""
     decided = []
     for part in parts:
-        ledger, one = decide(Ledger.from_bytes(ledger.to_bytes()), part, T0 + 10**9, BOUNDS)
+        ledger, one = decide(EntityStates.from_bytes(ledger.to_bytes()), part, T0 + 10**9, BOUNDS)
         decided.append(one)
     return ledger, decided
 
@@ -349,7 +349,7 @@ def test_who_has_no_quota_any_more_is_forgotten_and_others_stay_as_they_were() -
         assert decided.metrics.equals(told.metrics)
         ledger = expected
     assert len(ledger.defined(definitions())) == 0
-    nobody = Ledger.from_bytes(ledger.defined(definitions()).to_bytes())
+    nobody = EntityStates.from_bytes(ledger.defined(definitions()).to_bytes())
     assert nobody.bank.states == {}
 
 
@@ -373,14 +373,14 @@ def test_a_ledger_of_another_format_is_told() -> None:
     with pytest.raises(
         HistoryError, match="format 0, this version reads 1; start a new checkpoint"
     ):
-        Ledger.from_bytes(blob)
+        EntityStates.from_bytes(blob)
 
 
 def test_a_ledger_of_fewer_dimensions_is_gone_on_with() -> None:
     ledger, _ = decide(begin(definitions(a=1.0)), events(("a", 0, 1.0)), T0, BOUNDS)
     entities, told, *others = unpack(ledger.to_bytes())
     fewer = told.drop_columns(["total_bytes_per_s", "controller_mutations_per_s"])
-    woken = Ledger.from_bytes(pack(entities, fewer, *others))
+    woken = EntityStates.from_bytes(pack(entities, fewer, *others))
     assert woken.definitions.equals(ledger.definitions)
 
 

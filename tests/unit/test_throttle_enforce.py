@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quotaplane.model import DIMENSIONS
 from quotaplane.throttle.bank import LAWS, begin
-from quotaplane.throttle.enforce import held_to
+from quotaplane.throttle.broker_quotas import held_to
 from quotaplane.throttle.terms import terms_of
 from quotaplane.throttle.types import Requests, ThrottleMode
 

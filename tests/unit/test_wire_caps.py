@@ -121,7 +121,7 @@ def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
 def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
-    cap = batch_caps.Caps(most_entries=300_000, reports=len(sizes))
+    cap = batch_caps.BatchCaps(most_entries=300_000, reports=len(sizes))
     entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
     first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
     kept = ~np.concatenate([cap.refuse(entries[part], size[part], 6) for part in (first, rest)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
 from quotaplane.wire import report_stock as stock
-from quotaplane.wire.batch_caps import Caps
+from quotaplane.wire.batch_caps import BatchCaps
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import open_batch
@@ -48,7 +48,9 @@ def _read(values: list[bytes]) -> list[Any]:
     settings, times = Reports(interval_s=1), np.full(len(values), NOW_MS)
     letters = Letters(values, times, [""] * len(values))
     batch = open_batch(values, times, letters, NOW_MS, settings)
-    odd, blocks = _read_stock(batch, values, times, letters, Caps(1_000_000, len(values)), settings)
+    odd, blocks = _read_stock(
+        batch, values, times, letters, BatchCaps(1_000_000, len(values)), settings
+    )
     names = batch.heads.names.take(pa.array(batch.heads.broker)).to_pylist()
     brokers = dict(zip(batch.index.tolist(), names, strict=True))
     brokers |= {index: header.broker for index, header in odd.items()}

@@ -1,4 +1,4 @@
-"""Tells when something begins to fail, and when that is over: not each time."""
+"""Failures of a long-running program: a line when they begin and one when they are over."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from quotaplane.errors import QuotaplaneError
 
 _MOST: Final = 100_000
-"""Things of a part that fail at once: more are not kept in mind."""
+"""Items of a part that fail at once; more are not remembered."""
 
 _NAMED: Final = 5
 
 Say = Callable[[str], None]
 
 
-def some(names: Collection[str]) -> str:
-    """So many names that a line can be read.
+def first_names(names: Collection[str]) -> str:
+    """As many names as a line has room for.
 
-    >>> some({"a", "b"}), some("gfedcba")
+    >>> first_names({"a", "b"}), first_names("gfedcba")
     ('a, b', 'a, b, c, d, e and 2 more')
     """
     first = sorted(names)[:_NAMED]
@@ -26,48 +26,52 @@ def some(names: Collection[str]) -> str:
     return ", ".join(first) + (f" and {more} more" if more else "")
 
 
-class Trouble:
-    """What fails now, by part; each part may fail on several things at once.
+class FailureLog:
+    """What fails now, by part of the program; each part may fail on several items at once.
 
-    >>> trouble = Trouble(print)
-    >>> trouble("rates", "a", QuotaplaneError("no answer"))
-    rates: a: no answer; it is tried again
-    >>> trouble("rates", "b", QuotaplaneError("no answer"))
-    >>> trouble("rates", "a", None)
-    >>> trouble("rates", "b", None)
-    rates: all well again; failed 2 times
+    >>> failures = FailureLog(print)
+    >>> failures.note("rates", "a", QuotaplaneError("no answer"))
+    rates: a: no answer; retrying
+    >>> failures.note("rates", "b", QuotaplaneError("no answer"))
+    >>> failures.note("rates", "a", None)
+    >>> failures.note("rates", "b", None)
+    rates: recovered after 2 failures
     """
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._failing: dict[str, set[str]] = {}
         self._times: dict[str, int] = {}
-        self.errors = 0
-        """So many errors, since the start."""
+        self.total = 0
+        """Failures since the start."""
 
-    def __call__(self, part: str, of: str, error: Exception | None) -> None:
-        """``of`` is well, or failed like this."""
+    def note(self, part: str, item: str, error: Exception | None) -> None:
+        """An item failed with an error, or (None) succeeded."""
         failing = self._failing.setdefault(part, set())
         if error is None:
-            if of in failing:
-                failing.remove(of)
+            if item in failing:
+                failing.remove(item)
                 if not failing:
-                    self._say(f"{part}: all well again; failed {self._times.pop(part)} times")
+                    self._say(f"{part}: recovered after {_times(self._times.pop(part))}")
             return
-        self.errors += 1
+        self.total += 1
         self._times[part] = self._times.get(part, 0) + 1
         if not failing:
             # A mistake of ours must not end the loop, nor stay unseen.
             kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
-            self._say(f"{part}: {f'{of}: ' if of else ''}{kind}{error}; it is tried again")
+            self._say(f"{part}: {f'{item}: ' if item else ''}{kind}{error}; retrying")
         if len(failing) < _MOST:
-            failing.add(of)
+            failing.add(item)
 
-    def forget(self, part: str, of: str) -> None:
-        """It is gone, and with it its trouble."""
-        self(part, of, None)
+    def forget(self, part: str, item: str) -> None:
+        """An item is gone: it fails no more."""
+        self.note(part, item, None)
 
     def retain(self, part: str, stays: Callable[[str], bool]) -> None:
-        """Forget what is gone of a part; as long as something fails, new trouble is not told."""
-        for of in [of for of in self._failing.get(part, ()) if not stays(of)]:
-            self.forget(part, of)
+        """Forget a part's items that are gone."""
+        for item in [item for item in self._failing.get(part, ()) if not stays(item)]:
+            self.forget(part, item)
+
+
+def _times(failures: int) -> str:
+    return "1 failure" if failures == 1 else f"{failures} failures"

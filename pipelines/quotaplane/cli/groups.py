@@ -17,7 +17,7 @@ from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import MODES, RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
-from quotaplane.registry.input import (
+from quotaplane.registry.group_input import (
     JSON_COLUMNS,
     given_groups,
     read_group,

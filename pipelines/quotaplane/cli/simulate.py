@@ -13,7 +13,7 @@ from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
 from quotaplane.sim.controller import StepController, step_config
-from quotaplane.sim.demand import noisy
+from quotaplane.sim.demand_schedule import noisy
 from quotaplane.sim.figures import MEANINGS, figures
 from quotaplane.sim.loop import Network, Run, run_loop
 from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
@@ -39,7 +39,7 @@ figures:
 """
 
 
-class Scenario(CaseModel):
+class SimulationCase(CaseModel):
     """SCENARIO.json."""
 
     quota: Rate
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     law = get_law(args.law)
     if args.seed < 0:
         raise ConfigError(f"--seed: must be at least 0, not {args.seed}")
-    scenario = load_case(args.scenario, Scenario)
+    scenario = load_case(args.scenario, SimulationCase)
     _check(scenario, source_name(args.scenario))
     wanted = np.array(scenario.demand, dtype=np.float64)
     # Apart, so that noise does not decide which reports are lost.
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(scenario: Scenario, source: str) -> None:
+def _check(scenario: SimulationCase, source: str) -> None:
     """What no single field can tell."""
     count = len(scenario.brokers)
     for index, name in enumerate(scenario.brokers):

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from quotaplane.deltalog.diagnose import Mending
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, fsync
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log, parse_commit
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, fsync
 
 
 def mend(folder: Path, mending: Mending, aside: Path) -> None:

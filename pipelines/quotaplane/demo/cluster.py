@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from quotaplane.demo.director import Director
-from quotaplane.demo.record import Record
+from quotaplane.demo.record import DemoRecord
 from quotaplane.errors import QuotaplaneError
 from quotaplane.transport.base import BrokerLink
 
@@ -16,7 +16,7 @@ _BEFORE_START_S = 1e6  # far below any time of the scenario
 _KEEP_BEFORE_START = 4
 
 
-class Cluster(threading.Thread):
+class SimulatedCluster(threading.Thread):
     """Sends every interval's reports and applies the limits that come, until the scenario is over.
 
     The scenario's time stands still before all brokers have their first limits: how long the job
@@ -26,7 +26,7 @@ class Cluster(threading.Thread):
     def __init__(
         self,
         director: Director,
-        record: Record,
+        record: DemoRecord,
         link: BrokerLink,
         *,
         duration_s: float,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from quotaplane.demo.record import Record
+from quotaplane.demo.record import DemoRecord
 from quotaplane.demo.scenarios import Event, Scenario, Story
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
-from quotaplane.sim.demand import build_schedule
+from quotaplane.sim.demand_schedule import build_schedule
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
@@ -26,7 +26,7 @@ class Director:
     """Plays a scenario; ``quota`` has shape (groups, 7): what is set at the moment."""
 
     def __init__(
-        self, scenario: Scenario, record: Record, put: Put, delete: Delete, *, seed: int = 0
+        self, scenario: Scenario, record: DemoRecord, put: Put, delete: Delete, *, seed: int = 0
     ) -> None:
         self._record, self._put, self._delete = record, put, delete
         self._scenario = scenario

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from quotaplane.demo.record import Note, Record, rate
-from quotaplane.demo.report import Audit, cell, settled_in
+from quotaplane.demo.record import DemoRecord, Note, rate
+from quotaplane.demo.report import AuditAnswer, cell, settled_in
 from quotaplane.demo.scenarios import Story
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.world import Interval
@@ -47,7 +47,7 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def show(self, record: Record, status: str) -> None:
+    def show(self, record: DemoRecord, status: str) -> None:
         """Show what is new."""
         if not record.intervals:
             return
@@ -65,7 +65,7 @@ class Screen:
             self._console.print(f"t={t_s:3.0f} s  {status}", soft_wrap=True)
 
 
-def view(record: Record, status: str) -> RenderableType:
+def view(record: DemoRecord, status: str) -> RenderableType:
     """The table of all groups, and what happened last; fits 100 columns by 40 lines."""
     now = record.intervals[-1]
     clock = f"t = {now.t_s:.0f} s" if now.t_s >= 0 else "waiting for the first limits"
@@ -91,7 +91,7 @@ def _legend() -> Text:
     )
 
 
-def _table(record: Record, now: Interval) -> Table:
+def _table(record: DemoRecord, now: Interval) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("group", no_wrap=True, min_width=17)
     table.add_column("quota", justify="right", no_wrap=True)
@@ -105,7 +105,7 @@ def _table(record: Record, now: Interval) -> Table:
     return table
 
 
-def _row(record: Record, now: Interval, story: Story, dimension: str) -> list[Text]:
+def _row(record: DemoRecord, now: Interval, story: Story, dimension: str) -> list[Text]:
     first = dimension == story.shows[0]
     name = story.group if first else f"  {dimension.replace('_', ' ')}"
     group, column = record.scenario.groups.index(story.group), DIMENSIONS.index(dimension)
@@ -142,7 +142,7 @@ def _style(usage: float, limit: float, wanted: float) -> str:
     return "yellow" if usage >= _HELD_BACK * limit and wanted > limit else "green"
 
 
-def _fresh(record: Record, broker: int, group: int, column: int) -> bool:
+def _fresh(record: DemoRecord, broker: int, group: int, column: int) -> bool:
     """Has this limit moved noticeably in the last intervals?"""
     latest = record.intervals[-1 - _FRESH_INTERVALS :]
     values = [interval.limit[broker, group, column] for interval in latest]
@@ -161,7 +161,9 @@ def _line(note: Note) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def print_summary(console: Console, record: Record, facts: Mapping[str, str], audit: Audit) -> None:
+def print_summary(
+    console: Console, record: DemoRecord, facts: Mapping[str, str], audit: AuditAnswer
+) -> None:
     """What happened to each story, what the job did, and the audit's answer."""
     table = Table(title="\nwhat happened", title_justify="left", title_style="bold", box=None)
     for name in ("at", "group", "what changed", "then"):

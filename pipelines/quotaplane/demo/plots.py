@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from quotaplane.demo.record import Record
+from quotaplane.demo.record import DemoRecord
 from quotaplane.demo.scenarios import Story
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.figures import CLOSE
@@ -39,7 +39,7 @@ def as_html(figure: go.Figure) -> str:
     return html
 
 
-def story(record: Record, told: Story) -> go.Figure:
+def story(record: DemoRecord, told: Story) -> go.Figure:
     """Above, all brokers together beside the quota; below, each with its limit."""
     count = len(told.shows)
     figure = make_subplots(
@@ -75,7 +75,12 @@ def _there(told: Story, times: FloatArray) -> BoolArray:
 
 
 def _total(
-    figure: go.Figure, record: Record, told: Story, dimension: str, times: FloatArray, column: int
+    figure: go.Figure,
+    record: DemoRecord,
+    told: Story,
+    dimension: str,
+    times: FloatArray,
+    column: int,
 ) -> None:
     there = _there(told, times)
     usage = record.series("usage", told, dimension)
@@ -100,7 +105,12 @@ def _total(
 
 
 def _brokers(
-    figure: go.Figure, record: Record, told: Story, dimension: str, times: FloatArray, column: int
+    figure: go.Figure,
+    record: DemoRecord,
+    told: Story,
+    dimension: str,
+    times: FloatArray,
+    column: int,
 ) -> None:
     usage = record.series("usage", told, dimension)
     limit = record.series("limit", told, dimension)
@@ -139,12 +149,12 @@ def _line(
     )
 
 
-def _taking_part(record: Record, told: Story) -> list[int]:
+def _taking_part(record: DemoRecord, told: Story) -> list[int]:
     names = {change.broker for change in told.demand}
     return [place for place, spec in enumerate(record.scenario.brokers) if spec.name in names]
 
 
-def _mark_events(figure: go.Figure, record: Record, told: Story, times: FloatArray) -> None:
+def _mark_events(figure: go.Figure, record: DemoRecord, told: Story, times: FloatArray) -> None:
     if times[0] < 0:
         figure.add_vrect(
             x0=times[0], x1=0, fillcolor=_GRID, opacity=0.8, line_width=0, layer="below"
@@ -166,7 +176,7 @@ def _mark_events(figure: go.Figure, record: Record, told: Story, times: FloatArr
             )
 
 
-def convergence(record: Record) -> go.Figure:
+def convergence(record: DemoRecord) -> go.Figure:
     """For each group and second: how far its worst-off broker is from the fair share."""
     times = record.times()
     stories = record.scenario.stories

@@ -24,7 +24,7 @@ class Note(NamedTuple):
     text: str
 
 
-class Outcome(NamedTuple):
+class Settling(NamedTuple):
     """What followed an event: the seconds until all had their fair share for good; None = never.
 
     ``shares`` are the (broker, used) of what the group had at the end of the event's time.
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass
-class Record:
+class DemoRecord:
     """Intervals as they come, with the quotas, shape (groups, 7), that were set at the time.
 
     Written by one thread and read by another: everything is only ever appended.
@@ -114,7 +114,7 @@ class Record:
             possible += float((np.minimum(demand, quota)[limited] / scale).sum())
         return used / possible if possible else 1.0
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[Settling]:
         """What followed each event that concerned a group, in order of time."""
         found = [
             self._outcome(story, event, until)
@@ -145,7 +145,7 @@ class Record:
         span = (self.times() >= from_s) & (self.times() < until_s)
         return any(bool(self.series("wanted", story, d)[span].any()) for d in story.shows)
 
-    def _outcome(self, story: Story, event: Event, until_s: float) -> Outcome:
+    def _outcome(self, story: Story, event: Event, until_s: float) -> Settling:
         times = self.times()
         span = np.flatnonzero((times >= event.at_s) & (times < until_s))
         unfair = span[self.distance(story)[span] > CLOSE + _ROUNDING]
@@ -158,7 +158,7 @@ class Record:
         shares = tuple(
             (self.scenario.brokers[b].name, float(at_end[b])) for b in np.flatnonzero(at_end > 0)
         )
-        return Outcome(story, event, settled, shares)
+        return Settling(story, event, settled, shares)
 
 
 def rate(value: float) -> str:

@@ -13,13 +13,13 @@ from plotly.offline import get_plotlyjs
 
 from quotaplane.demo import plots
 from quotaplane.demo.page import PAGE
-from quotaplane.demo.record import Outcome, Record, rate
+from quotaplane.demo.record import DemoRecord, Settling, rate
 from quotaplane.demo.scenarios import Story
 from quotaplane.model import DIMENSIONS
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditAnswer:
     """A query on the history and what it answered."""
 
     name: str
@@ -30,7 +30,7 @@ class Audit:
 
 
 def write_report(
-    path: Path, record: Record, facts: Mapping[str, str], audit: Audit | None = None
+    path: Path, record: DemoRecord, facts: Mapping[str, str], audit: AuditAnswer | None = None
 ) -> None:
     """Write the report.
 
@@ -48,7 +48,7 @@ def write_report(
     path.write_text(page, encoding="utf-8")
 
 
-def settled_in(outcome: Outcome) -> str:
+def settled_in(outcome: Settling) -> str:
     """How long it took, in words."""
     if outcome.settled_s is None:
         return "not fair before the end"
@@ -57,7 +57,7 @@ def settled_in(outcome: Outcome) -> str:
     return f"fair within {outcome.settled_s:.0f} s"
 
 
-def _tiles(record: Record, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> str:
+def _tiles(record: DemoRecord, outcomes: Sequence[Settling], facts: Mapping[str, str]) -> str:
     took = [outcome.settled_s for outcome in outcomes if outcome.settled_s is not None]
     use = float(np.mean([record.utilisation(story) for story in record.scenario.stories]))
     tiles = {
@@ -74,7 +74,7 @@ def _tiles(record: Record, outcomes: Sequence[Outcome], facts: Mapping[str, str]
     )
 
 
-def _legend(record: Record) -> str:
+def _legend(record: DemoRecord) -> str:
     names = [spec.name for spec in record.scenario.brokers]
     items = [
         f'<span><i style="background:{plots.colour(place)}"></i>{escape(name)}</span>'
@@ -83,7 +83,7 @@ def _legend(record: Record) -> str:
     return "\n".join(items)
 
 
-def _card(record: Record, story: Story, outcomes: Sequence[Outcome]) -> str:
+def _card(record: DemoRecord, story: Story, outcomes: Sequence[Settling]) -> str:
     ends = {outcome.event.at_s: outcome for outcome in outcomes if outcome.story is story}
     lines = [
         f"<li><em>{mark}</em><span>{event.at_s:.0f} s: {escape(event.text)}"
@@ -104,14 +104,14 @@ def _card(record: Record, story: Story, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _verdict(outcome: Outcome | None) -> str:
+def _verdict(outcome: Settling | None) -> str:
     if outcome is None:
         return ""
     grade = "bad" if outcome.settled_s is None else "good"
     return f' <b class="{grade}">{settled_in(outcome)}</b>'
 
 
-def _audit(audit: Audit) -> str:
+def _audit(audit: AuditAnswer) -> str:
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in audit.columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(cell(value))}</td>' for value in row)}</tr>"

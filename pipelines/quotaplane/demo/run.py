@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from quotaplane.demo.cluster import Cluster
+from quotaplane.demo.cluster import SimulatedCluster
 from quotaplane.demo.director import Director
 from quotaplane.demo.live import Screen, print_summary
-from quotaplane.demo.record import Record
-from quotaplane.demo.report import Audit, write_report
+from quotaplane.demo.record import DemoRecord
+from quotaplane.demo.report import AuditAnswer, write_report
 from quotaplane.demo.scenarios import DEMO, DURATION_S
 from quotaplane.errors import ConfigError
 from quotaplane.history.audit import ask, load_audit, register_views
@@ -128,7 +128,7 @@ def _play(
     args: argparse.Namespace,
 ) -> None:
     began = time.monotonic()
-    record = Record(DEMO)
+    record = DemoRecord(DEMO)
     director = Director(
         DEMO,
         record,
@@ -150,7 +150,7 @@ def _play(
         f"demo: the job runs ({time.monotonic() - began:.0f} s); "
         f"{len(DEMO.brokers)} brokers report every second ..."
     )
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         director, record, open_broker_link(settings.transport), duration_s=args.seconds
     )
     batches: dict[int, int] = {}
@@ -185,7 +185,7 @@ def _note_batches(job: StreamJob, batches: dict[int, int]) -> None:
         batches[progress.batchId] = progress.durationMs.get("triggerExecution", 0)
 
 
-def _status(record: Record, batches: dict[int, int]) -> str:
+def _status(record: DemoRecord, batches: dict[int, int]) -> str:
     if not record.intervals:
         return ""
     live = f"{record.intervals[-1].alive.sum()} brokers live   "
@@ -195,7 +195,7 @@ def _status(record: Record, batches: dict[int, int]) -> str:
     return live + f"micro-batch {max(batches)}, median {median:.2f} s"
 
 
-def _ask(spark: SparkSession, settings: Settings, record: Record) -> Audit:
+def _ask(spark: SparkSession, settings: Settings, record: DemoRecord) -> AuditAnswer:
     """How long the quotas that changed while the demo ran took to be in force, by the history."""
     audit = load_audit(_AUDIT)
     start_ms = next((i.now_ms for i in record.intervals if i.t_s >= 0), 0)
@@ -203,16 +203,16 @@ def _ask(spark: SparkSession, settings: Settings, record: Record) -> Audit:
     since = datetime.fromtimestamp(start_ms / 1000, tz=timezone.utc)
     answer = ask(spark, audit, since).select(*_AUDIT_COLUMNS)
     rows = tuple(tuple(row) for row in answer.collect())
-    return Audit(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, rows)
+    return AuditAnswer(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, rows)
 
 
 def _finish(
     console: Console,
     folder: Path,
-    record: Record,
-    cluster: Cluster,
+    record: DemoRecord,
+    cluster: SimulatedCluster,
     batches: dict[int, int],
-    audit: Audit,
+    audit: AuditAnswer,
 ) -> None:
     """Summary, audit and report."""
     facts = {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from quotaplane.model import BASIC, DIMENSIONS
-from quotaplane.sim.brokers import BrokerSpec
-from quotaplane.sim.demand import Change
+from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.demand_schedule import Change
 
 Action = Literal["demand", "put", "delete", "die", "join"]
 

@@ -13,7 +13,7 @@ from quotaplane.topic_layout import KINDS, Layout
 _DIMENSIONS: Final = 2
 
 
-class InForce:
+class GroupsInForce:
     """Which limits are in force on all publishers of a group: those told until when."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ _TOO_MUCH: Final = 1.5
 """Who uses so many times its rate has another one than we know of, or had a burst."""
 
 
-class Usage:
+class PartUsage:
     """Usage of the parts of a layout, from samples that come broker by broker.
 
     A sample is held against the lowest rate that was in force in its window: whoever was raised in

@@ -15,7 +15,7 @@ _WORTH_TELLING: Final = 0.01
 """More than is allowed by this part is no rounding any more."""
 
 
-class Quotas(NamedTuple):
+class TableQuotas(NamedTuple):
     """The n groups of the table."""
 
     place: dict[str, int]
@@ -28,7 +28,7 @@ class Quotas(NamedTuple):
     """(n,) whose limits are enforced on a part of the brokers only (``enforcement_percent``)."""
 
 
-class Caps(NamedTuple):
+class QuotaCaps(NamedTuple):
     """The c quotas that g groups are held to: each to its own, and to those of groups above it."""
 
     names: tuple[str, ...]
@@ -43,13 +43,13 @@ class Caps(NamedTuple):
     """(g,) enforced on a part of the brokers: the others are rightly told that they are free."""
 
 
-def caps_of(groups: tuple[str, ...], quotas: Quotas | None) -> Caps:
+def caps_of(groups: tuple[str, ...], quotas: TableQuotas | None) -> QuotaCaps:
     """The quotas that hold for these groups; none where none could be read.
 
     A group that the table does not have, or that is not enforced, is held to none. Nor does a
     group that is not enforced bind those below it.
 
-    >>> quotas = Quotas({"a": 0, "a::b": 1, "c": 2}, np.full((3, 4), 7.0),
+    >>> quotas = TableQuotas({"a": 0, "a::b": 1, "c": 2}, np.full((3, 4), 7.0),
     ...     np.array([True, True, False]), np.zeros(3, np.bool_))
     >>> caps = caps_of(("a", "a::b", "c", "d"), quotas)
     >>> caps.names, caps.group.tolist(), caps.cap.tolist()
@@ -58,7 +58,7 @@ def caps_of(groups: tuple[str, ...], quotas: Quotas | None) -> Caps:
     in_part = np.zeros(len(groups), np.bool_)
     if quotas is None:
         none = np.zeros(0, np.int64)
-        return Caps((), np.zeros((0, BASIC)), none, none, in_part)
+        return QuotaCaps((), np.zeros((0, BASIC)), none, none, in_part)
     places: dict[str, int] = {}
     pairs: list[tuple[int, int]] = []
     for at, group in enumerate(groups):
@@ -71,7 +71,7 @@ def caps_of(groups: tuple[str, ...], quotas: Quotas | None) -> Caps:
                 pairs.append((at, places.setdefault(name, len(places))))
     group_at, cap = np.array(pairs, np.int64).reshape(-1, 2).T
     quota = quotas.quota[[quotas.place[name] for name in places]].reshape(-1, BASIC)
-    return Caps(tuple(places), quota, group_at, cap, in_part)
+    return QuotaCaps(tuple(places), quota, group_at, cap, in_part)
 
 
 class Capped(NamedTuple):
@@ -83,14 +83,15 @@ class Capped(NamedTuple):
     """(g,) of which groups some limit was cut, by more than rounding makes."""
 
 
-def capped(caps: Caps, group: IntArray, limits: FloatArray) -> Capped:
+def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
     """Cut limits (k, 4), each of a broker and the group (k,), down to the quotas.
 
     None is more than the least of the group's quotas. Where those of one quota add up to more than
     it, all are cut by the same part: no broker's limit says that it is the wrong one. So they are
     never more than any of the quotas, whatever was told. NaN, never told, is left as it is.
 
-    >>> caps = Caps(("g",), np.full((1, 4), 100.0), np.array([0]), np.array([0]), np.array([False]))
+    >>> one = np.array([0])
+    >>> caps = QuotaCaps(("g",), np.full((1, 4), 100.0), one, one, np.array([False]))
     >>> told = np.array([[1e9, 20, np.inf, np.nan], [100.0, 30, 0, 50]])
     >>> capped(caps, np.array([0, 0]), told).limits
     array([[ 50.,  20., 100.,  nan],

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.enforce.subdivide import Division
+from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import KINDS, SIDES, Layout
@@ -59,7 +59,7 @@ class Moves(NamedTuple):
 def plan(
     layout: Layout,
     limits: FloatArray,
-    division: Division,
+    division: Subdivision,
     rates: Rates,
     *,
     significant_change: float,

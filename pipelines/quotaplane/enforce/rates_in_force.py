@@ -15,7 +15,7 @@ LONGEST_WAIT_S: Final = 30.0
 """After a failure a topic is left alone for so long, at first and at most."""
 
 
-class Ledger:
+class RatesInForce:
     """Rates of the topics of a layout, and of those that left it and still have ours.
 
     Answers come when the layout may be another one already, so topics are called by name here.

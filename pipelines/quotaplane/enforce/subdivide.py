@@ -24,20 +24,20 @@ MOST: Final = np.array([2.0**31 - 1, 2.0**53, 2.0**31 - 1, 2.0**53])
 """Of Pulsar's rates: messages are 32-bit numbers, bytes 64-bit ones (floats are exact so far)."""
 
 
-class Division(NamedTuple):
+class Subdivision(NamedTuple):
     """Rates are whole, at least 1 each: to Pulsar 0 means unlimited."""
 
     rates: FloatArray
     """(u, 4) of each topic; inf = unlimited, NaN = nobody was told anything: leave it alone."""
     shares: FloatArray
     """(p, 4) what each part may use of its broker's limit; inf and NaN as in ``rates``. More than
-    the limit in all, as idle parts may use something, too (see ``divide``)."""
+    the limit in all, as idle parts may use something, too (see ``subdivide``)."""
     least: FloatArray
     """(u, 4) of ``rates`` what is needed now: of who is not held back, a little more than it uses.
     A rate between the two is good enough."""
 
 
-def divide(
+def subdivide(
     layout: Layout,
     limits: FloatArray,
     usage: FloatArray,
@@ -45,7 +45,7 @@ def divide(
     *,
     law: Divide = "max_min",
     floor_share: float = 0.1,
-) -> Division:
+) -> Subdivision:
     """Rates of all topics, from limits of all (broker, group) pairs.
 
     What counts towards a pair's limit is what its parts use, not what they might: room kept for
@@ -74,7 +74,7 @@ def divide(
     >>> layout = Layout(("b",), ("g",), ("s", "t"), np.array([0, 0]), ("s", "t"),
     ...     np.array([0, 1]), np.array([0, 0]))
     >>> usage, full = np.array([[30.0] * 4, [0.0] * 4]), np.array([[True] * 4, [False] * 4])
-    >>> divide(layout, np.array([[100.0, 1.0, np.inf, np.nan]]), usage, full).rates
+    >>> subdivide(layout, np.array([[100.0, 1.0, np.inf, np.nan]]), usage, full).rates
     array([[100.,  1., inf, nan],
            [  5.,  1., inf, nan]])
     """
@@ -99,7 +99,7 @@ def divide(
     rates = np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST))
     needs = np.full(rates.shape, -np.inf)
     np.maximum.at(needs, layout.topic, np.where(saturated, np.inf, np.floor(_with_headroom(used))))
-    return Division(rates, shares, np.minimum(rates, needs))
+    return Subdivision(rates, shares, np.minimum(rates, needs))
 
 
 def _with_headroom(usage: FloatArray) -> FloatArray:

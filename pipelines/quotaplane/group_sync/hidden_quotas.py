@@ -26,7 +26,7 @@ _GIVE: Final = (
 )
 
 
-class Silence:
+class HiddenQuotas:
     """What is known of quotas that the cluster does not tell, from one poll to the next.
 
     With ``take_over`` an unlimited publish rate in the cluster never says anything. Without it, it

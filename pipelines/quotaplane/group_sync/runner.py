@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from quotaplane.errors import QuotaplaneError
-from quotaplane.group_sync.sync import Follower, Say
+from quotaplane.agents.failures import FailureLog
+from quotaplane.errors import ClusterError, QuotaplaneError
+from quotaplane.group_sync.sync import GroupSync, Say
 from quotaplane.pulsar_admin.resource_groups import Runtime, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Cluster, PulsarTransport, Settings
@@ -18,6 +19,7 @@ from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.terminal import warn
 
 _PATIENCE_S: Final = 5.0
+_PART: Final = "resource group sync"
 
 
 @contextlib.contextmanager
@@ -46,16 +48,16 @@ def following(
         async with Rest(transport, timeout_s=cluster.request_timeout_s) as rest:
             runtime = await read_runtime(rest)
             _check(runtime, settings, transport, say)
-            follower = Follower(cluster, settings, f"pulsar:{runtime.cluster}", say)
-            trouble = Trouble(say)
+            follower = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
+            log = FailureLog(say)
             failures = await follower.sync(rest)
             _refuse(failures)
-            trouble.after(failures)
+            log.note(_PART, "", _first_of(failures))
             begun.set_result(end)
             # Python before 3.12 may lose a cancellation that comes with an answer.
             while not ended.is_set():
                 await sleep(cluster.poll_interval_s)
-                trouble.after(await _tried(follower, rest))
+                log.note(_PART, "", _first_of(await _tried(follower, rest)))
 
     def run() -> None:
         try:
@@ -82,7 +84,7 @@ def _calling(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> Calla
     return end
 
 
-async def _tried(follower: Follower, rest: Rest) -> Sequence[Exception]:
+async def _tried(follower: GroupSync, rest: Rest) -> Sequence[Exception]:
     try:
         return await follower.sync(rest)
     except Exception as error:
@@ -115,22 +117,8 @@ def _refuse(failures: Sequence[QuotaplaneError]) -> None:
             raise error
 
 
-class Trouble:
-    """Tells when reading begins to fail, and when that is over: not each time."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._times = 0
-
-    def after(self, failures: Sequence[Exception]) -> None:
-        """Take in what went wrong in a sync."""
-        if failures:
-            self._times += 1
-            if self._times == 1:
-                more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-                error = failures[0]
-                kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
-                self._say(f"the cluster's groups: {kind}{error}{more}; it is tried again")
-        elif self._times:
-            self._say(f"the cluster's groups are followed again; {self._times} times it failed")
-            self._times = 0
+def _first_of(failures: Sequence[Exception]) -> Exception | None:
+    """What is told of the failures of a sync."""
+    if len(failures) < 2:
+        return next(iter(failures), None)
+    return ClusterError(f"{failures[0]} (and {len(failures) - 1} more)")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from quotaplane.agents.disappearance import FEW, TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
 from quotaplane.group_sync.changes import absent, created_by, known, rivals, taken, unfit
-from quotaplane.group_sync.hidden_quotas import Silence
+from quotaplane.group_sync.hidden_quotas import HiddenQuotas
 from quotaplane.group_sync.tenants import Tenants
 from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
@@ -43,7 +43,7 @@ class _Read(NamedTuple):
     has_zero: bool
 
 
-class Follower:
+class GroupSync:
     """What is known of one cluster from one poll to the next.
 
     ``by`` is who writes into the table: the same name again after a restart. ``say`` is given
@@ -56,7 +56,7 @@ class Follower:
         self._by = by
         self._say = say
         self._rates = InTurn(group_path, _parse, self._most)
-        self._silence = Silence(settings.history, take_over=settings.enforce.take_over)
+        self._silence = HiddenQuotas(settings.history, take_over=settings.enforce.take_over)
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
         self._vanished = Vanished()

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.read import read_rows
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import (
     keep,

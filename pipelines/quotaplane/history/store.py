@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import find_fault, local_folder
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
 from quotaplane.settings import History

@@ -20,7 +20,7 @@ from deltalake import (
 )
 from deltalake.exceptions import DeltaError
 
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import keep, one_line, open_table, table_uri, writing
 from quotaplane.history.tables import (

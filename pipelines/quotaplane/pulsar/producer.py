@@ -30,7 +30,7 @@ class Outgoing(NamedTuple):
     properties: dict[str, str] | None = None
 
 
-class Outbox:
+class PulsarOutbox:
     """Sends to any topics of one cluster; not for use by several threads at once."""
 
     def __init__(self, place: PulsarConnection, client: pulsar.Client | None = None) -> None:
@@ -160,7 +160,7 @@ def write_rows(place: PulsarConnection, topics: Sequence[str], rows: Iterable[An
         ConfigError: a row has no topic where the options have none, or can't be a message.
         TransportError: some were not taken.
     """
-    outbox = Outbox(place)
+    outbox = PulsarOutbox(place)
     messages = _outgoing(topics, rows)
     try:
         while piece := list(islice(messages, _PIECE)):

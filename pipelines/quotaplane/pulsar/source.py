@@ -25,7 +25,7 @@ from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
 from quotaplane.pulsar.producer import check_columns, write_rows
 from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
-from quotaplane.pulsar.topic_pool import Follower
+from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import topic_partitions
 from quotaplane.terminal import log_to_stderr
 
@@ -122,7 +122,7 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._follower: Follower | None = None
+        self._follower: TopicPool | None = None
         log_to_stderr()
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -138,9 +138,9 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
         """What ``read`` gave before a restart; runs in a task."""
         return read_between(self._options, start, end)
 
-    def _opened(self) -> Follower:
+    def _opened(self) -> TopicPool:
         if self._follower is None:
-            self._follower = Follower(self._options)
+            self._follower = TopicPool(self._options)
         return self._follower
 
 

@@ -33,7 +33,7 @@ _OPENED_AT_ONCE: Final = 8
 _log = logging.getLogger(__name__)
 
 
-class Follower:
+class TopicPool:
     """Reads what is there, again and again; not for use by several threads."""
 
     def __init__(self, options: Options) -> None:

@@ -33,7 +33,7 @@ _AT_ONCE: Final = 4
 """Of each kind of reading; whoever else needs a request waits behind so few."""
 _FAILED: Final = object()
 
-Told = Callable[[str, str, Exception | None], None]
+NoteFailure = Callable[[str, str, Exception | None], None]
 """What was tried, on what, and how it failed; None = it did not."""
 
 NamespaceRead = Callable[[str, str, Any, "str | None", float], None]
@@ -67,14 +67,14 @@ class Namespace:
 class Placement:
     """The brokers, the attached namespaces and their topics, as far as they were read.
 
-    What can't be read stays as it was, and ``told`` hears of it. What many namespaces or topics are
+    What can't be read stays as it was, and ``note`` hears of it. What many namespaces or topics are
     missing from is believed only after some looks: their rates would be taken off.
     """
 
     def __init__(
-        self, rest: Rest, cluster: str, pace: Pace, told: Told, namespace_read: NamespaceRead
+        self, rest: Rest, cluster: str, pace: Pace, note: NoteFailure, namespace_read: NamespaceRead
     ) -> None:
-        self._rest, self._cluster, self._pace, self._told = rest, cluster, pace, told
+        self._rest, self._cluster, self._pace, self._note = rest, cluster, pace, note
         self._namespace_read = namespace_read
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
@@ -170,13 +170,13 @@ class Placement:
                 f"more: {some_of(detached)}; so many at once are believed only {TIMES} times in a "
                 "row, until then rates stay"
             )
-        self._told("attachments", "", doubt)
+        self._note("attachments", "", doubt)
 
     def _forget_unlisted(self, what: str, names: list[str]) -> None:
         """What is not there any more fails no more."""
         before, self._listed[what] = self._listed.get(what, set()), set(names)
         for gone in before - self._listed[what]:
-            self._told(what, gone, None)
+            self._note(what, gone, None)
 
     async def _read_namespace(self, name: str) -> None:
         group = await self._read("namespaces", name, lambda: self._group_of(name))
@@ -185,7 +185,7 @@ class Placement:
         if group is None:
             if name in self._namespaces:
                 self._detached.add(name)
-            self._told("topics", name, None)
+            self._note("topics", name, None)
             return
         lists = await self._read("topics", name, lambda: self._topics_of(name), ([], []))
         if lists is _FAILED:
@@ -244,10 +244,10 @@ class Placement:
         except ClusterError as error:
             absent = isinstance(error, RefusedError) and error.status == 404
             known = absent and gone is not _FAILED
-            self._told(what, of, None if known else error)
+            self._note(what, of, None if known else error)
             self._failures[what] += not known
             return gone if known else _FAILED
-        self._told(what, of, None)
+        self._note(what, of, None)
         return answer
 
     def changed(self) -> Layout | None:

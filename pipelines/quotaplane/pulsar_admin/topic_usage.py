@@ -34,7 +34,7 @@ _DEFAULT_STATS_S: Final = 60.0
 Counts = dict[str, list[float]]
 
 
-class Told(NamedTuple):
+class StatsExposure(NamedTuple):
     """What a cluster's brokers tell of their topics."""
 
     live: bool
@@ -43,7 +43,7 @@ class Told(NamedTuple):
     """How often statistics are renewed."""
 
 
-async def read_told(rest: Rest) -> Told:
+async def read_stats_exposure(rest: Rest) -> StatsExposure:
     """What brokers tell.
 
     Raises:
@@ -52,9 +52,9 @@ async def read_told(rest: Rest) -> Told:
     said = await rest.get(_RUNTIME)
     try:
         live = said.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
-        return Told(live, max(float(said["statsUpdateFrequencyInSecs"]), 1.0))
+        return StatsExposure(live, max(float(said["statsUpdateFrequencyInSecs"]), 1.0))
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Told(True, _DEFAULT_STATS_S)
+        return StatsExposure(True, _DEFAULT_STATS_S)
 
 
 class Sample(NamedTuple):

@@ -14,7 +14,7 @@ from quotaplane.quota.groups import Groups, Overrides
 from quotaplane.quota.leases import Leases
 
 
-class RowTerms(NamedTuple):
+class LeaseTerms(NamedTuple):
     """Of n rows: ``weight`` and ``priority`` (n,), ``floor`` and ``ceiling`` (d, n) per second.
 
     None is the default of all rows: 1, 0, 0 and no ceiling (+inf).
@@ -26,7 +26,7 @@ class RowTerms(NamedTuple):
     ceiling: FloatArray | None = None
 
 
-def row_terms(groups: Groups, brokers: Brokers, rows: Leases) -> RowTerms:
+def lease_terms(groups: Groups, brokers: Brokers, rows: Leases) -> LeaseTerms:
     """The terms of each row, of which only ``group`` and ``broker`` are read, in their order.
 
     What is given for the named broker goes before what is given for all ("*"), field by field and
@@ -34,19 +34,19 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Leases) -> RowTerms:
 
     >>> from quotaplane.quota.group_changes import change_groups
     >>> from quotaplane.quota.state import ShardState
-    >>> from quotaplane.quota.leases import fresh_rows
+    >>> from quotaplane.quota.leases import fresh_leases
     >>> change = {"group": ["g"], "group_id": [7], "deleted": [False], "version": [1]}
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups = change_groups(ShardState(), pa.table(change)).groups
     >>> no = np.zeros(2, np.int64)
     >>> brokers = Brokers(("b0", "b1"), no, no, no, no > 0, no > 0)
-    >>> terms = row_terms(groups, brokers, fresh_rows(group=no, broker=np.array([0, 1])))
+    >>> terms = lease_terms(groups, brokers, fresh_leases(group=no, broker=np.array([0, 1])))
     >>> terms.weight.tolist(), terms.ceiling
     ([3.0, 2.0], None)
     """
     overrides = groups.overrides
     if not len(overrides):
-        return RowTerms()
+        return LeaseTerms()
     spread = _Spread(groups, brokers, rows)
     weight = spread(overrides.weight, 1.0)
     priority = spread(overrides.priority, 0.0)
@@ -54,7 +54,9 @@ def row_terms(groups: Groups, brokers: Brokers, rows: Leases) -> RowTerms:
     ceiling = spread.each(overrides.ceiling, np.inf)
     if floor is not None and ceiling is not None:
         floor = np.minimum(floor, ceiling)
-    return RowTerms(weight, None if priority is None else priority.astype(np.int64), floor, ceiling)
+    return LeaseTerms(
+        weight, None if priority is None else priority.astype(np.int64), floor, ceiling
+    )
 
 
 class _Spread:

@@ -20,7 +20,7 @@ def in_use(groups: Groups, rows: Leases) -> tuple[int, ...]:
 
     >>> from quotaplane.quota.state import ShardState
     >>> state = ShardState()
-    >>> in_use(state.groups, state.rows)
+    >>> in_use(state.groups, state.leases)
     (0, 1, 2, 3)
     """
     # Of a template nothing is divided: what only it limits no row needs.

@@ -14,7 +14,7 @@ from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.tree import effective_quota
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
-from quotaplane.quota.broker_terms import RowTerms
+from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import with_headroom
 from quotaplane.quota.groups import Groups
@@ -62,7 +62,7 @@ class Division:
 class LeaseStatus:
     """What holds of the n leases in this round, whatever the dimension."""
 
-    terms: RowTerms
+    terms: LeaseTerms
     """On which terms each shares its group's quota."""
     enforced: BoolArray
     """(n,) its broker is held to the limit; else the limit is only computed."""

@@ -57,7 +57,7 @@ class GroupChanges:
 def no_changes(state: ShardState) -> GroupChanges:
     """All groups are as they were."""
     nothing = np.zeros(len(state.groups), bool)
-    return GroupChanges(state.groups, state.rows, nothing, nothing)
+    return GroupChanges(state.groups, state.leases, nothing, nothing)
 
 
 def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
@@ -67,7 +67,7 @@ def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
     is taken for the nearest that is allowed, an unknown mode for hard, no number for not given, and
     a text that can't be read for none.
     """
-    old, rows = state.groups, state.rows
+    old, rows = state.groups, state.leases
     # A commit that deletes a row and puts one for the same group (an overwrite) has put it.
     if _ambiguous(events):
         events = events.sort_by([(name, "ascending") for name in events.column_names])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
-from quotaplane.quota.broker_terms import row_terms
+from quotaplane.quota.broker_terms import lease_terms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import Division, LeaseStatus, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
@@ -90,7 +90,7 @@ def issue_limits(
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)
     quota_changed = changes.quota_changed[leases.group]
     status = LeaseStatus(
-        terms=row_terms(groups, shard.brokers, leases),
+        terms=lease_terms(groups, shard.brokers, leases),
         enforced=enforced(groups, shard.brokers, leases),
         fixed=(waiting & ~quota_changed | stale) if strict else waiting,
         reserved=changes.reserved,

@@ -96,7 +96,7 @@ class Leases:
         if wanted == self.dimensions:
             return self
         kept = {dimension: place for place, dimension in enumerate(self.dimensions)}
-        blank = fresh_rows(self.group, self.broker, wanted)
+        blank = fresh_leases(self.group, self.broker, wanted)
 
         def of_those(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if array.ndim < 2:
@@ -112,7 +112,7 @@ class Leases:
         return replace(self.each(of_those), dimensions=wanted)
 
 
-def fresh_rows(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
+def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
     """Rows for pairs that were never heard of: no use yet, never limited."""
     n, shape = len(group), (len(dimensions), len(group))
     nothing, never, no_time = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)

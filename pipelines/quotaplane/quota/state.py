@@ -19,7 +19,7 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, plain_groups
 from quotaplane.quota.learning import Learning
-from quotaplane.quota.leases import Leases, fresh_rows
+from quotaplane.quota.leases import Leases, fresh_leases
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 
@@ -41,9 +41,9 @@ class ShardState:
 
     groups: Groups = field(default_factory=_no_groups)
     brokers: Brokers = field(default_factory=_no_brokers)
-    rows: Leases = field(default_factory=lambda: fresh_rows(_none(), _none()))
+    leases: Leases = field(default_factory=lambda: fresh_leases(_none(), _none()))
     learning: Learning = field(default_factory=Learning)
-    left: DeletedReservations = field(default_factory=DeletedReservations)
+    deleted: DeletedReservations = field(default_factory=DeletedReservations)
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""

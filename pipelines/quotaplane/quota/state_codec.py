@@ -58,7 +58,7 @@ def dump(state: ShardState) -> bytes:
     >>> load(dump(ShardState(rounds=7))).rounds
     7
     """
-    leases = state.rows
+    leases = state.leases
     base_ms = int(leases.seen_at_ms.max(initial=0))
     tables: dict[str, Columns] = {
         "groups": {
@@ -72,7 +72,7 @@ def dump(state: ShardState) -> bytes:
         "rates": _rate_columns(leases),
         "young": _young_columns(leases),
         "estimates": _estimate_columns(leases),
-        "deleted": _deleted_columns(state.left),
+        "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
     }
     meta = {
@@ -109,9 +109,9 @@ def load(blob: bytes) -> ShardState:
     return ShardState(
         groups=groups,
         brokers=_brokers(tables["brokers"]),
-        rows=_leases(tables, meta, groups),
+        leases=_leases(tables, meta, groups),
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
-        left=_deleted(tables["deleted"]),
+        deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         rounds=int(meta["rounds"]),
     )

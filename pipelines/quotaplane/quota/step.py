@@ -26,7 +26,7 @@ from quotaplane.quota.outcome import (
     limited_but_deleted_table,
     status_changes,
 )
-from quotaplane.quota.reports import TakenReports, no_reports, take_reports
+from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import find_silence, without_silent
@@ -45,7 +45,7 @@ def step(
     shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
     reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
     learning, learnt = state.learning.next(reports.foreign, round_, config)
-    deleted = state.left.next(state.groups, changes.lost, round_, config)
+    deleted = state.deleted.next(state.groups, changes.lost, round_, config)
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
     shard = reports.shard
@@ -98,9 +98,9 @@ def step(
         ShardState(
             groups=changes.groups,
             brokers=after.brokers,
-            rows=after.leases,
+            leases=after.leases,
             learning=learning,
-            left=deleted,
+            deleted=deleted,
             undefined=undefined,
             rounds=state.rounds + 1,
         ),
@@ -162,8 +162,8 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
         return learnt_ms
     wait = np.where(state.brokers.stale, config.forget_after_ms, config.stale_after_ms)
     due = (state.brokers.seen_at_ms + wait).min()
-    if len(state.rows):
-        due = min(due, state.rows.seen_at_ms.min() + config.forget_after_ms)
+    if len(state.leases):
+        due = min(due, state.leases.seen_at_ms.min() + config.forget_after_ms)
     if learnt_ms is not None:
         due = min(due, learnt_ms - 1)
     return int(due) + 1

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.read import read_changes, read_rows
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError, InputError, TableChangedError
 from quotaplane.groups.hierarchy import ancestors, parents_of
 from quotaplane.groups.ids import ids_of

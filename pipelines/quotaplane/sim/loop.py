@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.sim.enforcer import BY_DEFAULT, Enforcer
+from quotaplane.sim.broker_throttle import BY_DEFAULT, BrokerThrottle
 from quotaplane.throttle.terms import ThrottleTerms
 
 
@@ -151,7 +151,7 @@ def run_together(
     edges = np.cumsum([trial.demand.shape[1] for trial in trials])
     enforcer = None
     if throttle is not None:
-        enforcer = Enforcer(int(edges[-1]), throttle, interval_s=round_s)
+        enforcer = BrokerThrottle(int(edges[-1]), throttle, interval_s=round_s)
     for this in range(len(trials[0].demand)):
         rows = zip(*(one.begin(this) for one in playing), strict=True)
         wants, limit, alive = (np.concatenate(row) for row in rows)

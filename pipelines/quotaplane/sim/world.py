@@ -13,9 +13,9 @@ import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.sim.brokers import Brokers, BrokerSpec, Report
-from quotaplane.sim.demand import Schedule, added_up, noisy
-from quotaplane.sim.enforcer import BY_DEFAULT
+from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec, Report
+from quotaplane.sim.broker_throttle import BY_DEFAULT
+from quotaplane.sim.demand_schedule import Schedule, added_up, noisy
 from quotaplane.throttle.terms import ThrottleTerms
 
 
@@ -57,7 +57,7 @@ class World:
                 f"schedule: is for {schedule.rates.shape[1:3]} (brokers, groups), "
                 f"not {len(specs), len(groups)}"
             )
-        self.brokers = Brokers(
+        self.brokers = BrokerFleet(
             specs,
             groups,
             interval_s=interval_s,

@@ -15,20 +15,20 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.model import FloatArray
-from quotaplane.throttle.slots import Slots, Terms, added, begin, held_at, move, summed, terms
-from quotaplane.throttle.waves import Outcome, Outcomes
+from quotaplane.throttle.slots import Slots, SlotTerms, added, begin, held_at, move, summed, terms
+from quotaplane.throttle.waves import WaveOutcome, WaveOutcomes
 
 _ROUNDING: Final = 1e-12
 
 __all__ = ["balance", "begin", "plain", "terms", "wave"]
 
 
-def balance(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
+def balance(state: Slots, terms: SlotTerms, at_ms: FloatArray) -> FloatArray:
     """What the quota leaves until the rate exceeds it, in units, (e,)."""
     return _left(held_at(state, terms, at_ms), terms)
 
 
-def _left(held: FloatArray, terms: Terms) -> FloatArray:
+def _left(held: FloatArray, terms: SlotTerms) -> FloatArray:
     left: FloatArray = terms.whole - added(held)
     # A burst in equal parts adds up to the whole but for the last bits, and exceeds nothing.
     left[np.abs(left) < _ROUNDING * terms.whole] = 0.0
@@ -40,7 +40,7 @@ def _left_alone(held: list[float], whole: float) -> float:
     return 0.0 if abs(left) < _ROUNDING * whole else left
 
 
-def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+def wave(state: Slots, terms: SlotTerms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
     """One request of each entity.
 
     >>> from quotaplane.throttle.types import Quotas
@@ -66,17 +66,17 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     left = _left(state.held, terms)
     with np.errstate(divide="ignore", invalid="ignore"):
         over_ms = left / terms.rate_per_s * -1000.0
-    return Outcome(refused, over_ms, left)
+    return WaveOutcome(refused, over_ms, left)
 
 
 def plain(
     state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
-) -> Outcomes:
+) -> WaveOutcomes:
     """Requests of one entity, one after the other."""
     last_ms, held = state
     quota, samples, window_ms, hard, whole = terms
     share = quota * (window_ms / 1000.0)
-    answers = Outcomes([], [], [])
+    answers = WaveOutcomes([], [], [])
     for now, asked in zip(at_ms, units, strict=True):
         move(held, now // window_ms - last_ms // window_ms, samples)
         last_ms = now

@@ -28,7 +28,7 @@ from quotaplane.model import (
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
-from quotaplane.throttle.enforce import held_to
+from quotaplane.throttle.broker_quotas import held_to
 from quotaplane.throttle.meter import Meter
 from quotaplane.throttle.types import Answers, Quotas, Requests
 
@@ -56,7 +56,7 @@ _WATCHED: Final = tuple(mode for mode in MODES if mode != "hard")
 
 
 @dataclass(frozen=True)
-class Ledger:
+class EntityStates:
     """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names``,
     ``dimension`` (e,), an index into ``DIMENSIONS``, and ``last_ms`` (e,), the epoch milliseconds
     of the last answer, 0 for none; the bank and the meter have the same order.
@@ -74,7 +74,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self.names)
 
-    def with_all(self, names: pa.StringArray, dimension: IntArray) -> tuple[Ledger, IntArray]:
+    def with_all(self, names: pa.StringArray, dimension: IntArray) -> tuple[EntityStates, IntArray]:
         """The ledger with n different askers, and which entity each is; -1: it has no quota.
 
         Those that have one and are new become its last entities.
@@ -100,7 +100,7 @@ class Ledger:
         )
         return grown, entity
 
-    def answer(self, requests: Requests) -> tuple[Ledger, Answers]:
+    def answer(self, requests: Requests) -> tuple[EntityStates, Answers]:
         """The answers to requests, none of which is before its entity's ``last_ms``, and the
         ledger after them.
 
@@ -130,7 +130,7 @@ class Ledger:
             found[asked[at >= 0]] = own[at[at >= 0]]
         return found
 
-    def defined(self, definitions: pa.Table) -> Ledger:
+    def defined(self, definitions: pa.Table) -> EntityStates:
         """Under other definitions: columns of ``DEFINITIONS``, and others that say nothing here.
 
         Entities keep what they used as ``Bank.change`` has it. Who has no quota any more is
@@ -149,7 +149,7 @@ class Ledger:
             meter=self.meter.take(stays),
         )
 
-    def changed(self, changes: pa.Table) -> Ledger:
+    def changed(self, changes: pa.Table) -> EntityStates:
         """After changes of definitions; ``deleted`` and ``version`` are columns, too.
 
         Of several changes of a group the last version counts; of one version, what was put.
@@ -169,7 +169,7 @@ class Ledger:
     def to_bytes(self) -> bytes:
         """The ledger as Arrow IPC streams, one behind the other.
 
-        >>> Ledger.from_bytes(begin().to_bytes()).definitions.num_rows
+        >>> EntityStates.from_bytes(begin().to_bytes()).definitions.num_rows
         0
         """
         entities = pa.table(
@@ -186,7 +186,7 @@ class Ledger:
         return pack(entities, self.definitions, *map(_packed, (*states, self.meter)))
 
     @classmethod
-    def from_bytes(cls, blob: bytes) -> Ledger:
+    def from_bytes(cls, blob: bytes) -> EntityStates:
         """Read ``to_bytes`` back: the same ledger, to the bit.
 
         Raises:
@@ -219,8 +219,8 @@ class Ledger:
         )
 
 
-def begin(definitions: pa.Table | None = None) -> Ledger:
-    """Nobody asked yet; ``definitions`` as ``Ledger.defined`` takes them.
+def begin(definitions: pa.Table | None = None) -> EntityStates:
+    """Nobody asked yet; ``definitions`` as ``EntityStates.defined`` takes them.
 
     >>> ledger = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
     >>> ledger, entity = ledger.with_all(pa.array(["a", "b"]), np.array([0, 0]))
@@ -228,7 +228,7 @@ def begin(definitions: pa.Table | None = None) -> Ledger:
     (['a'], [0, -1])
     """
     none = np.empty(0, np.int64)
-    empty = Ledger(
+    empty = EntityStates(
         DEFINITIONS.empty_table(),
         pa.array([], pa.string()),
         none,

@@ -17,7 +17,7 @@ import numpy as np
 from quotaplane.model import FloatArray
 from quotaplane.throttle.slots import (
     Slots,
-    Terms,
+    SlotTerms,
     added,
     begin,
     held_at,
@@ -26,18 +26,18 @@ from quotaplane.throttle.slots import (
     summed,
     terms,
 )
-from quotaplane.throttle.waves import Outcome, Outcomes
+from quotaplane.throttle.waves import WaveOutcome, WaveOutcomes
 
 __all__ = ["balance", "begin", "plain", "terms", "wave"]
 
 
-def balance(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
+def balance(state: Slots, terms: SlotTerms, at_ms: FloatArray) -> FloatArray:
     """What may still be used in the window of now, in units, (e,)."""
     left: FloatArray = terms.whole - added(held_at(state, terms, at_ms))
     return left
 
 
-def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+def wave(state: Slots, terms: SlotTerms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
     """One request of each entity."""
     held = held_at(state, terms, at_ms)
     up_to = np.cumsum(held, axis=0)
@@ -52,16 +52,16 @@ def wave(state: Slots, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Ou
     leaves = slot_of(at_ms, terms.window_ms) - kept + terms.samples
     over_ms = np.where(kept < len(held), leaves * terms.window_ms - at_ms, 0.0)
     over_ms[refused & (units > terms.whole)] = np.inf
-    return Outcome(refused, over_ms, terms.whole - up_to[-1])
+    return WaveOutcome(refused, over_ms, terms.whole - up_to[-1])
 
 
 def plain(
     state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
-) -> Outcomes:
+) -> WaveOutcomes:
     """Requests of one entity, one after the other."""
     last_ms, held = state
     _, samples, window_ms, hard, whole = terms
-    answers = Outcomes([], [], [])
+    answers = WaveOutcomes([], [], [])
     for now, asked in zip(at_ms, units, strict=True):
         move(held, now // window_ms - last_ms // window_ms, samples)
         last_ms = now

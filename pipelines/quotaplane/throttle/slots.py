@@ -21,7 +21,7 @@ class Slots(NamedTuple):
     held: FloatArray
 
 
-class Terms(NamedTuple):
+class SlotTerms(NamedTuple):
     """Each (e,); ``whole``: the units that the quota allows in all slots together."""
 
     rate_per_s: FloatArray
@@ -37,10 +37,10 @@ def begin(quotas: Quotas) -> Slots:
     return Slots(np.zeros(entities), np.zeros((int(quotas.samples.max(initial=1)), entities)))
 
 
-def terms(quotas: Quotas) -> Terms:
+def terms(quotas: Quotas) -> SlotTerms:
     """The quota, its slots and mode."""
     span_ms = (quotas.samples * quotas.window_ms).astype(np.float64)
-    return Terms(
+    return SlotTerms(
         quotas.rate_per_s,
         quotas.samples.astype(np.float64),
         quotas.window_ms.astype(np.float64),
@@ -55,7 +55,7 @@ def slot_of(at_ms: FloatArray, window_ms: FloatArray) -> FloatArray:
     return number
 
 
-def held_at(state: Slots, terms: Terms, at_ms: FloatArray) -> FloatArray:
+def held_at(state: Slots, terms: SlotTerms, at_ms: FloatArray) -> FloatArray:
     """The rows at a time, (s, e): moved down, and empty where too old. Not to be written to.
 
     >>> state = Slots(np.array([1500.0]), np.array([[3.0], [2.0], [1.0]]))

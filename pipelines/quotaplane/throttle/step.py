@@ -17,7 +17,7 @@ import pyarrow as pa
 from quotaplane.errors import ThrottlingQuotaExceededError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.throttle import meter as meters
-from quotaplane.throttle.entities import Ledger
+from quotaplane.throttle.entities import EntityStates
 from quotaplane.throttle.requests import CODES, TOO_LATE, Bounds, in_order, read
 from quotaplane.throttle.types import Answers, Requests
 
@@ -78,7 +78,9 @@ class Decided(NamedTuple):
     """A row of ``METRICS`` for each entity that was answered."""
 
 
-def decide(ledger: Ledger, events: pa.Table, now_ms: int, bounds: Bounds) -> tuple[Ledger, Decided]:
+def decide(
+    ledger: EntityStates, events: pa.Table, now_ms: int, bounds: Bounds
+) -> tuple[EntityStates, Decided]:
     """Answer events (``events.EVENTS``), and the ledger after them; ``ledger`` stays as it is.
 
     Who has no quota is admitted. Two steps give what one with the events of both would, unless an
@@ -170,7 +172,7 @@ def _counts(
 
 
 def _metrics(
-    ledger: Ledger, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
+    ledger: EntityStates, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
 ) -> pa.Table:
     names, dimensions, entity = askers
     busy = np.flatnonzero(counts["events"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.throttle.types import Quotas
-from quotaplane.throttle.waves import Outcome, Outcomes
+from quotaplane.throttle.waves import WaveOutcome, WaveOutcomes
 
 
 class Buckets(NamedTuple):
@@ -23,7 +23,7 @@ class Buckets(NamedTuple):
     tokens: FloatArray
 
 
-class Terms(NamedTuple):
+class BucketTerms(NamedTuple):
     """Each (e,); ``burst`` in units. Without a quota the rate is 0 and the burst infinite."""
 
     rate_per_s: FloatArray
@@ -36,13 +36,13 @@ def begin(quotas: Quotas) -> Buckets:
     return Buckets(np.zeros(quotas.rate_per_s.shape), quotas.burst)
 
 
-def terms(quotas: Quotas) -> Terms:
+def terms(quotas: Quotas) -> BucketTerms:
     """Rate, burst and mode."""
     limited = np.isfinite(quotas.rate_per_s)
-    return Terms(np.where(limited, quotas.rate_per_s, 0.0), quotas.burst, quotas.hard)
+    return BucketTerms(np.where(limited, quotas.rate_per_s, 0.0), quotas.burst, quotas.hard)
 
 
-def balance(state: Buckets, terms: Terms, at_ms: FloatArray) -> FloatArray:
+def balance(state: Buckets, terms: BucketTerms, at_ms: FloatArray) -> FloatArray:
     """The tokens at a time, (e,).
 
     >>> quotas = Quotas.of([5.0], samples=20)
@@ -58,7 +58,7 @@ def balance(state: Buckets, terms: Terms, at_ms: FloatArray) -> FloatArray:
     return tokens
 
 
-def wave(state: Buckets, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+def wave(state: Buckets, terms: BucketTerms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
     """One request of each entity."""
     tokens = balance(state, terms, at_ms)
     refused = terms.hard & (tokens < 0)
@@ -67,12 +67,12 @@ def wave(state: Buckets, terms: Terms, at_ms: FloatArray, units: FloatArray) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         over_ms = tokens / terms.rate_per_s
     over_ms *= -1000.0
-    return Outcome(refused, over_ms, tokens)
+    return WaveOutcome(refused, over_ms, tokens)
 
 
 def plain(
     state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
-) -> Outcomes:
+) -> WaveOutcomes:
     """Requests of one entity, one after the other."""
     last_ms, tokens = state
     rate, burst, hard = terms
@@ -96,4 +96,4 @@ def plain(
         over_ms = [-left / rate * 1000 if left < 0 else 0.0 for left in balance]
     else:
         over_ms = [np.inf if left < 0 else 0.0 for left in balance]
-    return Outcomes(refused, over_ms, balance)
+    return WaveOutcomes(refused, over_ms, balance)

@@ -29,7 +29,7 @@ _DIGIT: Final = 1 << 16
 """numpy sorts 16-bit numbers by radix, in a sixth of the time it needs for wider ones."""
 
 
-class Outcome(NamedTuple):
+class WaveOutcome(NamedTuple):
     """What came of a request of each of m entities, (m,) each.
 
     ``over_ms``: the time until the quota is kept again, not rounded; 0 or less, or NaN: it is kept.
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     balance: FloatArray
 
 
-class Outcomes(NamedTuple):
+class WaveOutcomes(NamedTuple):
     """The same, of the requests of one entity."""
 
     refused: list[bool]
@@ -67,12 +67,12 @@ class Form(Protocol[State, Terms]):
     def terms(self, quotas: Quotas) -> Terms:
         """What requests are measured against."""
 
-    def wave(self, state: State, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+    def wave(self, state: State, terms: Terms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
         """One request of each entity; ``state`` is changed in place, but for ``last_ms``."""
 
     def plain(
         self, state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
-    ) -> Outcomes:
+    ) -> WaveOutcomes:
         """Requests of one entity, one after the other; ``state`` is changed in place."""
 
     def balance(self, state: State, terms: Terms, at_ms: FloatArray) -> FloatArray:
@@ -151,14 +151,14 @@ def _block(
     counts: IntArray,
     at_ms: FloatArray,
     units: FloatArray,
-) -> Outcome:
+) -> WaveOutcome:
     """The requests of some entities, by entity; ``state`` is changed in place."""
     busy = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     first = (np.cumsum(counts) - counts)[busy]
     counts = counts[busy]
     part, part_terms = take(state, busy), take(terms, busy)
     n = len(at_ms)
-    answers = Outcome(np.zeros(n, np.bool_), np.empty(n), np.empty(n))
+    answers = WaveOutcome(np.zeros(n, np.bool_), np.empty(n), np.empty(n))
     for rank, width in _waves(counts):
         if width < _NARROW:
             for one in range(width):
@@ -219,17 +219,17 @@ def _alone(
     one: int,
     at_ms: FloatArray,
     units: FloatArray,
-) -> Outcome:
+) -> WaveOutcome:
     """Requests of one entity; its column of the state is changed in place."""
     own = [field[..., one].tolist() for field in state]
     own_terms = tuple(field[..., one].tolist() for field in terms)
     outcomes = form.plain(own, own_terms, at_ms.tolist(), units.tolist())
     for field, new in zip(state, own, strict=True):
         field[..., one] = new
-    return Outcome(*map(np.array, outcomes))
+    return WaveOutcome(*map(np.array, outcomes))
 
 
-def _write(answers: Answers, at: IntArray, outcome: Outcome, hard: BoolArray) -> None:
+def _write(answers: Answers, at: IntArray, outcome: WaveOutcome, hard: BoolArray) -> None:
     answers.balance[at] = outcome.balance
     waits = np.flatnonzero((outcome.over_ms > 0) & (outcome.refused | ~hard))
     answers.throttle_ms[at[waits]] = rounded(outcome.over_ms[waits])

@@ -17,7 +17,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.throttle.slots import added, summed
 from quotaplane.throttle.types import Quotas
-from quotaplane.throttle.waves import Outcome, Outcomes
+from quotaplane.throttle.waves import WaveOutcome, WaveOutcomes
 
 
 class Samples(NamedTuple):
@@ -35,7 +35,7 @@ class Samples(NamedTuple):
     used_ms: FloatArray
 
 
-class Terms(NamedTuple):
+class WindowTerms(NamedTuple):
     """Each (e,)."""
 
     rate_per_s: FloatArray
@@ -57,9 +57,9 @@ def begin(quotas: Quotas) -> Samples:
     )
 
 
-def terms(quotas: Quotas) -> Terms:
+def terms(quotas: Quotas) -> WindowTerms:
     """The quota, its windows and mode."""
-    return Terms(
+    return WindowTerms(
         quotas.rate_per_s,
         quotas.samples.astype(np.float64),
         quotas.window_ms.astype(np.float64),
@@ -67,14 +67,14 @@ def terms(quotas: Quotas) -> Terms:
     )
 
 
-def balance(state: Samples, terms: Terms, at_ms: FloatArray) -> FloatArray:
+def balance(state: Samples, terms: WindowTerms, at_ms: FloatArray) -> FloatArray:
     """What the quota leaves until the rate exceeds it, in units, (e,)."""
     kept = Samples(*(field.copy() for field in state))
     rate, measured_ms = _rate(kept, terms, at_ms)
     return _left(terms.rate_per_s, rate, measured_ms)
 
 
-def wave(state: Samples, terms: Terms, at_ms: FloatArray, units: FloatArray) -> Outcome:
+def wave(state: Samples, terms: WindowTerms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
     """One request of each entity."""
     refused: BoolArray = np.zeros(len(at_ms), np.bool_)
     if terms.hard.any():
@@ -84,11 +84,11 @@ def wave(state: Samples, terms: Terms, at_ms: FloatArray, units: FloatArray) -> 
     rate, measured_ms = _rate(state, terms, at_ms)
     with np.errstate(divide="ignore", invalid="ignore"):
         over_ms = (rate - terms.rate_per_s) / terms.rate_per_s * measured_ms
-    return Outcome(refused, over_ms, _left(terms.rate_per_s, rate, measured_ms))
+    return WaveOutcome(refused, over_ms, _left(terms.rate_per_s, rate, measured_ms))
 
 
 def _record(
-    state: Samples, terms: Terms, at_ms: FloatArray, units: FloatArray, counts: BoolArray
+    state: Samples, terms: WindowTerms, at_ms: FloatArray, units: FloatArray, counts: BoolArray
 ) -> None:
     """Put requests into samples; a request that does not count leaves all as it is."""
     entity = np.arange(len(at_ms))
@@ -105,7 +105,7 @@ def _record(
 
 
 def _rate(
-    state: Samples, terms: Terms, at_ms: FloatArray, of: BoolArray | None = None
+    state: Samples, terms: WindowTerms, at_ms: FloatArray, of: BoolArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """The rate (e,) per second, and the time (e,) it was measured over; empties old samples.
 
@@ -134,7 +134,7 @@ def _left(quota: FloatArray, rate: FloatArray, measured_ms: FloatArray) -> Float
 
 def plain(
     state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
-) -> Outcomes:
+) -> WaveOutcomes:
     """Requests of one entity, one after the other."""
     quota, samples, window_ms, hard = terms
     last_ms, number, held, begun_ms, used_ms = state
@@ -151,7 +151,7 @@ def plain(
         measured_ms = max(measured_ms, 1.0)
         return summed(held) / (measured_ms / 1000.0), measured_ms
 
-    answers = Outcomes([], [], [])
+    answers = WaveOutcomes([], [], [])
     for now, asked in zip(at_ms, units, strict=True):
         last_ms = now
         refused = hard and measure(now)[0] > quota

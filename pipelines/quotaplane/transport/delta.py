@@ -21,9 +21,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.read import read_changes
-from quotaplane.deltalog.sync import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import REPORTS_AND_LIMITS, Message, Polled, Portion, Starting, Topics

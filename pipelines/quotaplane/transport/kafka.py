@@ -23,8 +23,8 @@ from quotaplane.transport.base import (
     Starting,
 )
 from quotaplane.transport.kafka_client import (
-    Outbox,
-    Record,
+    KafkaOutbox,
+    OutgoingRecord,
     as_transport_error,
     client_log,
     unreachable,
@@ -62,7 +62,7 @@ class KafkaTopics:
 
     def __init__(self, settings: KafkaTransport) -> None:
         self._settings = settings
-        self._outbox = Outbox(settings)
+        self._outbox = KafkaOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
         """Ask the cluster for the topics, and how large records may be.
@@ -192,7 +192,7 @@ class KafkaTopics:
             TransportError: some were not taken within ``publish_timeout_s``.
         """
         topic = self._settings.limits_topic
-        self._outbox.send(Record(topic, key, value, None) for key, value in messages)
+        self._outbox.send(OutgoingRecord(topic, key, value, None) for key, value in messages)
 
     def close(self) -> None:
         """Close the producer."""
@@ -207,7 +207,7 @@ class KafkaLink:
 
     def __init__(self, settings: KafkaTransport, limits_from: Starting = "latest") -> None:
         self._settings = settings
-        self._outbox = Outbox(settings)
+        self._outbox = KafkaOutbox(settings)
         self._wait_ms = int(settings.connect_timeout_s * 1000)
         with as_transport_error(settings, "can't be reached"), client_log() as log:
             try:
@@ -236,7 +236,7 @@ class KafkaLink:
             TransportError: some were not taken within ``publish_timeout_s``.
         """
         self._outbox.send(
-            Record(self._topic_of(broker), broker, value, published_at_ms)
+            OutgoingRecord(self._topic_of(broker), broker, value, published_at_ms)
             for broker, value, published_at_ms in reports
         )
 

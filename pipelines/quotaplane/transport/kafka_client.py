@@ -23,7 +23,7 @@ _LINGER_MS: Final = 2
 _BATCH_BYTES: Final = 1024 * 1024
 
 
-class Record(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """One message on its way out; without a timestamp it gets the time of sending."""
 
     topic: str
@@ -32,14 +32,14 @@ class Record(NamedTuple):
     timestamp_ms: int | None
 
 
-class Outbox:
+class KafkaOutbox:
     """A producer that is opened at first use, kept, and replaced after an error."""
 
     def __init__(self, settings: KafkaTransport) -> None:
         self._settings = settings
         self._producer: KafkaProducer | None = None
 
-    def send(self, records: Iterable[Record]) -> None:
+    def send(self, records: Iterable[OutgoingRecord]) -> None:
         """Send and wait until every in-sync replica has them.
 
         Raises:
@@ -60,7 +60,7 @@ class Outbox:
             with suppress(KafkaError):
                 producer.close(timeout=self._settings.publish_timeout_s)
 
-    def _send(self, records: Iterable[Record]) -> None:
+    def _send(self, records: Iterable[OutgoingRecord]) -> None:
         futures = []
         for record in records:
             topic, key, value, timestamp_ms = record

@@ -26,7 +26,7 @@ from quotaplane.pulsar.end_position import is_before, last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.position import EARLIEST, Id, is_live
-from quotaplane.pulsar.producer import Outbox, Outgoing
+from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import last_entry, must_be_there
 from quotaplane.settings import PulsarConnection, PulsarTransport
@@ -59,7 +59,7 @@ class PulsarTopics:
 
     def __init__(self, settings: PulsarTransport) -> None:
         self._settings = settings
-        self._outbox = Outbox(settings)
+        self._outbox = PulsarOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
         """Ask the cluster for the topics; there is nothing to warn of.
@@ -145,7 +145,7 @@ class PulsarLink:
 
     def __init__(self, settings: PulsarTransport, limits_from: Starting = "latest") -> None:
         self._settings = settings
-        self._outbox = Outbox(settings)
+        self._outbox = PulsarOutbox(settings)
         self._options = reading_options(settings)
         self._client = open_client(settings)
         self._readers: dict[str, TopicReader] = {}

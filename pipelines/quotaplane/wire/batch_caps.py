@@ -34,13 +34,13 @@ NEW_NAMES: Final = 300_000
 """So many names that this process has not seen before become ids in a batch, each by a SHA-256."""
 
 
-class Caps:
+class BatchCaps:
     """The room that is left in a batch of so many ``reports``; each batch has one of its own.
 
     A report is refused for what others in the batch have only if it has more entries than its bytes
     allow and its even part of ``EVEN_ENTRIES`` together.
 
-    >>> caps = Caps(most_entries=1_000_000, reports=4)
+    >>> caps = BatchCaps(most_entries=1_000_000, reports=4)
     >>> entries = np.array([50, 400_000, 400_000, 9])
     >>> caps.refuse(entries, np.array([300, 3_000_000, 2_400_000, 9]), LEAST_STOCK).tolist()
     [False, False, True, False]

@@ -33,7 +33,7 @@ _MOST_HEAD: Final = 4 * MAX_BROKER_CHARS + 256
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReportBatch:
     """The reports that are looked at, a row each, in the order in which they arrived.
 
     ``index`` is where they stand among all that arrived; ``own`` are those in our own format,
@@ -52,7 +52,7 @@ def open_batch(
     letters: Letters,
     now_ms: int,
     reports: Reports,
-) -> Batch:
+) -> ReportBatch:
     """The reports worth reading, with their heads; the others are refused in ``letters``."""
     size = _refuse_unread(values, published_at_ms, letters, now_ms, reports)
     index = np.flatnonzero(letters.usable)
@@ -61,7 +61,7 @@ def open_batch(
     ours = np.array([start.startswith(REPORT_HEAD) for start in starts], bool)
     heads = read_heads(starts, own)
     heads = heads._replace(plain=heads.plain & (ours | ~own))
-    batch = Batch(index, own, heads, heads.plain & (heads.size == size[index]))
+    batch = ReportBatch(index, own, heads, heads.plain & (heads.size == size[index]))
     _refuse_by_head(batch, published_at_ms, letters, now_ms, reports)
     return batch
 
@@ -129,7 +129,7 @@ def _beyond_the_newest(times: IntArray, most: int) -> BoolArray:
 
 
 def _refuse_by_head(
-    batch: Batch,
+    batch: ReportBatch,
     published_at_ms: IntArray,
     letters: Letters,
     now_ms: int,

@@ -18,7 +18,7 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.wire.batch_caps import LEAST_ID, LEAST_OWN, Caps
+from quotaplane.wire.batch_caps import LEAST_ID, LEAST_OWN, BatchCaps
 from quotaplane.wire.packed_columns import Column, ColumnView
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
@@ -51,7 +51,9 @@ _FURTHER: Final = frozenset(
 _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
 
 
-def decode_own(value: bytes, index: int, caps: Caps, latest_start_ms: int) -> tuple[Header, Block]:
+def decode_own(
+    value: bytes, index: int, caps: BatchCaps, latest_start_ms: int
+) -> tuple[Header, Block]:
     """Decode one report; ``index`` is its place in the batch. Rates are not checked yet.
 
     Raises:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from quotaplane.groups.ids import ids_of_column
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.batch_caps import LEAST_STOCK, Caps
+from quotaplane.wire.batch_caps import LEAST_STOCK, BatchCaps
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.reasons import (
     MISSING_FIELD,
@@ -45,7 +45,7 @@ def read_stock(
     plain: BoolArray,
     values: Sequence[bytes | None],
     letters: Letters,
-    caps: Caps,
+    caps: BatchCaps,
     interval_s: float,
 ) -> tuple[dict[int, str], list[Block]]:
     """Read reports ``index`` (n,) of ``values``, whose entries begin at byte ``first_entry``.
@@ -78,7 +78,7 @@ def _scan(
     first_entry: IntArray,
     values: Sequence[bytes],
     letters: Letters,
-    caps: Caps | None,
+    caps: BatchCaps | None,
     blocks: list[Block],
 ) -> IntArray:
     """Read what is plainly written into ``blocks``; the answer is what is not, by index."""
@@ -106,7 +106,7 @@ def _read_odd(
     odd: IntArray,
     values: Sequence[bytes | None],
     letters: Letters,
-    caps: Caps,
+    caps: BatchCaps,
     blocks: list[Block],
 ) -> dict[int, str]:
     """Read reports that are written in another way: the protobuf library writes them plainly.
@@ -138,7 +138,7 @@ def _read_odd(
     return brokers
 
 
-def parse(value: bytes, caps: Caps | None) -> Any:
+def parse(value: bytes, caps: BatchCaps | None) -> Any:
     """The report as protobuf reads it, with all that is required, in at most so many entries.
 
     Raises:

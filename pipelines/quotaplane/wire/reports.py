@@ -18,11 +18,11 @@ import pyarrow as pa
 from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
 from quotaplane.settings import Reports
 from quotaplane.wire import report_own, report_stock
-from quotaplane.wire.batch_caps import Caps
+from quotaplane.wire.batch_caps import BatchCaps
 from quotaplane.wire.entry_checks import REASON_OF_CODE, bad_values, describe, last_of_each
 from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
 from quotaplane.wire.rejected_reports import Letters
-from quotaplane.wire.report_batch import Batch, latest_start_ms, open_batch
+from quotaplane.wire.report_batch import ReportBatch, latest_start_ms, open_batch
 from quotaplane.wire.report_block import Block, Header, by_kind
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
@@ -71,7 +71,7 @@ def decode(
     letters = Letters(values, published_at_ms, positions)
     batch = open_batch(values, published_at_ms, letters, now_ms, reports)
     to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
-    caps = Caps(reports.max_entries_per_report, int(to_read))
+    caps = BatchCaps(reports.max_entries_per_report, int(to_read))
     odd, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
     odd |= _read_own(batch, values, letters, caps, latest_start_ms(now_ms, reports), blocks)
     blocks = [
@@ -83,11 +83,11 @@ def decode(
 
 
 def _read_stock(
-    batch: Batch,
+    batch: ReportBatch,
     values: Sequence[bytes | None],
     published_at_ms: IntArray,
     letters: Letters,
-    caps: Caps,
+    caps: BatchCaps,
     reports: Reports,
 ) -> tuple[dict[int, Header], list[Block]]:
     """The headers of reports that are not plainly written, by index, and all entries."""
@@ -108,10 +108,10 @@ def _read_stock(
 
 
 def _read_own(
-    batch: Batch,
+    batch: ReportBatch,
     values: Sequence[bytes | None],
     letters: Letters,
-    caps: Caps,
+    caps: BatchCaps,
     latest_ms: int,
     blocks: list[Block],
 ) -> dict[int, Header]:
@@ -174,7 +174,7 @@ def _without_bad_entries(
 
 
 def _headers(
-    batch: Batch,
+    batch: ReportBatch,
     odd: dict[int, Header],
     published_at_ms: IntArray,
     positions: Sequence[str],

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.batch_caps import LEAST_STOCK, Caps
+from quotaplane.wire.batch_caps import LEAST_STOCK, BatchCaps
 from quotaplane.wire.raw import PAD, U8, U64, number, pieces, words_of
 from quotaplane.wire.utf8 import as_strings
 
@@ -50,7 +50,7 @@ class Scanned(NamedTuple):
     garbled: BoolArray
 
 
-def scan(values: Sequence[bytes], first_entry: IntArray, caps: Caps | None) -> Scanned:
+def scan(values: Sequence[bytes], first_entry: IntArray, caps: BatchCaps | None) -> Scanned:
     """Read serialized reports whose entries begin at byte ``first_entry`` of each.
 
     ``caps``: None if their entries were counted before.
@@ -78,7 +78,7 @@ def scan(values: Sequence[bytes], first_entry: IntArray, caps: Caps | None) -> S
 
 
 def _frames(
-    raw: U8, begin: IntArray, end: IntArray, caps: Caps | None
+    raw: U8, begin: IntArray, end: IntArray, caps: BatchCaps | None
 ) -> tuple[IntArray, IntArray, IntArray, BoolArray, BoolArray]:
     """Where the entries are: report, start and stop of each body, and which reports are good.
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, some
+from quotaplane.agents.failures import Say, first_names
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import Book
-from quotaplane.enforce.quota_caps import Caps, Quotas, capped, caps_of
+from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import Layout, nothing
 
@@ -17,7 +17,7 @@ _TOLD_AFTER_S: Final = 10.0
 """A quota that was just changed is known here and to the job at different times; that passes."""
 
 
-class Allowed:
+class AllowedLimits:
     """Limits out of the book, cut down to the table's quotas.
 
     ``only_recorded``: groups that the table does not have are left alone, whatever was told. That
@@ -30,8 +30,8 @@ class Allowed:
         self._book, self._table, self._say = book, table, say
         self._only_recorded = only_recorded
         self._layout: Layout = nothing()
-        self._quotas: Quotas | None = None
-        self._caps: Caps = caps_of((), None)
+        self._quotas: TableQuotas | None = None
+        self._caps: QuotaCaps = caps_of((), None)
         self._left_alone: BoolArray = np.zeros(0, np.bool_)
         self._since_s: dict[str, float] = {}
         """Of the groups whose limits are cut now: since when."""
@@ -88,7 +88,7 @@ class Allowed:
         if lasting and not self._told:
             self._told = True
             self._say(
-                f"limits: more was told of {some(lasting)} than their quotas, for "
+                f"limits: more was told of {first_names(lasting)} than their quotas, for "
                 f"{_TOLD_AFTER_S:g} s; it is cut down to them. A broker stopped reporting, the job "
                 "reads another history, or somebody else writes to the limits topic "
                 "(docs/enforcer.md)"

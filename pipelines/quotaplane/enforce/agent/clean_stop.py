@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, some
-from quotaplane.enforce.agent.namespace_defaults import Defaults
-from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.agents.failures import Say, first_names
+from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
+from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import TakeOver
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
-from quotaplane.enforce.rates_in_force import Ledger
-from quotaplane.enforce.subdivide import Division
+from quotaplane.enforce.rates_in_force import RatesInForce
+from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.model import BASIC
 
 _WITHIN_S: Final = 20.0
@@ -26,14 +26,14 @@ PATIENCE_S: Final = 2.0
 _SOON_S: Final = 0.02
 
 
-class Leave:
+class CleanStop:
     """Leaves a cluster, and tells how much could not be done in time."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        writer: Writer,
-        defaults: Defaults,
+        ledger: RatesInForce,
+        writer: RateWriter,
+        defaults: NamespaceDefaults,
         say: Say,
         refresh: Callable[[float], None],
     ) -> None:
@@ -58,7 +58,7 @@ class Leave:
         kept = await take_over.hand_back(groups, _HAND_BACK_WITHIN_S, taking_over=taking_over)
         if kept:
             self._say(
-                f"on_exit: remove: the publish quotas of {some(kept)} could not be handed "
+                f"on_exit: remove: the publish quotas of {first_names(kept)} could not be handed "
                 "back to the cluster: their rates stay"
             )
         # Namespaces before topics: one without a rate would be held to that of its namespace.
@@ -89,7 +89,7 @@ class Leave:
         stays = np.array([group in kept for group in layout.groups], np.bool_)[layout.group]
         rates[stays] = np.nan
         shares[stays[layout.topic]] = np.nan
-        unlimited = Division(rates, shares, rates)
+        unlimited = Subdivision(rates, shares, rates)
         return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
     async def _write_all(self, moves_of: Callable[[Rates], Moves], within_s: float) -> None:

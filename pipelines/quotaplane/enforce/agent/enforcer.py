@@ -10,21 +10,21 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, Trouble
+from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.agent.allowed_limits import Allowed
-from quotaplane.enforce.agent.clean_stop import PATIENCE_S, Leave
-from quotaplane.enforce.agent.limits_listener import Listener
-from quotaplane.enforce.agent.namespace_defaults import Defaults, default_rates
-from quotaplane.enforce.agent.observer import Scene
+from quotaplane.enforce.agent.allowed_limits import AllowedLimits
+from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop
+from quotaplane.enforce.agent.limits_listener import LimitsListener
+from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
+from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
-from quotaplane.enforce.agent.rate_writer import Writer
+from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import Lost, TakeOver
-from quotaplane.enforce.groups_in_force import InForce
-from quotaplane.enforce.quota_caps import Quotas
+from quotaplane.enforce.groups_in_force import GroupsInForce
+from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
-from quotaplane.enforce.rates_in_force import Ledger
-from quotaplane.enforce.subdivide import Division, divide
+from quotaplane.enforce.rates_in_force import RatesInForce
+from quotaplane.enforce.subdivide import Subdivision, subdivide
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Settings
@@ -52,7 +52,7 @@ class _Computed(NamedTuple):
 
     layout: Layout
     changes: int
-    quotas: Quotas | None
+    quotas: TableQuotas | None
     at_s: float
     rates: FloatArray
 
@@ -75,27 +75,27 @@ class Enforcer:
     ) -> None:
         enforce = settings.enforce
         self._enforce, self._say, self._now_ms = enforce, say, now_ms
-        self._trouble = Trouble(say)
+        self._failure_log = FailureLog(say)
         reads = Pace(enforce.max_reads_per_s)
-        self._quotas = QuotaTable(settings.history, self._trouble, take_over=enforce.take_over)
-        self._listener = Listener(link, self._quotas, settings, say, now_ms)
-        self._allowed = Allowed(
+        self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
+        self._listener = LimitsListener(link, self._quotas, settings, say, now_ms)
+        self._allowed = AllowedLimits(
             self._listener.book, self._quotas, say, only_recorded=enforce.take_over
         )
-        self._ledger = Ledger()
+        self._ledger = RatesInForce()
         most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
-        self._take_over = TakeOver(rest, settings.history, reads, self._trouble, most)
+        self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most)
         self._lost = Lost(say)
-        self._writer = Writer(rest, self._ledger, reads, enforce, self._trouble, self._gone)
-        self._defaults = Defaults(rest, self._writer.budget, self._trouble, say)
-        self._scene = Scene(rest, reads, self._trouble, self._defaults.read)
+        self._writer = RateWriter(rest, self._ledger, reads, enforce, self._failure_log, self._gone)
+        self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
+        self._observer = Observer(rest, reads, self._failure_log, self._defaults.read)
         self._computed: _Computed | None = None
         self._ticks_still = 0
         self._waiting = 0
-        self._in_force = InForce()
+        self._in_force = GroupsInForce()
 
     def _gone(self, topic: str) -> None:
-        self._scene.placement.forget_topic(topic)
+        self._observer.placement.forget_topic(topic)
 
     async def start(self) -> None:
         """Look whether the cluster lets us in.
@@ -103,11 +103,11 @@ class Enforcer:
         Raises:
             ClusterError: it does not, or can't be reached.
         """
-        await self._scene.start()
-        live, interval_s = self._scene.told
+        await self._observer.start()
+        live, interval_s = self._observer.exposure
         if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
             self._say(
-                f"cluster {self._scene.cluster}: its brokers say what topics use every "
+                f"cluster {self._observer.cluster}: its brokers say what topics use every "
                 f"{interval_s:g} s only; a topic that wakes waits as long for its share: set "
                 "exposeTopicLevelMetricsInPrometheus=true, or statsUpdateFrequencyInSecs=5"
             )
@@ -116,7 +116,7 @@ class Enforcer:
         """Enforce until ``stop`` is set, then leave as ``on_exit`` says."""
         await self._until(stop)
         if self._enforce.on_exit != "keep":
-            if self._scene.ready and self._listener.caught_up:
+            if self._observer.ready and self._listener.caught_up:
                 await self._leave()
             else:
                 self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
@@ -124,7 +124,7 @@ class Enforcer:
         await self._defaults.idle(PATIENCE_S)
 
     async def _leave(self) -> None:
-        leave = Leave(self._ledger, self._writer, self._defaults, self._say, self._refresh)
+        leave = CleanStop(self._ledger, self._writer, self._defaults, self._say, self._refresh)
         if self._enforce.on_exit == "safe":
             await leave.safe(lambda rates: self._planned(np.inf, rates, 0.0)[0])
         else:
@@ -141,7 +141,7 @@ class Enforcer:
         await running
 
     async def _until(self, stop: asyncio.Event) -> None:
-        scene, interval_s = self._scene, self._enforce.interval_s
+        scene, interval_s = self._observer, self._enforce.interval_s
         parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
             ("limits", interval_s, self._listen),
             ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
@@ -173,17 +173,17 @@ class Enforcer:
             except Exception as error:
                 # Even a mistake of ours must not end what keeps limits.
                 failed = error
-            self._trouble("enforcer", part, failed)
+            self._failure_log.note("enforcer", part, failed)
             await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
 
     async def _listen(self) -> None:
         # The book keeps few brokers and groups that the cluster does not list: list them first.
-        if self._scene.listed:
+        if self._observer.listed:
             self._refresh(asyncio.get_running_loop().time())
             await self._listener.listen()
 
     async def _tick(self) -> None:
-        if not (self._listener.caught_up and self._scene.ready and self._quotas.looked):
+        if not (self._listener.caught_up and self._observer.ready and self._quotas.looked):
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
@@ -191,7 +191,7 @@ class Enforcer:
         self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
         moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
         self._waiting = self._writer.begin(moves.but_for(self._defaults.held(layout)), now_s)
-        self._writer.read_unknown(moves, self._scene.usage.odd())
+        self._writer.read_unknown(moves, self._observer.usage.odd())
         self._writer.check(now_s)
         at_rest = self._writer.at_rest and self._defaults.at_rest
         still = at_rest and not (len(moves.topic) or moves.unread.any())
@@ -214,20 +214,20 @@ class Enforcer:
         return rates
 
     def _refresh(self, now_s: float) -> None:
-        layout = self._scene.changed()
+        layout = self._observer.changed()
         if layout is not None:
             self._ledger.carry(layout)
             self._writer.forget_gone()
             self._listener.book.expect(layout.brokers, layout.groups)
         layout = self._ledger.layout
-        self._scene.usage.under(self._defaults.under(layout, self._ledger.in_force), now_s)
+        self._observer.usage.under(self._defaults.under(layout, self._ledger.in_force), now_s)
 
     def _planned(
         self, now_ms: float, rates: Rates, significant_change: float | None = None
-    ) -> tuple[Moves, Division]:
-        layout, usage = self._ledger.layout, self._scene.usage
+    ) -> tuple[Moves, Subdivision]:
+        layout, usage = self._ledger.layout, self._observer.usage
         limits = self._allowed.limits(layout, now_ms, asyncio.get_running_loop().time())
-        division = divide(
+        division = subdivide(
             layout,
             limits,
             usage.usage,
@@ -261,7 +261,7 @@ class Enforcer:
             "namespaces": self._defaults.written,
             "refused_messages": self._listener.refused + self._listener.book.ignored,
             "cut_groups": self._allowed.cut,
-            "errors": self._trouble.errors,
+            "errors": self._failure_log.total,
             "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
         }
 

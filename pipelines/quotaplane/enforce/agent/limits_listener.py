@@ -27,7 +27,7 @@ _EPOCHS_AFTER_FAILURE_S: Final = 30.0
 Decoded: TypeAlias = "list[tuple[Polled, LimitsMessage | Exception]]"
 
 
-class Listener:
+class LimitsListener:
     """The limits that came over a link are in ``book``.
 
     A message that can't be used, whatever is wrong with it, is counted, told with its position, and

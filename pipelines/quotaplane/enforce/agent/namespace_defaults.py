@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, Trouble, some
+from quotaplane.agents.failures import FailureLog, Say, first_names
 from quotaplane.agents.pace import Bucket, start
 from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.subdivide import MOST
@@ -102,15 +102,15 @@ class _Known(NamedTuple):
     """(u,) index of each topic's namespace; -1 = not read."""
 
 
-class Defaults:
+class NamespaceDefaults:
     """Keeps the rates of one cluster's namespaces; what is somebody else's is let be.
 
     Policies are read again right before a write, as somebody else may have set a rate since. After
     a write that failed the namespace is left alone until it was read again.
     """
 
-    def __init__(self, rest: Rest, budget: Bucket, trouble: Trouble, say: Say) -> None:
-        self._rest, self._budget, self._trouble, self._say = rest, budget, trouble, say
+    def __init__(self, rest: Rest, budget: Bucket, failure_log: FailureLog, say: Say) -> None:
+        self._rest, self._budget, self._failure_log, self._say = rest, budget, failure_log, say
         self._cluster = ""
         self._rates: dict[str, NamespaceRates] = {}
         self._group: dict[str, str | None] = {}
@@ -153,9 +153,9 @@ class Defaults:
         try:
             rates = namespace_rates(policies, cluster)
         except ClusterError as error:
-            self._trouble(_READS, namespace, error)
+            self._failure_log.note(_READS, namespace, error)
             return
-        self._trouble(_READS, namespace, None)
+        self._failure_log.note(_READS, namespace, None)
         if group is None and not rates.recorded:
             self._forget(namespace)
             return
@@ -175,7 +175,7 @@ class Defaults:
         self._written_s.pop(namespace, None)
         self._unsure.discard(namespace)
         for part in (_READS, _WRITES):
-            self._trouble.forget(part, namespace)
+            self._failure_log.forget(part, namespace)
 
     def begin(self, layout: Layout, default: FloatArray, now_s: float) -> int:
         """Start what the budget allows; returns how many namespaces have other rates than they
@@ -226,8 +226,8 @@ class Defaults:
         names = {known.names[at] for at in np.flatnonzero(foreign).tolist()}
         if names - self._foreign:
             self._say(
-                f"namespaces: {some(names - self._foreign)} have rates of their own, which are "
-                "left alone: a new topic there has these until it is seen"
+                f"namespaces: {first_names(names - self._foreign)} have rates of their own, "
+                "which are left alone: a new topic there has these until it is seen"
             )
         self._foreign = names
 
@@ -245,12 +245,12 @@ class Defaults:
             if policies is None and isinstance(error, RefusedError) and error.status == 404:
                 self._forget(namespace)
                 return
-            self._trouble(_WRITES, namespace, error)
+            self._failure_log.note(_WRITES, namespace, error)
             if self._hurried:
                 # Nobody else reads any more: it is tried again.
                 self._unsure.discard(namespace)
         else:
-            self._trouble(_WRITES, namespace, None)
+            self._failure_log.note(_WRITES, namespace, None)
             if namespace in self._rates:
                 self._unsure.discard(namespace)
                 self._put(namespace, found, self._group[namespace])

@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace, at_once
-from quotaplane.enforce.part_usage import Usage
+from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_told
+from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_stats_exposure
 from quotaplane.topic_layout import Layout
 
 _LIVE_EVERY_S: Final = 2.0
@@ -29,13 +29,13 @@ _PATIENCE_S: Final = 60.0
 """At the start, with what can't be read; then it is done without."""
 
 
-class Scene:
+class Observer:
     """A cluster's topics and their use."""
 
     def __init__(
-        self, rest: Rest, pace: Pace, trouble: Trouble, namespace_read: NamespaceRead
+        self, rest: Rest, pace: Pace, failure_log: FailureLog, namespace_read: NamespaceRead
     ) -> None:
-        self._rest, self._pace, self._trouble = rest, pace, trouble
+        self._rest, self._pace, self._failure_log = rest, pace, failure_log
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
@@ -58,13 +58,13 @@ class Scene:
         self._begun_s = asyncio.get_running_loop().time()
         runtime = await read_runtime(self._rest)
         self.cluster = runtime.cluster
-        self.told = await read_told(self._rest)
-        every_s = max(self.told.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
-        self.look_every_s = _LIVE_EVERY_S if self.told.live else every_s
+        self.exposure = await read_stats_exposure(self._rest)
+        every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
+        self.look_every_s = _LIVE_EVERY_S if self.exposure.live else every_s
         self.placement = Placement(
-            self._rest, runtime.cluster, self._pace, self._trouble, self._namespace_read
+            self._rest, runtime.cluster, self._pace, self._failure_log.note, self._namespace_read
         )
-        self.usage = Usage(self.look_every_s)
+        self.usage = PartUsage(self.look_every_s)
 
     @property
     def ready(self) -> bool:
@@ -106,12 +106,12 @@ class Scene:
             del self._sources[gone]
             self._had.pop(gone, None)
             self._not_before_s.pop(gone, None)
-            self._trouble.forget("use of topics", gone)
+            self._failure_log.forget("use of topics", gone)
         self._failures = 0
         await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
         self._looks += 1
         # Counters tell nothing before the second look.
-        if self._looks > self.told.live:
+        if self._looks > self.exposure.live:
             self._looked("usage", whole=not self._failures)
 
     async def _look_at_broker(self, broker: str) -> None:
@@ -123,16 +123,18 @@ class Scene:
             return
         url = self.placement.brokers[broker].url
         if broker not in self._sources:
-            self._sources[broker] = Counters() if self.told.live else Snapshots(self.look_every_s)
+            self._sources[broker] = (
+                Counters() if self.exposure.live else Snapshots(self.look_every_s)
+            )
         begun_s = loop.time()
         try:
             sample = await self._sources[broker].read(self._rest, url, begun_s)
         except ClusterError as error:
-            self._trouble("use of topics", broker, error)
+            self._failure_log.note("use of topics", broker, error)
             self._failures += 1
             return
         self._not_before_s[broker] = loop.time() + (loop.time() - begun_s) / _BUSY_SHARE
-        self._trouble("use of topics", broker, None)
+        self._failure_log.note("use of topics", broker, None)
         if sample is None or broker not in self.placement.brokers:
             return
         layout = self.usage.layout

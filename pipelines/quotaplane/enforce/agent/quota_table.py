@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from quotaplane.agents.failures import Trouble
-from quotaplane.enforce.quota_caps import Quotas
+from quotaplane.agents.failures import FailureLog
+from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
@@ -40,15 +40,17 @@ class QuotaTable:
     written before they were read.
     """
 
-    def __init__(self, history: History, trouble: Trouble, *, take_over: bool = False) -> None:
-        self._history, self._trouble = history, trouble
+    def __init__(
+        self, history: History, failure_log: FailureLog, *, take_over: bool = False
+    ) -> None:
+        self._history, self._failure_log = history, failure_log
         self._unread = "rates stay as they are" if take_over else "limits are not held against any"
         self._tables: dict[str, tuple[DeltaTable, int]] = {}
         self._version = -1
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self.looked = False
         """Whether the quotas were asked for once, and read or not."""
-        self.quotas: Quotas | None = None
+        self.quotas: TableQuotas | None = None
         """None: they could not be read so far."""
         self.newest_epoch: int | None = None
         """The highest of all rounds, 0 = there were none; None: it could not be read last time."""
@@ -86,10 +88,10 @@ class QuotaTable:
             except Exception as failed:
                 # A mistake of ours, too, must not end what waits for the answer.
                 error = failed
-        self._trouble(part, "", error)
+        self._failure_log.note(part, "", error)
         return result
 
-    def _read_quotas(self) -> Quotas:
+    def _read_quotas(self) -> TableQuotas:
         version = self._opened(RESOURCE_GROUPS.name).version()
         if self.quotas is not None and version == self._version:
             return self.quotas
@@ -98,7 +100,7 @@ class QuotaTable:
         rates = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[:BASIC]]
         mode = rows["mode"].fill_null(Mode.HARD.name.lower())
         percent = rows["enforcement_percent"].fill_null(100.0)
-        return Quotas(
+        return TableQuotas(
             {group: at for at, group in enumerate(rows["group"].to_pylist())},
             np.column_stack(rates),
             # As the job takes them: an unknown mode is hard.

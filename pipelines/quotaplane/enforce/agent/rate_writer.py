@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Trouble
+from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Bucket, Pace, start
 from quotaplane.enforce.rate_writes import Moves, in_turn
-from quotaplane.enforce.rates_in_force import Ledger
+from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import read_rate, write_rate
@@ -30,16 +30,16 @@ _HURRIED_AT_ONCE: Final = 1000
 _NONE: Final = np.full(2, np.inf)
 
 
-class Writer:
+class RateWriter:
     """Brings moves into force, and keeps the ledger; ``gone`` is told of topics that vanished."""
 
     def __init__(
         self,
         rest: Rest,
-        ledger: Ledger,
+        ledger: RatesInForce,
         reads: Pace,
         enforce: Enforce,
-        trouble: Trouble,
+        failure_log: FailureLog,
         gone: Callable[[str], None],
     ) -> None:
         self._rest, self._ledger, self._reads = rest, ledger, reads
@@ -52,7 +52,7 @@ class Writer:
         self._to_read: dict[tuple[str, int], None] = {}
         self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE
         self._checked, self._due, self._checked_s = 0, 0.0, np.inf
-        self._trouble, self._gone = trouble, gone
+        self._failure_log, self._gone = failure_log, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
         self._written = self._removed = self._read = self._vanished = 0
@@ -76,7 +76,9 @@ class Writer:
         place, leaving = self._ledger.layout.place, self._ledger.leaving
         named = {_named(*key) for key in leaving}
         for part in (_WRITES, _READS):
-            self._trouble.retain(part, lambda of: of.rpartition(" (")[0] in place or of in named)
+            self._failure_log.retain(
+                part, lambda of: of.rpartition(" (")[0] in place or of in named
+            )
 
     def hurry(self) -> None:
         """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
@@ -196,9 +198,9 @@ class Writer:
                 self._gone(topic)
             # Of a topic that left, taking its rate off is what may fail from now on.
             left = topic not in self._ledger.layout.place
-            self._trouble(part, of, None if left or _is_gone(error) else error)
+            self._failure_log.note(part, of, None if left or _is_gone(error) else error)
             return False
-        self._trouble(part, of, None)
+        self._failure_log.note(part, of, None)
         return True
 
     async def _remove(self, topic: str, kind: int) -> None:
@@ -209,14 +211,14 @@ class Writer:
             await write_rate(self._rest, topic, kind, _NONE)
         except Exception as error:
             if not _is_gone(error):
-                self._trouble(_WRITES, of, error)
+                self._failure_log.note(_WRITES, of, error)
                 if (topic, kind) in leaving:
                     now_s = asyncio.get_running_loop().time()
                     leaving[topic, kind] = now_s + _LEAVING_AGAIN_S
                 return
         else:
             self._removed += 1
-        self._trouble(_WRITES, of, None)
+        self._failure_log.note(_WRITES, of, None)
         leaving.pop((topic, kind), None)
         # It may be in a group again by now, and then this was one too many.
         self._ledger.unknown(topic, kind)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.agents.disappearance import some_of
-from quotaplane.agents.failures import Say, Trouble
+from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.model import PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
@@ -71,9 +71,9 @@ class TakeOver:
     """The publish quotas of one cluster's groups; ``most`` of them are looked at each time."""
 
     def __init__(
-        self, rest: Rest, history: History, pace: Pace, trouble: Trouble, most: int
+        self, rest: Rest, history: History, pace: Pace, failure_log: FailureLog, most: int
     ) -> None:
-        self._rest, self._history, self._pace, self._trouble = rest, history, pace, trouble
+        self._rest, self._history, self._pace, self._failure_log = rest, history, pace, failure_log
         self._most = most
         self._turn: dict[str, int] = {}
         self._turns = 0
@@ -87,7 +87,7 @@ class TakeOver:
         Their limits must be in force, in each dimension, and have been told since the table got
         that quota: what would hold otherwise is the old one, or none.
         """
-        self._trouble.retain(_PART, lambda group: group in in_force or not group)
+        self._failure_log.retain(_PART, lambda group: group in in_force or not group)
         self._turn = {group: self._turn.get(group, -1) for group in in_force}
         due = heapq.nsmallest(self._most, self._turn, key=self._turn.__getitem__)
         self._turns += 1
@@ -101,7 +101,7 @@ class TakeOver:
 
         await at_once(_AT_ONCE, look, due)
         if not held:
-            self._trouble.forget(_PART, "")
+            self._failure_log.forget(_PART, "")
             return
         recorded = await self._recorded() or {}
         due = [g for g in held if _may_take(held[g], recorded.get(g), in_force[g])]
@@ -209,7 +209,7 @@ class TakeOver:
             if (np.isinf(await self._asked(group)) & hidden).any():
                 return False
         except ClusterError as error:
-            self._trouble(_PART, group, error)
+            self._failure_log.note(_PART, group, error)
             return False
         self.handed_back += 1
         return True
@@ -236,9 +236,9 @@ class TakeOver:
         try:
             rates = await self._asked(group)
         except ClusterError as error:
-            self._trouble(_PART, group, error)
+            self._failure_log.note(_PART, group, error)
             return None
-        self._trouble(_PART, group, None)
+        self._failure_log.note(_PART, group, None)
         return rates
 
     async def _recorded(self) -> Mapping[str, Quota] | None:
@@ -246,9 +246,9 @@ class TakeOver:
         try:
             rows = await asyncio.to_thread(list_groups, self._history)
         except QuotaplaneError as error:
-            self._trouble(_PART, "", error)
+            self._failure_log.note(_PART, "", error)
             return None
-        self._trouble(_PART, "", None)
+        self._failure_log.note(_PART, "", None)
         columns = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[PUBLISH]]
         updated = rows["updated_at"].cast("int64").fill_null(0)
         quotas = map(Quota, np.column_stack(columns), (updated.to_numpy() / 1000.0).tolist())
@@ -264,9 +264,9 @@ class TakeOver:
         try:
             await self._rest.ask("PUT", group_path(group), body)
         except ClusterError as error:
-            self._trouble(_PART, group, error)
+            self._failure_log.note(_PART, group, error)
             return False
-        self._trouble(_PART, group, None)
+        self._failure_log.note(_PART, group, None)
         return True
 
 

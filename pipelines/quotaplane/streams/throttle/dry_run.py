@@ -18,7 +18,7 @@ from quotaplane.errors import InputError
 from quotaplane.groups.policy import POLICY_COLUMNS
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.registry.input import read_groups
+from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.policies import check_policy, policy_after
 from quotaplane.registry.table import check_name, list_groups
 from quotaplane.settings import Settings

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.streams.shard_program import Arrived, Batch, Output
-from quotaplane.throttle.entities import Ledger, begin
+from quotaplane.throttle.entities import EntityStates, begin
 from quotaplane.throttle.requests import Bounds
 from quotaplane.throttle.step import Decided, decide
 from quotaplane.wire.shard_inputs import unpack_groups
@@ -29,19 +29,21 @@ class ThrottleProgram:
     name: str = "ledger"
     has_timer: bool = False
 
-    def load(self, blob: bytes | None) -> Ledger:
+    def load(self, blob: bytes | None) -> EntityStates:
         """A ledger out of its bytes."""
-        return begin() if blob is None else Ledger.from_bytes(blob)
+        return begin() if blob is None else EntityStates.from_bytes(blob)
 
-    def dump(self, state: Ledger) -> bytes:
+    def dump(self, state: EntityStates) -> bytes:
         """A ledger as bytes."""
         return state.to_bytes()
 
-    def due_ms(self, state: Ledger) -> int | None:
+    def due_ms(self, state: EntityStates) -> int | None:
         """Nothing is done without requests."""
         return None
 
-    def run(self, state: Ledger, arrived: Arrived, batch: Batch) -> tuple[Ledger, Sequence[Output]]:
+    def run(
+        self, state: EntityStates, arrived: Arrived, batch: Batch
+    ) -> tuple[EntityStates, Sequence[Output]]:
         """Change definitions, then answer requests."""
         if arrived.get("groups"):
             state = state.changed(unpack_groups(arrived["groups"]))

@@ -31,7 +31,7 @@ take a request that is too much, and then do not read from its client for a whil
 channel, Pulsar stops reading from the connection); nobody is refused."""
 
 
-class Enforcer:
+class BrokerThrottle:
     """What e entities used, as far as their law remembers it. Nobody has a limit at first.
 
     Time is that of the intervals that passed, each entity's its own.
@@ -41,7 +41,7 @@ class Enforcer:
     not made up for later. Where the limit is 0 nothing is admitted: no law is asked, any bucket
     would let a first request through.
 
-    >>> brokers = Enforcer(3, BY_DEFAULT)
+    >>> brokers = BrokerThrottle(3, BY_DEFAULT)
     >>> for _ in range(3):
     ...     brokers.use(np.full(3, 80.0), np.array([40.0, 90.0, 0.0])).tolist()
     [80.0, 80.0, 0.0]
@@ -155,10 +155,10 @@ class Enforcer:
         return through
 
 
-class Enforcers:
-    """e entities that may be held to their limits on different terms; else as ``Enforcer``.
+class BrokerThrottles:
+    """e entities that may be held to their limits on different terms; else as ``BrokerThrottle``.
 
-    >>> brokers = Enforcers(2, BY_DEFAULT)
+    >>> brokers = BrokerThrottles(2, BY_DEFAULT)
     >>> window = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD)
     >>> brokers.put(np.array([1]), window)
     >>> brokers.use(np.full(2, 80.0), np.full(2, 40.0)).tolist()
@@ -167,14 +167,14 @@ class Enforcers:
 
     def __init__(self, entities: int, terms: ThrottleTerms, *, interval_s: float = 1.0) -> None:
         self._own, self._interval_s = terms, interval_s
-        self._by = {terms: Enforcer(entities, terms, interval_s=interval_s)}
+        self._by = {terms: BrokerThrottle(entities, terms, interval_s=interval_s)}
         self._code = np.zeros(entities, np.int64)
 
     def put(self, entities: IntArray, terms: ThrottleTerms | None) -> None:
         """Hold some entities on other terms, under which they begin anew; None: the first ones."""
         terms = terms or self._own
         if terms not in self._by:
-            self._by[terms] = Enforcer(len(self._code), terms, interval_s=self._interval_s)
+            self._by[terms] = BrokerThrottle(len(self._code), terms, interval_s=self._interval_s)
         code = list(self._by).index(terms)
         moved = entities[self._code[entities] != code]
         if len(moved):
@@ -182,7 +182,7 @@ class Enforcers:
             self.forget(moved)
 
     def use(self, demand: FloatArray, limit: FloatArray, of: IntArray | None = None) -> FloatArray:
-        """What gets through in the next interval; see ``Enforcer.use``."""
+        """What gets through in the next interval; see ``BrokerThrottle.use``."""
         entities = np.arange(len(self._code)) if of is None else of
         usage, codes = np.zeros(len(entities)), self._code[entities]
         for code, enforcer in enumerate(self._by.values()):

@@ -25,7 +25,7 @@ from quotaplane.model import (
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.leases import Leases, fresh_rows
+from quotaplane.quota.leases import Leases, fresh_leases
 from quotaplane.quota.report_order import ReportOrder, note_newest, order_reports
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.usage import ReportedUsage, adopt, follow
@@ -246,7 +246,7 @@ def _with_pairs(
     if found.all():
         return rows, at
     new = np.unique(want[~found])
-    fresh = fresh_rows(new // brokers, new % brokers, rows.dimensions)
+    fresh = fresh_leases(new // brokers, new % brokers, rows.dimensions)
     joined = rows.merged(fresh)
     return joined, np.searchsorted(joined.group * brokers + joined.broker, want)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
-from quotaplane.sim.demand import added_up
-from quotaplane.sim.enforcer import BY_DEFAULT, Enforcers
+from quotaplane.sim.broker_throttle import BY_DEFAULT, BrokerThrottles
+from quotaplane.sim.demand_schedule import added_up
 from quotaplane.throttle.terms import ALL_DIMENSIONS, ThrottleTerms, read_throttle
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_report, encode_stock_report
@@ -61,7 +61,7 @@ class Report(NamedTuple):
     published_at_ms: int
 
 
-class Brokers:
+class BrokerFleet:
     """The cluster's brokers. ``alive`` has shape (brokers,), ``attached`` (brokers, groups).
 
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
@@ -100,7 +100,7 @@ class Brokers:
         self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         # By entity: (broker, group, dimension), the last counting fastest.
         self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
-        self._enforcers = Enforcers(self._limit.size, throttle, interval_s=interval_s)
+        self._enforcers = BrokerThrottles(self._limit.size, throttle, interval_s=interval_s)
         self._until_ms = np.full(shape, np.iinfo(np.int64).max)
         self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
