@@ -197,6 +197,7 @@ class Chaos:
         self.reports, self.published = [], []
         self.state, outputs = self.program.run(self.state, arrived, Batch(0, self.seq, self.now_ms))
         self.state = load(dump(self.state))
+        self.state.check()
         self.seq += 1
         # As the history has it: the last round, and how long limits told in it hold.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.program.step.lease_ms))

@@ -135,6 +135,7 @@ class Shard:
     def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
         round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
+        self.state.check()
         self.state = load(dump(self.state))
         self.seq += 1
         for row in outcome.limits.to_pylist():

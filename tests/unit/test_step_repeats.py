@@ -48,6 +48,7 @@ def told(story: Story) -> Iterator[tuple[Round, list[Row], list[Row], ShardState
         round_ = Round(EPOCH, seq, now_ms)
         events = events_of(report_payloads(made), change_payloads(changed))
         state, outcome = step(state, events, round_, story.config)
+        state.check()
         yield round_, made, changed, state, outcome
         story.told(outcome, seq)
 

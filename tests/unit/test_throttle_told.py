@@ -53,6 +53,7 @@ class Rounds:
             self.state, arrived, Batch(0, self.seq, self._now_ms)
         )
         self.state = load(dump(self.state))
+        self.state.check()
         self.messages = [
             decode_limits(value)
             for output in outputs

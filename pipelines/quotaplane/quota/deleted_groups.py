@@ -47,7 +47,7 @@ class DeletedReservations:
         # Who was told that it is not limited may use anything.
         held = np.where(lost.enforced, lost.max_in_force, np.where(lost.notified, np.inf, 0.0))
         sums = [np.bincount(place, weights=one, minlength=len(gone)) for one in held]
-        until_ms = round_.now_ms + int(config.lease_ms + 2 * config.stale_after_ms)
+        until_ms = config.lease.reserved_until_ms(round_.now_ms)
         return DeletedReservations(
             (*kept.names, *groups.names.take(pa.array(gone)).to_pylist()),
             np.concatenate([kept.until_ms, np.full(len(gone), until_ms)]),

@@ -67,13 +67,23 @@ class Track:
     last_deviation: FloatArray
     """Of the last window from the demand, in the unit of ``noise``."""
     distrust: IntArray
-    """0 to 127: twice how often claims were refuted lately, plus 1 if the demand rests on one."""
+    """0 to 255: twice the refuted claims of late in 32nds (at most 127), plus 1 if the demand rests
+    on a claim."""
 
     @staticmethod
     def blank(shape: tuple[int, ...]) -> Track:
         """Nothing known: no demand, no noise, no distrust."""
         nothing = np.zeros(shape)
         return Track(nothing, nothing, nothing, np.zeros(shape, np.int64))
+
+    def at(self, chosen: slice) -> Track:
+        """Those that ``chosen`` picks along the last axis."""
+        return Track(
+            demand=self.demand[..., chosen],
+            noise=self.noise[..., chosen],
+            last_deviation=self.last_deviation[..., chosen],
+            distrust=self.distrust[..., chosen],
+        )
 
 
 def observe(
@@ -159,13 +169,16 @@ def learn(
     parts = []
     for begin in range(0, usage.shape[-1], _BLOCK):
         cut = slice(begin, begin + _BLOCK)
-        known = Track(*(one[..., cut] for one in vars(track).values()))
+        known = track.at(cut)
         seen = (one[..., cut] for one in (used_before, usage, limit, throttled))
         parts.append(_learn_block(known, *seen, saturated_from=saturated_from))
     if len(parts) < 2:
         return parts[0] if parts else track
     return Track(
-        **{name: np.concatenate([vars(part)[name] for part in parts], -1) for name in vars(track)}
+        demand=np.concatenate([part.demand for part in parts], axis=-1),
+        noise=np.concatenate([part.noise for part in parts], axis=-1),
+        last_deviation=np.concatenate([part.last_deviation for part in parts], axis=-1),
+        distrust=np.concatenate([part.distrust for part in parts], axis=-1),
     )
 
 

@@ -164,7 +164,7 @@ def _without_ended_waits(leases: Leases, round_: Round, config: StepConfig) -> L
 
     "Not limited" has no end: only an answer can show that it was left behind.
     """
-    over = leases.issued_at_ms < round_.now_ms - config.lease_ms - config.stale_after_ms
+    over = leases.issued_at_ms < config.lease.ended_if_issued_before_ms(round_.now_ms)
     over = over & np.isfinite(leases.max_in_force)
     return replace(leases, max_in_force=np.where(over, leases.limit, leases.max_in_force))
 

@@ -7,8 +7,8 @@ Arrow stores them. d counts only the dimensions that matter (``dimensions_in_use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -74,15 +74,12 @@ class Leases:
 
     def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Leases:
         """With every array changed, by name."""
-        arrays: dict[str, Any] = {
-            name: change(name, array) for name, array in vars(self).items() if name != "dimensions"
-        }
+        arrays: dict[str, Any] = {name: change(name, getattr(self, name)) for name in _ARRAYS}
         return replace(self, **arrays)
 
     def merged(self, others: Leases) -> Leases:
         """With others of the same dimensions, none of which is here."""
-        theirs = vars(others)
-        joined = self.each(lambda name, own: np.concatenate([own, theirs[name]], axis=-1))
+        joined = self.each(lambda name, own: np.concatenate([own, getattr(others, name)], axis=-1))
         pair = joined.group * (joined.broker.max(initial=0) + 1) + joined.broker
         return joined.take(np.argsort(pair, kind="stable"))
 
@@ -101,7 +98,7 @@ class Leases:
         def of_those(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if array.ndim < 2:
                 return array
-            new: npt.NDArray[Any] = vars(blank)[name].copy()
+            new: npt.NDArray[Any] = getattr(blank, name).copy()
             for place, dimension in enumerate(wanted):
                 if dimension in kept:
                     new[place] = array[kept[dimension]]
@@ -110,6 +107,9 @@ class Leases:
             return new
 
         return replace(self.each(of_those), dimensions=wanted)
+
+
+_ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name != "dimensions")
 
 
 def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:

@@ -32,10 +32,11 @@ class Silence:
 def find_silence(shard: Shard, round_: Round, config: StepConfig) -> Silence:
     """Compare when brokers were heard of with the round's time."""
     silent_ms = round_.now_ms - shard.brokers.seen_at_ms
-    gone = silent_ms > config.forget_after_ms
+    forgotten_after_ms = config.lease.forgotten_after_ms
+    gone = silent_ms > forgotten_after_ms
     stale = (silent_ms > config.stale_after_ms) & ~gone
     leases = shard.leases
-    ends = gone[leases.broker] | (round_.now_ms - leases.seen_at_ms > config.forget_after_ms)
+    ends = gone[leases.broker] | (round_.now_ms - leases.seen_at_ms > forgotten_after_ms)
     return Silence(stale, gone, ends)
 
 

@@ -47,3 +47,31 @@ class ShardState:
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
     """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
+
+    def check(self) -> None:
+        """Assert what the step relies on; for tests, after every step.
+
+        Raises:
+            AssertionError: the state contradicts itself; the message says how.
+        """
+        groups, brokers, leases = self.groups, self.brokers, self.leases
+        d, n = len(leases.dimensions), len(leases)
+        assert list(leases.dimensions) == sorted({*leases.dimensions}), "dimensions ascend"
+        assert (np.diff(groups.ids) > 0).all(), "group ids ascend"
+        assert len(groups.names) == len(groups.ids), "each group has a name"
+        assert ((groups.parent >= -1) & (groups.parent < len(groups))).all(), "parents exist"
+        assert len({*brokers.names}) == len(brokers), "broker names differ"
+        assert ((leases.group >= 0) & (leases.group < len(groups))).all(), "lease of no group"
+        assert ((leases.broker >= 0) & (leases.broker < len(brokers))).all(), "lease of no broker"
+        pair = leases.group * max(len(brokers), 1) + leases.broker
+        assert (np.diff(pair) > 0).all(), "leases are sorted by group, then broker, each once"
+        for name in ("usage", "demand", "limit", "previous_limit", "max_in_force"):
+            rates = getattr(leases, name)
+            assert rates.shape == (d, n), f"{name} has shape {rates.shape}, not {(d, n)}"
+            assert (rates >= 0.0).all(), f"{name} is negative, or no number"
+        assert np.isfinite(leases.usage).all(), "usage is measured"
+        assert (leases.max_in_force >= leases.limit)[:, leases.enforced].all(), "limit in force"
+        assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust is a byte"
+        young = leases.issued_seq >= 0
+        assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a round and a time"
+        assert leases.has_limit[young].all(), "young limits are limits"

@@ -160,10 +160,11 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     learnt_ms = state.learning.until_ms if state.learning.on else None
     if not len(state.brokers):
         return learnt_ms
-    wait = np.where(state.brokers.stale, config.forget_after_ms, config.stale_after_ms)
+    forgotten_after_ms = config.lease.forgotten_after_ms
+    wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
     due = (state.brokers.seen_at_ms + wait).min()
     if len(state.leases):
-        due = min(due, state.leases.seen_at_ms.min() + config.forget_after_ms)
+        due = min(due, state.leases.seen_at_ms.min() + forgotten_after_ms)
     if learnt_ms is not None:
         due = min(due, learnt_ms - 1)
     return int(due) + 1
