@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +32,7 @@ class Outcome:
     """What a round gives to the world."""
 
     limits: pa.Table
-    """A row per (broker, group) whose limit goes out now, or that changed: see ``limit_table``."""
+    """A row per (broker, group) whose limit goes out now, or that changed: see ``limit_schema``."""
     ended: pa.Table
     """Pairs that are no longer limited, and ``why``."""
     usage: pa.Table | None
@@ -94,17 +95,45 @@ def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[s
     }
 
 
-def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
-    """``Outcome.limits``.
+def limit_schema(
+    dimensions: Sequence[int], *, throttle: bool = False, words: bool = False
+) -> pa.Schema:
+    """The columns of ``Outcome.limits``.
 
-    * ``broker``, ``uses_ids``, ``for_start_ms``, ``group``, ``group_id``: whose limit it is.
-    * ``..._per_s``, ``safe_..._per_s``: the limit, and the one that holds after its lease, a column
-      for each dimension that the shard has.
-    * ``..._reason``: why, as a code; ``..._words``: the same in words, where few limits changed.
-    * ``changed``: it is new; else it is only renewed.
-    * ``enforced``: it holds; else it is only computed.
-    * ``published``: the broker is sent it; ``safe_told``: with its safe limit.
-    * ``throttle``: how to hold to it, where any group has other terms than the defaults.
+    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``, ``words``: whether it has these
+    columns.
+
+    >>> limit_schema([0]).names[5:8]
+    ['publish_messages_per_s', 'changed', 'enforced']
+    """
+    rate, code = pa.float64(), pa.dictionary(pa.int32(), pa.string())
+    names = [DIMENSIONS[d] for d in dimensions]
+    columns = [
+        ("broker", code, "whose limit it is"),
+        ("uses_ids", pa.bool_(), "the broker names groups by their ids"),
+        ("for_start_ms", pa.int64(), "strict: the incarnation of the broker it is for; else 0"),
+        ("group", code, "of which group"),
+        ("group_id", pa.int64(), "the group's id"),
+        *((RATE_COLUMNS[d], rate, "the limit") for d in dimensions),
+        *([("throttle", code, "throttle terms as JSON")] if throttle else []),
+        ("changed", pa.bool_(), "the limit is new; else it is only renewed"),
+        ("enforced", pa.bool_(), "the limit holds; else it is only computed"),
+        ("published", pa.bool_(), "the broker is sent the limit"),
+        ("safe_told", pa.bool_(), "the message has the safe limit and the throttle terms"),
+        *((SAFE_COLUMNS[d], rate, "the limit once the lease ended") for d in dimensions),
+        *((f"{name}_reason", pa.uint8(), "why: a laws.Reason") for name in names),
+        *((f"{name}_words", pa.string(), "why, in words") for name in (names if words else [])),
+    ]
+    return pa.schema(
+        [pa.field(name, kind, metadata={"comment": what}) for name, kind, what in columns]
+    )
+
+
+def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
+    """``Outcome.limits``: see ``limit_schema``.
+
+    It has throttle terms where any group has others than the defaults, and words where few limits
+    changed.
     """
     groups, leases = shard.groups, shard.leases
     out = issued.to_publish
@@ -113,7 +142,8 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         (RATE_COLUMNS[d], pa.array(one[out]))
         for d, one in zip(leases.dimensions, leases.limit, strict=True)
     )
-    if groups.throttle.any_given:
+    throttle = groups.throttle.any_given
+    if throttle:
         columns["throttle"] = groups.throttle.take(leases.group[out]).column()
     columns["changed"] = pa.array(issued.changed[out])
     columns["enforced"] = pa.array(leases.enforced[out])
@@ -127,16 +157,16 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         (f"{DIMENSIONS[d]}_reason", pa.array(codes[out]))
         for d, codes in zip(leases.dimensions, issued.reasons, strict=True)
     )
-    table = pa.table(columns)
-    if issued.words is None:
-        return table
-    place = np.full(len(leases), -1)
-    place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
-    index = pa.array(place[out], mask=place[out] < 0)
-    for d, texts in zip(leases.dimensions, issued.words, strict=True):
-        words = pa.array(texts, pa.string()).take(index)
-        table = table.append_column(f"{DIMENSIONS[d]}_words", words)
-    return table
+    if issued.words is not None:
+        place = np.full(len(leases), -1)
+        place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
+        index = pa.array(place[out], mask=place[out] < 0)
+        columns.update(
+            (f"{DIMENSIONS[d]}_words", pa.array(texts, pa.string()).take(index))
+            for d, texts in zip(leases.dimensions, issued.words, strict=True)
+        )
+    schema = limit_schema(leases.dimensions, throttle=throttle, words=issued.words is not None)
+    return pa.table(columns, schema=schema)
 
 
 def _safe_limits(groups: Groups, issued: IssuedLimits, config: StepConfig) -> list[pa.Array]:
