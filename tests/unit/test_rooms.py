@@ -124,3 +124,18 @@ def table(rooms: dict[str, Room]) -> str:
 
 def test_the_page_has_the_same_table() -> None:
     assert table(ROOMS) in PAGE.read_text("utf-8")
+
+
+SAME_MEANING: Final = {"__init__", "audit", "groups", "job", "program", "pulsar", "step"}
+"""Names of files that several rooms have: of the same thing, at different levels."""
+
+
+def test_two_files_or_classes_of_one_name_are_the_same_thing() -> None:
+    places = defaultdict(list)
+    for module, file in MODULES.items():
+        if file.stem not in SAME_MEANING:
+            places[f"{file.stem}.py"].append(module)
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
