@@ -59,7 +59,7 @@ class Reports(Section):
         return self.stale_after_intervals * self.interval_s
 
 
-class Brokers(Section):
+class BrokerTimeouts(Section):
     """When a silent broker stops counting."""
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
@@ -67,7 +67,7 @@ class Brokers(Section):
     """After so many missed intervals a broker's use no longer counts, its share is given on."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Brokers:
+    def _ordered(self) -> BrokerTimeouts:
         if self.stale_after_intervals > self.expire_after_intervals:
             raise ValueError("stale_after_intervals must not exceed expire_after_intervals")
         return self
@@ -180,7 +180,7 @@ class Settings(Section):
     """Number of state partitions; frozen into the checkpoint, about as many as executor cores."""
     trigger: Trigger = Trigger()
     reports: Reports = Reports()
-    brokers: Brokers = Brokers()
+    brokers: BrokerTimeouts = BrokerTimeouts()
     law: LawChoice = LawChoice()
     demand: Demand = Demand()
     limits: Limits = Limits()
