@@ -59,9 +59,9 @@ def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> 
     letters = [table for payload in payloads for table in unpack(payload)]
     if crowded_out is not None:
         letters.append(
-            _letters(
+            letters_of(
                 len(crowded_out),
-                TOO_MANY_REPORTS,
+                reason=TOO_MANY_REPORTS,
                 position=crowded_out["position"],
                 published_at_ms=crowded_out["published_at_ms"],
                 detail="not among the newest of its broker at once "
@@ -93,18 +93,21 @@ def _about(groups: pa.Table, found: Sequence[tuple[int, str]]) -> pa.Table:
     texts = zip(rows["group"].to_pylist(), (what for _, what in found), strict=True)
     details = [f"group {group!r}: {what}"[:_MAX_DETAIL] for group, what in texts]
     places = [f"resource_groups@{version}" for version in rows["version"].to_pylist()]
-    return _letters(
+    return letters_of(
         len(rows),
-        BAD_DEFINITION,
+        reason=BAD_DEFINITION,
         position=pa.array(places, pa.string()),
         published_at_ms=-1,  # the table's log knows
         detail=pa.array(details, pa.string()),
     )
 
 
-def _letters(count: int, reason: str, **columns: Any) -> pa.Table:
-    """So many letters that are not about bad reports; a column is given, or one value for all."""
-    given = {"reason": reason, "counts_as_bad": False, "reports": 1, "raw": b"", **columns}
+def letters_of(count: int, **columns: Any) -> pa.Table:
+    """Dead letters (``REJECTED``) that are not about bad reports.
+
+    A column is an array of ``count`` values, or one value for all.
+    """
+    given = {"counts_as_bad": False, "reports": 1, "raw": b"", **columns}
     return pa.table(
         {
             field.name: given[field.name]
@@ -134,9 +137,9 @@ def _unknown_groups(told: pa.Table) -> pa.Table:
         "broker ", told["broker"].cast(pa.string()), ": no resource group ", name, ""
     )
     many = f"more groups that nobody defined than are told one by one ({MOST_PAIRS}), of any broker"
-    return _letters(
+    return letters_of(
         len(told),
-        UNKNOWN_GROUP,
+        reason=UNKNOWN_GROUP,
         position=told["position"].cast(pa.string()),
         published_at_ms=told["published_at_ms"],
         detail=pc.if_else(told["others"], many, single),

@@ -23,6 +23,7 @@ from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.quota.dead_letters import letters_of
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch
@@ -31,7 +32,6 @@ from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Transport
-from quotaplane.wire.shard_inputs import REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,19 +105,15 @@ class QuotaSpec(JobSpec):
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """What a shard emits to which nothing came but dead letters."""
-        rows = [
-            {
-                "reason": each.reason,
-                "detail": each.detail,
-                "position": each.position,
-                "published_at_ms": -1,
-                "counts_as_bad": False,
-                "reports": each.inputs,
-                "raw": b"",
-            }
-            for each in left_out
-        ]
-        arrived = {"rejected": [pack(pa.Table.from_pylist(rows, schema=REJECTED))]}
+        rows = letters_of(
+            len(left_out),
+            reason=pa.array([each.reason for each in left_out]),
+            detail=pa.array([each.detail for each in left_out]),
+            position=pa.array([each.position for each in left_out]),
+            published_at_ms=-1,
+            reports=pa.array([each.inputs for each in left_out]),
+        )
+        arrived = {"rejected": [pack(rows)]}
         _, outputs = self.program(epoch).run(ShardState(), arrived, batch)
         return outputs
 
