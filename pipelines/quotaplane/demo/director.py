@@ -13,7 +13,7 @@ from quotaplane.sim.demand_schedule import build_schedule
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
-"""Sets the quotas of n groups, shape (n, 7); +inf is unlimited."""
+"""Sets the quotas of n groups, shape (n, dimensions); +inf is unlimited."""
 
 Delete = Callable[[Sequence[str]], None]
 """Deletes groups."""
@@ -23,7 +23,7 @@ GRACE_S = 2.0
 
 
 class Director:
-    """Plays a scenario; ``quota`` has shape (groups, 7): what is set at the moment."""
+    """Plays a scenario; ``quota`` has shape (groups, dimensions): what is set at the moment."""
 
     def __init__(
         self, scenario: Scenario, record: DemoRecord, put: Put, delete: Delete, *, seed: int = 0

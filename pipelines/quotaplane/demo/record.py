@@ -38,7 +38,7 @@ class Settling(NamedTuple):
 
 @dataclass
 class DemoRecord:
-    """Intervals as they come, with the quotas, shape (groups, 7), that were set at the time.
+    """Intervals as they come, with the quotas (groups, dimensions) that were set at the time.
 
     Written by one thread and read by another: everything is only ever appended.
     """

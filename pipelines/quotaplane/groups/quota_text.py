@@ -12,7 +12,7 @@ import re
 from typing import Final, NamedTuple
 
 from quotaplane.errors import InputError
-from quotaplane.model import MAX_RATE
+from quotaplane.model import DECLARED_DIMENSIONS, MAX_RATE
 
 _TYPES: Final = {"write": "publish", "read": "dispatch", "both": "total"}
 
@@ -21,16 +21,27 @@ _SIZES: Final = {
 } | {"b": 1}
 """Powers of 1024: the document calls 1048576 bytes 1 MB."""
 
-_KINDS: Final = {
-    "byte": "bytes",
-    "bytes": "bytes",
-    "req": "messages",
-    "reqs": "messages",
-    "request": "messages",
-    "requests": "messages",
-    "mutation": "mutations",
-    "mutations": "mutations",
+_UNITS: Final = {
+    "bytes": ("byte", "bytes"),
+    "messages": ("req", "reqs", "request", "requests"),
 }
+"""How units are written that have other words than their own name, with and without its s."""
+
+_WORDS: Final = {
+    unit: _UNITS.get(unit, (unit.removesuffix("s"), unit))
+    for unit in dict.fromkeys((*_UNITS, *(one.unit for one in DECLARED_DIMENSIONS)))
+}
+_KINDS: Final = {word: unit for unit, words in _WORDS.items() for word in words}
+
+_SIDED: Final = {
+    one.unit
+    for one in DECLARED_DIMENSIONS
+    if one.name in {f"{side}_{one.unit}" for side in _TYPES.values()}
+}
+_ONE_SIDED: Final = {one.unit: one.name for one in DECLARED_DIMENSIONS if one.unit not in _SIDED}
+"""By unit, the dimension of what is neither read nor written."""
+
+_PLURALS: Final = [words[-1] for words in _WORDS.values()]
 
 _TIMEFRAMES: Final = {
     **dict.fromkeys(("s", "sec", "second"), 1),
@@ -45,7 +56,7 @@ _FORM: Final = re.compile(
 )
 
 _ACCEPTED: Final = (
-    "[read|write|both] NUMBER[K|M|G|T|P] [bytes|requests|mutations]/(s|min|hour|day), such as "
+    f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]/(s|min|hour|day), such as "
     '"write 10MB/min" or "read 1000 reqs/sec"'
 )
 
@@ -56,7 +67,7 @@ class GivenQuota(NamedTuple):
     dimension: str
     """One of ``model.DIMENSIONS``."""
     rate_per_s: float
-    """Messages, bytes or mutations."""
+    """In the dimension's unit."""
     timeframe_s: int
     """Over which it is measured: a minute, an hour or a day; 1, as the terms have it."""
 
@@ -93,16 +104,16 @@ def parse_quota(text: str) -> GivenQuota:
     size = words.pop(0) if words and words[0] in _SIZES else None
     if len(words) > 1 or (words and words[0] not in _KINDS):
         raise InputError(
-            f"{text!r}: {words[0]!r} must be B, K, M, G, T or P, or one of bytes, requests (reqs) "
-            "and mutations"
+            f"{text!r}: {words[0]!r} must be B, K, M, G, T or P, or one of "
+            f"{_listed(_PLURALS, 'and').replace('requests', 'requests (reqs)')}"
         )
     kind = _KINDS[words[0]] if words else "bytes"
     if not words and size is None:
-        raise InputError(f"{text!r} does not say of what: bytes, requests or mutations")
+        raise InputError(f"{text!r} does not say of what: {_listed(_PLURALS, 'or')}")
     if size is not None and kind != "bytes":
         raise InputError(f"{text!r}: {size!r} is for bytes, not for {words[0]}")
-    if kind == "mutations" and wanted is not None:
-        raise InputError(f"{text!r}: mutations are neither read nor written")
+    if kind in _ONE_SIDED and wanted is not None:
+        raise InputError(f"{text!r}: {kind} are neither read nor written")
     if found["timeframe"] not in _TIMEFRAMES:
         raise InputError(
             f"{text!r}: {found['timeframe']!r} must be one of {', '.join(_TIMEFRAMES)}"
@@ -115,5 +126,14 @@ def parse_quota(text: str) -> GivenQuota:
         rate = math.nextafter(rate, math.inf)
     if rate > MAX_RATE:
         raise InputError(f"{text!r} is more than {MAX_RATE:g} per second")
-    what = "controller" if kind == "mutations" else _TYPES[wanted or "both"]
-    return GivenQuota(f"{what}_{kind}", rate, timeframe_s)
+    dimension = _ONE_SIDED.get(kind, f"{_TYPES[wanted or 'both']}_{kind}")
+    return GivenQuota(dimension, rate, timeframe_s)
+
+
+def _listed(words: list[str], last: str) -> str:
+    """The words in a sentence.
+
+    >>> _listed(["a", "b", "c"], "or")
+    'a, b or c'
+    """
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"

@@ -3,7 +3,9 @@
 A file's first comment line is its question; ``-- :name = value  meaning`` lines declare its
 parameters, with defaults. Every table is a view of its own name; besides, there are
 ``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
-``limit_values`` (``audits/_limit_values.sql``).
+``limit_values`` (``audits/_limit_values.sql``). ``LATERAL VIEW by_dimension('{}_per_s') AS
+dimension, rate`` makes a row per dimension out of columns per dimension (``{}``); several columns
+may be named.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from quotaplane.errors import InputError
 from quotaplane.history.ddl import TYPES
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
+from quotaplane.model import DIMENSIONS
 from quotaplane.settings import History
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER: Final = Path(__file__).parent / "audits"
+_BY_DIMENSION: Final = re.compile(r"\bby_dimension\(([^()]*)\)")
 _PARAMETER: Final = re.compile(r"^-- :(\w+) = ([\d.]+)  (.+)$", re.MULTILINE)
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Before any history: what ``since`` is by default."""
@@ -70,8 +74,26 @@ def load_audit(name: str) -> Audit:
     return audits[name]
 
 
+def expanded(sql: str) -> str:
+    """SQL in which each ``by_dimension`` is Spark's ``stack``.
+
+    >>> expanded("by_dimension('{}_per_s')").split(", ")[1:4]
+    ["'publish_messages'", 'publish_messages_per_s', "'publish_bytes'"]
+    """
+
+    def stack(found: re.Match[str]) -> str:
+        columns = [name.strip().strip("'") for name in found[1].split(",")]
+        rows = (
+            ", ".join([f"'{dimension}'", *(column.format(dimension) for column in columns)])
+            for dimension in DIMENSIONS
+        )
+        return f"stack({len(DIMENSIONS)}, {', '.join(rows)})"
+
+    return _BY_DIMENSION.sub(stack, sql)
+
+
 def _parsed(file: Path) -> Audit:
-    sql = file.read_text(encoding="utf-8")
+    sql = expanded(file.read_text(encoding="utf-8"))
     first = sql.partition("\n")[0]
     question = first.removeprefix("--").strip() if first.startswith("--") else file.name
     found = {m[1]: Parameter(float(m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
@@ -113,7 +135,7 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
     Raises:
         HistoryError: a table is missing or is not what this version writes.
     """
-    limit_values = (FOLDER / "_limit_values.sql").read_text("utf-8")
+    limit_values = expanded((FOLDER / "_limit_values.sql").read_text("utf-8"))
     text = None if sql is None else f"{sql} {limit_values}" if "limit_values" in sql else sql
 
     def wanted(name: str) -> bool:

@@ -22,7 +22,10 @@ from quotaplane.quota.leases import Leases
 
 @dataclass(frozen=True)
 class DeletedReservations:
-    """Of n deleted groups: ``names``, ``until_ms`` (n,), and ``held`` (7, n), inf = unlimited."""
+    """Of n deleted groups: ``names``, ``until_ms`` (n,), and ``held`` (dimensions, n).
+
+    What was held is inf where it was unlimited.
+    """
 
     names: tuple[str, ...] = ()
     until_ms: IntArray = field(default_factory=lambda: np.empty(0, np.int64))

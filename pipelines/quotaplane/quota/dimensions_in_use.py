@@ -16,7 +16,7 @@ from quotaplane.quota.leases import Leases
 
 
 def in_use(groups: Groups, rows: Leases) -> tuple[int, ...]:
-    """The dimensions that rows must have: the first four, and where somebody is or was limited.
+    """The dimensions that rows must have: the basic ones, and where somebody is or was limited.
 
     >>> from quotaplane.quota.state import ShardState
     >>> state = ShardState()
@@ -36,7 +36,7 @@ def in_use(groups: Groups, rows: Leases) -> tuple[int, ...]:
 
 
 def reported_limits(entries: pa.Table) -> set[int]:
-    """The dimensions beyond the first four in which brokers say that they are limited."""
+    """The dimensions beyond the basic ones in which brokers say that they are limited."""
     return {
         dimension
         for dimension, name in enumerate(LIMIT_COLUMNS)

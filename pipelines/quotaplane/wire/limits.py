@@ -33,10 +33,10 @@ class LimitsMessage:
     """A decoded ``LimitsUpdate``.
 
     The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
-    ``limits`` (n, 7) are per second, inf = unlimited; ``safe_limits`` (n, 7), or None: as told
-    before. ``throttles`` (n): on what terms requests are held to the limits, as texts of
-    ``throttle.terms``, "" = the defaults; None: as told before. Removed groups may come both ways
-    at once.
+    ``limits`` and ``safe_limits`` (n, dimensions) are per second, inf = unlimited; the latter may
+    be None: as told before. ``throttles`` (n): on what terms requests are held to the limits, as
+    texts of ``throttle.terms``, "" = the defaults; None: as told before. Removed groups may come
+    both ways at once.
     """
 
     broker: str
@@ -85,8 +85,8 @@ def encode_limits(
 
     >>> update = encode_limits(broker="b1", shard=0, epoch=1, seq=7, issued_at_ms=0, lease_ms=5000,
     ...     groups=["g"], limits=np.array([[20.0]]))
-    >>> decode_limits(update).limits
-    array([[20., inf, inf, inf, inf, inf, inf]])
+    >>> decode_limits(update).limits[:, :3]
+    array([[20., inf, inf]])
 
     Raises:
         ValueError: names and ids are both given or both not, shapes don't fit, or a limit is NaN
@@ -190,7 +190,7 @@ def _check_numbers(message: Any, columns: dict[str, FloatArray | IntArray]) -> N
 def _rates(
     broker: str, columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """Columns as (count, 7); an empty one is unlimited throughout."""
+    """Columns as (count, dimensions); an empty one is unlimited throughout."""
     rates = np.full((count, len(names)), np.inf)
     for at, name in enumerate(names):
         column = columns[name]

@@ -34,7 +34,8 @@ class Block:
     with NaN where it means nothing; None = there are none. ``in_force`` (1 + d, n) has the first
     rows of ``IN_FORCE_COLUMNS``, NaN = not said, or None.
 
-    d is 7, or 4 where only the first four of ``DIMENSIONS`` are spoken of, as in stock reports.
+    d is all of ``DIMENSIONS``, or the ``BASIC`` first ones where only they are spoken of, as in
+    stock reports.
     """
 
     report: IntArray

@@ -144,7 +144,7 @@ def _parse(
 
 
 def _spoken_of(columns: dict[str, FloatArray | IntArray]) -> int:
-    """How many of the dimensions a report is about: the first four, or all."""
+    """How many of the dimensions a report is about: the basic ones, or all."""
     return BASIC if columns.keys().isdisjoint(_FURTHER) else len(RATE_COLUMNS)
 
 

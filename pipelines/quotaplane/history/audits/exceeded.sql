@@ -15,15 +15,7 @@ WITH reports AS (
       PARTITION BY broker, `group`, dimension ORDER BY coalesce(published_at, at), epoch, seq
     ) AS used_per_s
   FROM usage
-  LATERAL VIEW stack(7,
-    'publish_messages', publish_messages_per_s,
-    'publish_bytes', publish_bytes_per_s,
-    'dispatch_messages', dispatch_messages_per_s,
-    'dispatch_bytes', dispatch_bytes_per_s,
-    'total_messages', total_messages_per_s,
-    'total_bytes', total_bytes_per_s,
-    'controller_mutations', controller_mutations_per_s
-  ) AS dimension, rate
+  LATERAL VIEW by_dimension('{}_per_s') AS dimension, rate
   WHERE date >= date_sub(to_date(timestamp(:since)), 1)
 ),
 events AS (

@@ -10,15 +10,7 @@ WITH sides AS (
     `group`, version, at, by, dimension,
     change IN ('update_preimage', 'delete') AS old, change = 'delete' AS deleted, quota
   FROM resource_group_changes
-  LATERAL VIEW stack(7,
-    'publish_messages', publish_messages_per_s,
-    'publish_bytes', publish_bytes_per_s,
-    'dispatch_messages', dispatch_messages_per_s,
-    'dispatch_bytes', dispatch_bytes_per_s,
-    'total_messages', total_messages_per_s,
-    'total_bytes', total_bytes_per_s,
-    'controller_mutations', controller_mutations_per_s
-  ) AS dimension, quota
+  LATERAL VIEW by_dimension('{}_per_s') AS dimension, quota
 ),
 changes AS (
   SELECT
