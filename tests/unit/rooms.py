@@ -77,7 +77,7 @@ ROOMS: Final = {
     ),
     "group_sync": Room(
         "keeps the table resource_groups as a Pulsar cluster's groups are",
-        ("agents", "pulsar_admin", "registry", "settings"),
+        ("agents", "groups", "pulsar_admin", "registry", "settings"),
     ),
     "streams": Room(
         "the one stream mechanism: a program by shard, operator, sink, checkpoint, life cycle",

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.ids import NO_ID, ids_of
-from quotaplane.groups.policy import DEFAULTS
+from quotaplane.groups.names import check_name
+from quotaplane.groups.options import DEFAULTS
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry import table as storage
 from quotaplane.registry.table import (
-    check_name,
     delete_groups,
     get_group,
     group_changes,

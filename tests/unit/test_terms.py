@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.groups.policy import TermsByBroker, read_terms
+from quotaplane.groups.terms_by_broker import TermsByBroker, read_terms
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.quota.broker_terms import LeaseTerms, lease_terms
 from quotaplane.quota.brokers import Brokers

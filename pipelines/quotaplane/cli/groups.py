@@ -13,9 +13,11 @@ from typing import Any, Final
 from quotaplane.cli.group_restore import add_restore_options, restore
 from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
-from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.option_kinds import ChoiceOption
+from quotaplane.groups.options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
+from quotaplane.groups.options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.history.store import ensure_tables, require_history
-from quotaplane.model import MODES, RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
 from quotaplane.registry.group_input import (
     JSON_COLUMNS,
@@ -80,13 +82,6 @@ docs/throttle.md has all of this.
 """
 
 
-_HELP: Final = {
-    "enforcement_percent": "share of the brokers that are limited (100)",
-    "weight": "among its siblings (1)",
-    "priority": "among its siblings, the higher first (0)",
-}
-
-
 def _option(column: str) -> str:
     return "--quota" if column == "quotas" else "--" + column.replace("_", "-")
 
@@ -121,13 +116,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for column in RATE_COLUMNS:
         put.add_argument(_option(column), dest=column, metavar="N|unlimited")
-    put.add_argument("--mode", choices=MODES, help="whether brokers are limited (hard)")
-    for column, text in _HELP.items():
-        put.add_argument(_option(column), dest=column, metavar="N", help=text)
-    for column in FLOOR_COLUMNS:
-        put.add_argument(_option(column), dest=column, metavar="N")
-    put.add_argument("--brokers", metavar="FILE|JSON", help="terms of single brokers")
-    put.add_argument("--throttle", metavar="FILE|JSON", help="how requests are held to the quotas")
+    for column, option in BY_COLUMN.items():
+        put.add_argument(
+            _option(column),
+            dest=column,
+            metavar=option.metavar,
+            choices=option.choices if isinstance(option, ChoiceOption) else None,
+            help=f"{option.help} ({option.default_text})",
+        )
     get = actions.add_parser("get", parents=[place], help="print one group")
     get.add_argument("group", nargs="?", metavar="GROUP")
     add_scope_options(get)
@@ -233,7 +229,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with defaults in place of null, except for quotas, and what is JSON as objects."""
     shown: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
     # Not checked: whoever wrote something else into the table should see it.
-    for column in ("brokers", "throttle"):
+    for column in JSON_OPTIONS:
         with contextlib.suppress(ValueError):
             shown[column] = json.loads(shown[column])
     if "parent" in shown:

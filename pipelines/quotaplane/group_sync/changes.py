@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
+from quotaplane.groups.names import check_name
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.registry.table import check_name, collisions
+from quotaplane.registry.table import collisions
 
 
 class Puts(NamedTuple):
@@ -20,7 +21,7 @@ class Puts(NamedTuple):
 
     groups: list[str]
     quotas: FloatArray
-    """(n, 7) of ``groups``, as ``history.groups.put_groups`` takes them."""
+    """(n, dimensions) of ``groups``, as ``registry.table.put_groups`` takes them."""
     revived: list[str]
     """New groups that are put with the publish quota that they had last."""
     unknown: list[str]
@@ -69,7 +70,7 @@ def puts(
 ) -> Puts:
     """Which of the cluster's groups differ from the table, and what they are to be put to.
 
-    The cluster's quota holds in the four dimensions that it has; everything else stays as it is.
+    The cluster's quota holds in the basic dimensions, which it has; everything else stays as it is.
     Where the cluster is silent about a publish quota, the table keeps what it has, and a new group
     has the last one that is known. A new group without any is not put: it would be unlimited.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -13,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import MAX_GROUP_CHARS, SEPARATOR, TREE_BITS, BoolArray, IntArray
+from quotaplane.groups.names import usable
+from quotaplane.model import SEPARATOR, TREE_BITS, IntArray
 
 NO_ID: Final = -1
 """In place of an id: the name can't be one of a group."""
@@ -86,7 +86,7 @@ def _digested(names: Sequence[str]) -> IntArray:
         root = _upper_bits(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
         own = (1 << TREE_BITS) - 1
         numbers[in_trees] = root & ~own | numbers[in_trees] & own
-    numbers[~_usable(names, column)] = NO_ID
+    numbers[~usable(names, column)] = NO_ID
     return numbers
 
 
@@ -95,26 +95,6 @@ def _upper_bits(names: Sequence[bytes]) -> IntArray:
     digests = b"".join([sha256(name).digest() for name in names])
     first: IntArray = (np.frombuffer(digests, ">u8")[::4] >> np.uint64(1)).astype(np.int64)
     return first
-
-
-def _usable(names: Sequence[str], column: pa.StringArray) -> BoolArray:
-    length = pc.utf8_length(column).to_numpy().astype(np.int64)
-    usable: BoolArray = (length > 0) & (length <= MAX_GROUP_CHARS)
-    ascii_ = pc.ascii_is_printable(column).to_numpy(zero_copy_only=False)
-    others = np.flatnonzero(usable & ~ascii_)
-    if len(others):
-        text = "".join([names[at] for at in others.tolist()])
-        printable = _printable()[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-        begins = np.cumsum(length[others]) - length[others]
-        usable[others] = np.logical_and.reduceat(printable, begins)
-    return usable
-
-
-@cache
-def _printable() -> BoolArray:
-    """For every character of Unicode whether it is printable, as ``str.isprintable`` says."""
-    characters = map(chr, range(sys.maxunicode + 1))
-    return np.fromiter(map(str.isprintable, characters), bool, sys.maxunicode + 1)
 
 
 def ids_of(names: Iterable[str], caps: NameCap | None = None) -> IntArray:

@@ -20,6 +20,9 @@ from quotaplane.model import SEPARATOR, BoolArray
 
 DEFAULT: Final = "<default>"
 
+SCOPE_KEYS: Final = ("user", "client")
+"""What a scope may name, in this order."""
+
 _FORMS: Final = "user=NAME, client=NAME or user=NAME,client=NAME"
 
 
@@ -35,7 +38,7 @@ class Scope(NamedTuple):
         >>> str(Scope("alice", DEFAULT))
         'user=alice,client=<default>'
         """
-        given = zip(("user", "client"), self, strict=True)
+        given = zip(SCOPE_KEYS, self, strict=True)
         return ",".join(f"{key}={name}" for key, name in given if name is not None)
 
 
@@ -75,7 +78,7 @@ def scope_of(user: str | None, client: str | None) -> Scope:
         InputError: a name is empty or no valid Unicode; says whose.
     """
     names = []
-    for key, name in (("user", user), ("client", client)):
+    for key, name in zip(SCOPE_KEYS, (user, client), strict=True):
         try:
             names.append(name if name is None or name == DEFAULT else encode(name))
         except InputError as error:
@@ -89,7 +92,7 @@ def is_scope(group: str) -> bool:
     >>> is_scope("user=alice"), is_scope("tenant-a/orders"), is_scope("username")
     (True, False, False)
     """
-    return group.startswith(("user=", "client="))
+    return group.startswith(tuple(f"{key}=" for key in SCOPE_KEYS))
 
 
 def parse_scope(group: str) -> Scope:

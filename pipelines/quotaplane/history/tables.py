@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.groups.policy import FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.options import BY_COLUMN
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
 from quotaplane.round_counts import COLUMNS
 
@@ -259,20 +259,8 @@ REJECTED_EVENTS: Final = _appended(
 )
 
 _POLICY: Final = [
-    _column(name, POLICY_COLUMNS[name], meaning, null=True)
-    for name, meaning in {
-        "mode": "hard, soft (brokers are not limited, use above the limit is a warning) or shadow "
-        "(computed and recorded only); null = hard",
-        "enforcement_percent": "share of the brokers that are limited; null = 100",
-        "weight": "of the group among its siblings; null = 1",
-        "priority": "of the group among its siblings, the higher first; null = 0",
-        **dict.fromkeys(
-            FLOOR_COLUMNS, "guaranteed to the group within its parent, per second; null = 0"
-        ),
-        "brokers": "JSON: weight, priority, floor and ceiling of single brokers; null = none",
-        "throttle": "JSON: by dimension, how requests are held to the limit (law, mode: refused or "
-        "delayed, window_s, samples); null = token_bucket, soft",
-    }.items()
+    _column(name, option.column_type, option.comment, null=True)
+    for name, option in BY_COLUMN.items()
 ]
 
 RESOURCE_GROUPS: Final = Table(
@@ -295,7 +283,7 @@ RESOURCE_GROUPS: Final = Table(
         "delta.logRetentionDuration": "interval 365 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     },
-    since_later=frozenset((*POLICY_COLUMNS, *_LATER_RATES)),
+    since_later=frozenset((*BY_COLUMN, *_LATER_RATES)),
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import parents_of
-from quotaplane.groups.policy import ALL_BROKERS, DEFAULTS, FLOOR_COLUMNS, RANGES, read_terms
+from quotaplane.groups.option_kinds import OptionArray, read_numbers
+from quotaplane.groups.options import ARRAYS
 from quotaplane.groups.scope import templates
+from quotaplane.groups.terms_by_broker import ALL_BROKERS, read_terms
 from quotaplane.model import (
     MAX_RATE,
-    MODES,
     RATE_COLUMNS,
     TREE_BITS,
     BoolArray,
@@ -26,16 +27,6 @@ from quotaplane.quota.leases import Leases
 from quotaplane.quota.state import ShardState
 from quotaplane.throttle.coded import Throttles, coded, default_throttles, joined
 from quotaplane.throttle.coded import changed as throttle_changed
-
-_BY_GROUP: Final = (
-    "quota",
-    "mode",
-    "enforcement_percent",
-    "weight",
-    "priority",
-    "floor",
-    "template",
-)
 
 
 @dataclass(frozen=True)
@@ -86,11 +77,10 @@ def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
     names = pa.concat_arrays(
         [old.names.filter(pa.array(stays)), put["group"].combine_chunks().cast(pa.string())]
     ).take(pa.array(by_id))
-    new = _read(put) | {"template": templates(put["group"].combine_chunks())}
-    arrays = {
-        name: np.concatenate([getattr(old, name)[..., stays], new[name]], axis=-1)[..., by_id]
-        for name in _BY_GROUP
-    }
+
+    def merged(before: OptionArray, of_put: OptionArray) -> OptionArray:
+        both: OptionArray = np.concatenate([before[..., stays], of_put], axis=-1)[..., by_id]
+        return both
 
     # Both id arrays are sorted, so the rows keep their order when their groups are renumbered.
     place = np.searchsorted(ids, old.ids)
@@ -105,7 +95,11 @@ def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
         parent=parent,
         overrides=_merged(old.overrides, stays, place, put, np.searchsorted(ids, put_ids)),
         throttle=joined(old.throttle.take(stays), _throttles(put)).take(by_id),
-        **arrays,
+        quota=merged(old.quota, _quotas(put)),
+        options={
+            name: merged(old.options[name], option.read(put)) for name, option in ARRAYS.items()
+        },
+        template=merged(old.template, templates(put["group"].combine_chunks())),
     )
     keep = alive[rows.group]
     kept = rows if keep.all() else rows.take(keep)  # groups seldom go, and rows are many
@@ -125,34 +119,10 @@ def _ambiguous(events: pa.Table) -> bool:
     return len(put.group_by(["group_id", "version"]).aggregate([])) < len(put)
 
 
-def _read(put: pa.Table) -> dict[str, Any]:
-    """Arrays of the groups that are put, as ``Groups`` has them."""
-    # Absent is unlimited.
-    quota = np.stack([_numbers(put, name, np.inf) for name in RATE_COLUMNS])
-    mode = np.zeros(len(put), np.uint8)
-    if "mode" in put.column_names:
-        known = pc.index_in(put["mode"].combine_chunks(), value_set=pa.array(MODES))
-        mode = known.fill_null(0).to_numpy().astype(np.uint8)
-    return {
-        "quota": np.where(np.isinf(quota), np.inf, np.clip(quota, 0.0, MAX_RATE)),
-        "mode": mode,
-        "enforcement_percent": _policy(put, "enforcement_percent"),
-        "weight": _policy(put, "weight"),
-        "priority": _policy(put, "priority").astype(np.int64),
-        "floor": np.stack([_policy(put, name) for name in FLOOR_COLUMNS]),
-    }
-
-
-def _numbers(put: pa.Table, name: str, default: float) -> FloatArray:
-    if name not in put.column_names:
-        return np.full(len(put), default)
-    column = put[name].cast(pa.float64(), safe=False).fill_null(default).combine_chunks()
-    values: FloatArray = column.to_numpy(zero_copy_only=False)
-    return np.where(np.isnan(values), default, values)
-
-
-def _policy(put: pa.Table, name: str) -> FloatArray:
-    return np.clip(_numbers(put, name, DEFAULTS[name]), *RANGES[name])
+def _quotas(put: pa.Table) -> FloatArray:
+    """(dimensions, groups) of the groups that are put; absent is unlimited."""
+    quota = np.stack([read_numbers(put, name, np.inf) for name in RATE_COLUMNS])
+    return np.where(np.isinf(quota), np.inf, np.clip(quota, 0.0, MAX_RATE))
 
 
 def _throttles(put: pa.Table) -> Throttles:

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.groups.hierarchy import roots_of
-from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
+from quotaplane.groups.option_kinds import OptionArray
+from quotaplane.groups.options import ARRAYS
+from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray
 from quotaplane.throttle.coded import Throttles, default_throttles
 
 _D: Final = len(DIMENSIONS)
@@ -22,7 +24,7 @@ class Overrides:
     """What single brokers have in a group: a row per (group, broker), sorted by group.
 
     ``group`` is an index, ``broker`` a name or "" for all brokers of the group. ``weight`` and
-    ``priority`` have shape (rows,), ``floor`` and ``ceiling`` (7, rows); NaN is not given.
+    ``priority`` have shape (rows,), ``floor`` and ``ceiling`` (dimensions, rows); NaN is not given.
     """
 
     group: IntArray
@@ -60,24 +62,19 @@ def no_overrides() -> Overrides:
 class Groups:
     """The resource groups of a shard, sorted by id.
 
-    ``quota`` has shape (7, groups); +inf is unlimited. ``parent`` is the index of the group above
-    in the same tree, -1 for none. ``mode`` holds codes of ``model.Mode``. ``weight``, ``priority``
-    and ``floor``, of shape (7, groups), are the group's in the quota of its parent. ``throttle`` is
-    how its brokers are to hold to its limits. ``template``: a scope with ``<default>`` in it, of
-    which nothing is divided (``throttle.scope``).
+    ``quota`` has shape (dimensions, groups); +inf is unlimited. ``parent`` is the index of the
+    group above in the same tree, -1 for none. ``options`` has an array for each of
+    ``groups.options.ARRAYS``. ``throttle`` is how its brokers are to hold to its limits.
+    ``template``: a scope with ``<default>`` in it, of which nothing is divided (``groups.scope``).
 
-    Inside a step 7 is d, of the dimensions that its rows have: see ``narrowed``.
+    Inside a step the dimensions are those that its rows have: see ``narrowed``.
     """
 
     ids: IntArray
     names: pa.StringArray
     quota: FloatArray
     parent: IntArray
-    mode: CodeArray
-    enforcement_percent: FloatArray
-    weight: FloatArray
-    priority: IntArray
-    floor: FloatArray
+    options: Mapping[str, OptionArray]
     overrides: Overrides
     throttle: Throttles
     template: BoolArray
@@ -85,13 +82,41 @@ class Groups:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def mode(self) -> CodeArray:
+        """(groups,) of ``model.Mode``."""
+        return self.options["mode"]
+
+    @property
+    def enforcement_percent(self) -> FloatArray:
+        """(groups,) on how many of its brokers limits are enforced."""
+        return self.options["enforcement_percent"]
+
+    @property
+    def weight(self) -> FloatArray:
+        """(groups,) in the quota of its parent, as are ``priority`` and ``floor``."""
+        return self.options["weight"]
+
+    @property
+    def priority(self) -> IntArray:
+        """(groups,)"""
+        return self.options["priority"]
+
+    @property
+    def floor(self) -> FloatArray:
+        """(dimensions, groups) per second."""
+        return self.options["floor"]
+
     def narrowed(self, dimensions: Sequence[int]) -> Groups:
         """The same with these of the dimensions alone."""
         at = list(dimensions)
         return replace(
             self,
             quota=self.quota[at],
-            floor=self.floor[at],
+            options={
+                name: array[at] if ARRAYS[name].by_dimension else array
+                for name, array in self.options.items()
+            },
             overrides=self.overrides.narrowed(dimensions),
         )
 
@@ -99,7 +124,7 @@ class Groups:
 def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Groups:
     """Groups, sorted by id, whose policy nobody set and which have no parents.
 
-    >>> groups = plain_groups(np.array([7]), pa.array(["g"]), np.full((7, 1), 10.0))
+    >>> groups = plain_groups(np.array([7]), pa.array(["g"]), np.full((_D, 1), 10.0))
     >>> groups.weight.tolist(), groups.parent.tolist()
     ([1.0], [-1])
     """
@@ -108,28 +133,18 @@ def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Gro
         ids=ids,
         names=names,
         quota=quota,
-        floor=np.zeros((_D, n)),
+        parent=np.full(n, -1, np.int64),
+        options={name: option.filled(n) for name, option in ARRAYS.items()},
         overrides=no_overrides(),
         throttle=default_throttles(n),
-        **{name: np.full(n, default) for name, default in _DEFAULTS.items()},
+        template=np.zeros(n, np.bool_),
     )
-
-
-_DEFAULTS: Final[Mapping[str, Any]] = {
-    "parent": np.int64(-1),
-    "mode": np.uint8(Mode.HARD),
-    "enforcement_percent": np.float64(100.0),
-    "weight": np.float64(1.0),
-    "priority": np.int64(0),
-    "template": np.bool_(False),
-}
-_AT_REST: Final = {"parent": np.int32, "priority": np.int8}
 
 
 def whole_trees(groups: Groups, touched: BoolArray) -> BoolArray:
     """The groups, shape (groups,), of every tree of which any is ``touched``.
 
-    >>> groups = plain_groups(np.arange(3), pa.array(["a", "a::b", "c"]), np.ones((7, 3)))
+    >>> groups = plain_groups(np.arange(3), pa.array(["a", "a::b", "c"]), np.ones((_D, 3)))
     >>> groups.parent[1] = 0
     >>> whole_trees(groups, np.array([False, True, False])).tolist()
     [True, True, False]
@@ -148,13 +163,20 @@ def group_columns(groups: Groups) -> dict[str, Any]:
     Read back by ``groups_from``; the names and the overrides go apart.
     """
     columns: dict[str, Any] = {"id": groups.ids, **_given(DIMENSIONS, groups.quota, np.inf)}
-    for name, default in _DEFAULTS.items():
-        array = getattr(groups, name)
-        if (array != default).any():
-            columns[name] = array.astype(_AT_REST.get(name, array.dtype))
+    if (groups.parent >= 0).any():
+        columns["parent"] = groups.parent.astype(np.int32)
+    by_dimension: dict[str, Any] = {}
+    for name, option in ARRAYS.items():
+        array, default = groups.options[name], option.default_code
+        if option.by_dimension:
+            by_dimension |= _given(_named(name), array, default)
+        elif (array != default).any():
+            columns[name] = array.astype(option.dtype_at_rest)
+    if groups.template.any():
+        columns["template"] = groups.template
     if groups.throttle.any_given:
         columns["throttle"] = groups.throttle.column()
-    return columns | _given(_named("floor"), groups.floor, 0.0)
+    return columns | by_dimension
 
 
 def override_columns(overrides: Overrides) -> dict[str, Any]:
@@ -175,12 +197,18 @@ def groups_from(
     """Groups out of ``group_columns`` and ``override_columns``, to the bit."""
     n, rows = len(columns["id"]), len(overrides["group"])
     plain = plain_groups(columns["id"], names, _stacked(columns, DIMENSIONS, n, np.inf))
-    given = {
-        name: columns[name].astype(default.dtype)
-        for name, default in _DEFAULTS.items()
+    options = {
+        name: _stacked(columns, _named(name), n, option.default_code)
+        if option.by_dimension
+        else columns[name].astype(option.dtype)
+        for name, option in ARRAYS.items()
+        if option.by_dimension or name in columns
+    }
+    given: dict[str, Any] = {
+        name: columns[name].astype(getattr(plain, name).dtype)
+        for name in ("parent", "template")
         if name in columns
     }
-    given["floor"] = _stacked(columns, _named("floor"), n, 0.0)
     if "throttle" in columns:
         given["throttle"] = Throttles.of_column(columns["throttle"])
     kept = Overrides(
@@ -191,7 +219,7 @@ def groups_from(
         floor=_stacked(overrides, _named("floor"), rows, np.nan),
         ceiling=_stacked(overrides, _named("ceiling"), rows, np.nan),
     )
-    return Groups(**{**vars(plain), **given, "overrides": kept})
+    return replace(plain, options={**plain.options, **options}, overrides=kept, **given)
 
 
 def _named(what: str) -> list[str]:

@@ -12,18 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.errors import InputError
-from quotaplane.groups.policy import POLICY_COLUMNS, TermsByBroker
+from quotaplane.groups.option_kinds import number
+from quotaplane.groups.options import BY_COLUMN, POLICY_COLUMNS
+from quotaplane.groups.options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
-from quotaplane.model import DIMENSIONS, MAX_RATE, MODES, RATE_COLUMNS, FloatArray
-from quotaplane.strict_json import json_type, parse_case, parse_json, read_json
-from quotaplane.throttle.terms import ALL_DIMENSIONS, TermsByDimension
+from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
+from quotaplane.strict_json import json_type, parse_json, read_json
+from quotaplane.throttle.terms import ALL_DIMENSIONS
 
-_MODELS: Final[Mapping[str, type[TermsByBroker] | type[TermsByDimension]]] = {
-    "brokers": TermsByBroker,
-    "throttle": TermsByDimension,
-}
-
-JSON_COLUMNS: Final = ("brokers", "throttle", "quotas")
+JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")
 """What is JSON in a cell or an option; ``quotas`` is a list of texts, no column of the table."""
 
 
@@ -177,22 +174,7 @@ def read_term(column: str, given: object, field: str) -> object:
     Raises:
         InputError: it is not of the column's kind; names the field.
     """
-    if given is None:
-        return None
-    if column in _MODELS:
-        return parse_case(given, _MODELS[column], field).text()
-    if column == "mode":
-        if not isinstance(given, str):
-            raise InputError(f"{field}: must be one of {', '.join(MODES)}, not {given!r}")
-        return given
-    number = _number(given)
-    if not math.isfinite(number):
-        raise InputError(f"{field}: must be a number, not {given!r}")
-    if column == "priority":
-        if number != round(number):
-            raise InputError(f"{field}: must be a whole number, not {given!r}")
-        return int(max(min(number, 1e9), -1e9))
-    return number
+    return None if given is None else BY_COLUMN[column].parse(given, field)
 
 
 def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
@@ -239,16 +221,7 @@ def read_rate(given: object, field: str) -> float:
         return math.nan
     if given == "unlimited":
         return math.inf
-    rate = _number(given)
+    rate = number(given)
     if not 0 <= rate <= MAX_RATE:
         raise InputError(f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}")
     return rate
-
-
-def _number(given: object) -> float:
-    """A number, or NaN for what is none."""
-    try:
-        # A bool is a number to Python, not to whoever wrote true into a quota.
-        return math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

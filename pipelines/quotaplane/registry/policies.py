@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
+from quotaplane.groups.flaws import option_flaws, refuse
 from quotaplane.groups.hierarchy import parents_of
-from quotaplane.groups.policy import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS, flaws
+from quotaplane.groups.options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,
@@ -39,8 +40,7 @@ def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
             raise InputError(f"policy: {column}: unknown key")
         values = policy[column].cast(POLICY_COLUMNS[column]).combine_chunks()
         policy = policy.set_column(policy.column_names.index(column), column, values)
-    for row, what in flaws(policy):
-        raise InputError(f"group {names[row]!r}: {what}")
+    refuse(names, option_flaws(policy))
     return policy
 
 

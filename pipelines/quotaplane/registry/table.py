@@ -23,9 +23,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.read import read_changes, read_rows
 from quotaplane.errors import HistoryError, InputError, TableChangedError
+from quotaplane.groups.flaws import quota_flaws, refuse
 from quotaplane.groups.hierarchy import ancestors, parents_of
 from quotaplane.groups.ids import ids_of
-from quotaplane.groups.scope import is_scope, parse_scope
+from quotaplane.groups.names import check_name
 from quotaplane.history.store import (
     ensure_history,
     keep,
@@ -36,7 +37,7 @@ from quotaplane.history.store import (
     writing,
 )
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, RESOURCE_GROUPS
-from quotaplane.model import MAX_GROUP_CHARS, RATE_COLUMNS, SEPARATOR, FloatArray
+from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.settings import History
 
@@ -66,11 +67,11 @@ def put_groups(
     Args:
         history: where the tables are.
         groups: n different names.
-        quotas: (n, 7) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
-            it unlimited.
+        quotas: (n, dimensions) per second; NaN keeps what a group has (unlimited if it is new),
+            +inf makes it unlimited.
         by: who does it; kept in the row and in the table's log.
-        policy: n rows of any of ``policy.POLICY_COLUMNS``; null keeps what a group has. What equals
-            its default is written as null.
+        policy: n rows of any of ``options.POLICY_COLUMNS``; null keeps what a group has. What
+            equals its default is written as null.
         timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
             sets the windows in ``throttle``; NaN keeps them, and so does a second.
         at_version: nothing is done unless this is still the table's version (``read_groups``).
@@ -181,7 +182,7 @@ def read_groups(history: History) -> GroupsRead:
 def list_groups(history: History) -> pa.Table:
     """All groups, by name, with the columns of the table and ``parent``.
 
-    A null quota is unlimited; a null of the policy is as ``policy.DEFAULTS`` say.
+    A null quota is unlimited; a null of the policy is as ``options.DEFAULTS`` say.
 
     Raises:
         HistoryError: the table is missing or can't be read.
@@ -244,41 +245,11 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
     return list(changes.values())
 
 
-def check_name(group: str) -> str:
-    """A group's name, if it can be one.
-
-    Raises:
-        InputError: it is empty, longer than 1024 characters, or not printable: no report
-            could use it. Or a part of it, as a path, is empty. Or it looks like a scope
-            (``user=...``, ``client=...``) and is none.
-    """
-    if not group:
-        raise InputError("a group's name must not be empty")
-    if len(group) > MAX_GROUP_CHARS:
-        raise InputError(f"group {group[:20]!r}...: longer than {MAX_GROUP_CHARS} characters")
-    if not group.isprintable():  # nor is what is no valid Unicode
-        raise InputError(f"group {group!r}: has a character that can't be printed")
-    if not all(group.split(SEPARATOR)):
-        raise InputError(f"group {group!r}: has an empty part beside {SEPARATOR!r}")
-    if is_scope(group):
-        try:
-            parse_scope(group)
-        except InputError as error:
-            raise InputError(f"group {group!r}: {error}") from None
-    return group
-
-
 def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
     if quotas.shape != (len(names), len(RATE_COLUMNS)):
         wanted = len(names), len(RATE_COLUMNS)
         raise InputError(f"quotas must have shape {wanted}, not {quotas.shape}")
-    bad = np.argwhere(quotas < 0)
-    if len(bad):
-        row, column = bad[0]
-        value = f"{quotas[row, column]:g}"
-        raise InputError(
-            f"group {names[row]!r}: {RATE_COLUMNS[column]}: must be 0 or more, not {value}"
-        )
+    refuse(names, quota_flaws(quotas))
 
 
 def _rows_after(

@@ -182,7 +182,7 @@ def read_throttle(text: str | None) -> Mapping[str, ThrottleTerms]:
     >>> read_throttle("no json"), read_throttle(None)
     ({}, {})
     """
-    # `groups put` refuses such a text; what others write becomes a dead letter (``policy.flaws``).
+    # `groups put` refuses such a text; what others write becomes a dead letter (``groups.flaws``).
     return (parsed(text) if text is not None else None) or {}
 
 

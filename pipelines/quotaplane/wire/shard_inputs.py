@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.groups.policy import POLICY_COLUMNS
+from quotaplane.groups.options import POLICY_COLUMNS
 from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
 from quotaplane.wire.batch_caps import newest
 
@@ -66,7 +66,7 @@ OPTIONAL_ENTRIES: Final = (
 )
 """Columns that come together or not at all, in this order; NaN = not said.
 
-Those of the first four dimensions apart from those of the others, which few report.
+Those of the basic dimensions apart from those of the others, which few report.
 """
 
 
@@ -104,7 +104,7 @@ GROUPS: Final = pa.schema(
 )
 """A row per change of a resource group: what holds from ``version`` on.
 
-A null quota is unlimited, and what else is null is as ``policy.DEFAULTS`` say.
+A null quota is unlimited, and what else is null is as ``options.DEFAULTS`` say.
 """
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrow_ipc import unpack
-from quotaplane.errors import InputError
-from quotaplane.groups.policy import flaws
-from quotaplane.groups.scope import is_scope, parse_scope
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.groups.flaws import row_flaws
+from quotaplane.groups.names import called
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.undefined_groups import MOST_PAIRS
 from quotaplane.wire.reasons import TOO_MANY_REPORTS
@@ -80,18 +77,14 @@ def bad_definitions(groups: pa.Table, clashes: Sequence[tuple[int, str]]) -> pa.
     ``groups`` has the columns of ``events.GROUPS``; ``clashes`` are rows of it, and what is wrong.
     """
     put = groups.filter(pc.invert(groups["deleted"]))
-    found = list(flaws(put))
-    for name in RATE_COLUMNS:
-        below = np.flatnonzero(put[name].fill_null(0.0).to_numpy() < 0.0)
-        found += [(row, f"{name}: below 0, taken for 0") for row in below.tolist()]
-    found += list(_bad_scopes(put["group"].to_pylist()))
+    found = [(flaw.row, flaw.report) for flaw in row_flaws(put)]
     return pa.concat_tables([_about(put, found), _about(groups, clashes)])
 
 
 def _about(groups: pa.Table, found: Sequence[tuple[int, str]]) -> pa.Table:
     rows = groups.select(["group", "version"]).take(pa.array([row for row, _ in found], pa.int64()))
     texts = zip(rows["group"].to_pylist(), (what for _, what in found), strict=True)
-    details = [f"group {group!r}: {what}"[:_MAX_DETAIL] for group, what in texts]
+    details = [f"{called(group)}: {what}"[:_MAX_DETAIL] for group, what in texts]
     places = [f"resource_groups@{version}" for version in rows["version"].to_pylist()]
     return letters_of(
         len(rows),
@@ -117,15 +110,6 @@ def letters_of(count: int, **columns: Any) -> pa.Table:
         },
         schema=REJECTED,
     )
-
-
-def _bad_scopes(groups: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for row, group in enumerate(groups):
-        if is_scope(group):
-            try:
-                parse_scope(group)
-            except InputError as error:
-                yield row, f"fits nobody: {error}"
 
 
 def _unknown_groups(told: pa.Table) -> pa.Table:

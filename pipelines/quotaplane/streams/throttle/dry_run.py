@@ -15,12 +15,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.errors import InputError
-from quotaplane.groups.policy import POLICY_COLUMNS
+from quotaplane.groups.names import check_name
+from quotaplane.groups.options import POLICY_COLUMNS
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.policies import check_policy, policy_after
-from quotaplane.registry.table import check_name, list_groups
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
 from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events

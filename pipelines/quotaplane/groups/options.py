@@ -1,0 +1,105 @@
+"""The options of a resource group besides its quotas: each is declared here, once.
+
+From a declaration follow the columns of the table ``resource_groups`` and of the changes that reach
+the operator, their comments and DDL, the options of ``quotaplane groups put``, what is refused or
+becomes a dead letter, the array of a shard's state (``quota.groups.Groups.options``), and the table
+in docs/history.md. A new number takes a declaration, and the place in ``quota`` that uses it.
+
+Null is the default everywhere: a table of before there was an option needs no filling in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from quotaplane.groups.option_kinds import (
+    ArrayOption,
+    ChoiceOption,
+    JsonOption,
+    NumberOption,
+    Option,
+    RateOption,
+)
+from quotaplane.groups.terms_by_broker import PRIORITIES, WEIGHTS, TermsByBroker
+from quotaplane.model import MAX_RATE, MODES
+from quotaplane.throttle.terms import TermsByDimension
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    ChoiceOption(
+        name="mode",
+        choices=MODES,
+        help="hard, soft (brokers are not limited, use above the limit is a warning) or shadow "
+        "(computed and recorded only)",
+    ),
+    NumberOption(
+        name="enforcement_percent",
+        least=0.0,
+        most=100.0,
+        default=100.0,
+        help="share of the brokers that are limited",
+    ),
+    NumberOption(
+        name="weight",
+        least=WEIGHTS[0],
+        most=WEIGHTS[1],
+        default=1.0,
+        help="of the group among its siblings",
+    ),
+    NumberOption(
+        name="priority",
+        least=PRIORITIES[0],
+        most=PRIORITIES[1],
+        default=0,
+        is_whole=True,
+        help="of the group among its siblings, the higher first",
+    ),
+    RateOption(
+        name="floor",
+        least=0.0,
+        most=MAX_RATE,
+        default=0.0,
+        help="guaranteed to the group within its parent, per second",
+    ),
+    JsonOption(
+        name="brokers",
+        model=TermsByBroker,
+        rule_in_words="terms by broker, as JSON",
+        default_in_words="none",
+        help="weight, priority, floor and ceiling of single brokers",
+    ),
+    JsonOption(
+        name="throttle",
+        model=TermsByDimension,
+        rule_in_words="throttle terms by dimension, as JSON",
+        default_in_words="token_bucket, soft",
+        help="by dimension, how requests are held to the limit (law, mode: refused or delayed, "
+        "window_s, samples)",
+    ),
+)
+"""In the order of the table's columns."""
+
+BY_COLUMN: Final[Mapping[str, Option]] = {
+    column: option for option in OPTIONS for column in option.columns
+}
+
+POLICY_COLUMNS: Final[Mapping[str, pa.DataType]] = {
+    column: option.column_type for column, option in BY_COLUMN.items()
+}
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    column: option.null_means for column, option in BY_COLUMN.items()
+}
+"""What null stands for; a default is never written down."""
+
+JSON_COLUMNS: Final = tuple(option.name for option in OPTIONS if isinstance(option, JsonOption))
+
+ARRAYS: Final[Mapping[str, ArrayOption]] = {
+    option.name: option for option in OPTIONS if isinstance(option, ArrayOption)
+}
+"""By name, the options that are arrays in a shard's state."""
+
+FLOOR_COLUMNS: Final = ARRAYS["floor"].columns
+"""What the subtree of a group is guaranteed of its parent's quota, per dimension."""
