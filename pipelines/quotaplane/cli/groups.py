@@ -16,6 +16,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
 from quotaplane.groups.options import JSON_COLUMNS as JSON_OPTIONS
+from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
@@ -62,7 +63,7 @@ the group's among its siblings; --brokers gives single brokers of the group term
   {"b1": {"weight": 2, "priority": 1, "floor": {"publish_messages_per_s": 10}},
    "*": {"ceiling": {"publish_bytes_per_s": 1e6}}}        "*" is every broker; {} takes all away
 
---quota is [read|write|both] NUMBER[K|M|G|T|P] [bytes|requests|mutations]/(s|min|hour|day): a quota
+--quota is QUOTA_FORM: a quota
 and, but for s, the time over which it is measured. --throttle says how requests are held to them:
   {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard", "window_s": 60}}
 "*" is every dimension without terms of its own; {} takes all away. law: token_bucket (default),
@@ -89,7 +90,7 @@ def _option(column: str) -> str:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _EPILOG
+    parser.epilog = _EPILOG.replace("QUOTA_FORM", QUOTA_FORM)
     place = OptionParser(add_help=False)
     where = place.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -122,7 +123,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             dest=column,
             metavar=option.metavar,
             choices=option.choices if isinstance(option, ChoiceOption) else None,
-            help=f"{option.help} ({option.default_text})",
+            help=f"{option.help}; default: {option.default_text}",
         )
     get = actions.add_parser("get", parents=[place], help="print one group")
     get.add_argument("group", nargs="?", metavar="GROUP")

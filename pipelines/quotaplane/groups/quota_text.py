@@ -55,10 +55,10 @@ _FORM: Final = re.compile(
     r"(?:\s*(?P<one>[a-z]+))?(?:\s+(?P<two>[a-z]+))?\s*/\s*(?P<timeframe>[a-z]+)"
 )
 
-_ACCEPTED: Final = (
-    f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]/(s|min|hour|day), such as "
-    '"write 10MB/min" or "read 1000 reqs/sec"'
-)
+QUOTA_FORM: Final = f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]/(s|min|hour|day)"
+"""What ``parse_quota`` reads, in short."""
+
+_EXAMPLES: Final = '"write 10MB/min" or "read 1000 reqs/sec"'
 
 
 class GivenQuota(NamedTuple):
@@ -96,7 +96,7 @@ def parse_quota(text: str) -> GivenQuota:
     """
     found = _FORM.fullmatch(text.strip().lower())
     if found is None:
-        raise InputError(f"{text!r} is no quota: must be {_ACCEPTED}")
+        raise InputError(f"{text!r} is no quota: must be {QUOTA_FORM}, such as {_EXAMPLES}")
     wanted, one, two = found["type"], found["one"], found["two"]
     if wanted is not None and wanted not in _TYPES:
         raise InputError(f"{text!r}: {wanted!r} must be read, write or both")
