@@ -41,8 +41,11 @@ DECLARED_DIMENSIONS: Final = (
     # Partitions created or deleted, with their topics or alone.
     Dimension("controller_mutations", "mutations"),
 )
-"""Every dimension, the basic ones first. A new one goes to the end, as states and messages of
-earlier versions have the others by their places, and needs columns in ``schemas/quotaplane.proto``.
+"""Every dimension, the basic ones first.
+
+To add one: declare it at the end (states have the others by their places), and give both messages
+of ``schemas/quotaplane.proto`` its columns. Then run ``make proto`` and
+``python -m quotaplane.history.ddl schemas/tables``.
 """
 
 DIMENSIONS: Final = tuple(dimension.name for dimension in DECLARED_DIMENSIONS)

@@ -22,7 +22,7 @@ from quotaplane.quota.step import step
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 
-TOTAL, TOTAL_BYTES, MUTATIONS = DIMENSIONS[BASIC:]
+TOTAL, TOTAL_BYTES, MUTATIONS = "total_messages", "total_bytes", "controller_mutations"
 PUBLISH, DISPATCH = DIMENSIONS[0], DIMENSIONS[2]
 NAN, INF = np.nan, np.inf
 FIRST = tuple(range(BASIC))

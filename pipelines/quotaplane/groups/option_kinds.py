@@ -27,8 +27,8 @@ from quotaplane.throttle.terms import TermsByDimension
 OptionArray: TypeAlias = npt.NDArray[Any]
 """An option of a shard's groups: (groups,), or (dimensions, groups)."""
 
-_MOST_WHOLE: Final = 10**9
-"""Whole numbers beyond it are taken for it: all of them are out of every range."""
+_MOST_WHOLE: Final = 2**62
+"""Whole numbers beyond it, which a column could not hold, become it: it is out of every range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,6 @@ class Option(ABC):
     help: str
     """What it is, for the command line, the table's columns and the docs."""
 
-    kind: ClassVar[pa.DataType]
     metavar: ClassVar[str | None] = None
 
     @property
@@ -48,9 +47,9 @@ class Option(ABC):
         return (self.name,)
 
     @property
+    @abstractmethod
     def column_type(self) -> pa.DataType:
         """The type of each of its columns."""
-        return self.kind
 
     @property
     @abstractmethod
@@ -249,7 +248,10 @@ class ChoiceOption(ArrayOption):
 
     choices: tuple[str, ...]
 
-    kind = pa.string()
+    @property
+    def column_type(self) -> pa.DataType:
+        """The word."""
+        return pa.string()
 
     @property
     def null_means(self) -> str:
@@ -303,8 +305,12 @@ class JsonOption(Option):
     rule_in_words: str
     default_in_words: str
 
-    kind = pa.string()
     metavar = "FILE|JSON"
+
+    @property
+    def column_type(self) -> pa.DataType:
+        """The text."""
+        return pa.string()
 
     @property
     def null_means(self) -> str:

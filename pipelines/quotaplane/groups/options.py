@@ -1,9 +1,12 @@
 """The options of a resource group besides its quotas: each is declared here, once.
 
 From a declaration follow the columns of the table ``resource_groups`` and of the changes that reach
-the operator, their comments and DDL, the options of ``quotaplane groups put``, what is refused or
-becomes a dead letter, the array of a shard's state (``quota.groups.Groups.options``), and the table
-in docs/history.md. A new number takes a declaration, and the place in ``quota`` that uses it.
+the operator, their comments and DDL, the options of ``quotaplane groups put``, the checks of
+values, and the array in a shard's state (``quota.groups.Groups.options``). A test compares
+docs/history.md with the declarations.
+
+To add a number: declare it, use ``Groups.options`` in ``quota``, run
+``python -m quotaplane.history.ddl schemas/tables``, and copy its row into docs/history.md.
 
 Null is the default everywhere: a table of before there was an option needs no filling in.
 """

@@ -198,7 +198,7 @@ def groups_from(
     n, rows = len(columns["id"]), len(overrides["group"])
     plain = plain_groups(columns["id"], names, _stacked(columns, DIMENSIONS, n, np.inf))
     options = {
-        name: _stacked(columns, _named(name), n, option.default_code)
+        name: _stacked(columns, _named(name), n, option.default_code).astype(option.dtype)
         if option.by_dimension
         else columns[name].astype(option.dtype)
         for name, option in ARRAYS.items()
