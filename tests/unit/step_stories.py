@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.options import FLOOR_COLUMNS
+from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.model import (
     BASIC,
     DIMENSIONS,

@@ -15,7 +15,7 @@ from quotaplane.errors import InputError
 from quotaplane.groups.flaws import row_flaws
 from quotaplane.groups.names import flawed_names, name_flaw
 from quotaplane.groups.option_kinds import RateOption
-from quotaplane.groups.options import ARRAYS, BY_COLUMN, OPTIONS
+from quotaplane.groups.policy_options import ARRAYS, BY_COLUMN, OPTIONS
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import MODES, Mode
 from quotaplane.quota.groups import plain_groups
@@ -140,7 +140,7 @@ def test_a_new_number_costs_its_declaration(tmp_path: Path) -> None:
     """One file is edited; tables, DDL, commands, checks and states have the new option."""
     package = tmp_path / "pipelines" / "quotaplane"
     shutil.copytree(ROOT / "pipelines" / "quotaplane", package)
-    declared = package / "groups" / "options.py"
+    declared = package / "groups" / "policy_options.py"
     text = declared.read_text("utf-8")
     end = '\n)\n"""In the order of the table\'s columns."""'
     assert text.count(end) == 1

@@ -19,7 +19,7 @@ from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.groups.names import check_name
-from quotaplane.groups.options import DEFAULTS
+from quotaplane.groups.policy_options import DEFAULTS
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry import table as storage

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.groups.options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.history import store
 from quotaplane.history.store import ensure_tables, open_table, open_to_write
 from quotaplane.history.tables import RESOURCE_GROUPS

@@ -62,7 +62,7 @@ import numpy as np, pyarrow as pa
 from pathlib import Path
 from quotaplane.arrow_ipc import unpack
 from quotaplane.cli.main import main
-from quotaplane.groups.options import FLOOR_COLUMNS
+from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.history.audit import list_audits
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.groups.options import POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.config import Events

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.groups.hierarchy import ancestors
-from quotaplane.groups.options import FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS, Mode, group_id
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, group_columns

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.groups.options import POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import BASIC, RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import (

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.errors import InputError, TableChangedError
-from quotaplane.groups.options import DEFAULTS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
 from quotaplane.history.audit import parse_since
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import RESOURCE_GROUPS

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.errors import InputError
-from quotaplane.groups.options import DEFAULTS
+from quotaplane.groups.policy_options import DEFAULTS
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import DEFAULT, encode, scope_of
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS

@@ -14,8 +14,8 @@ from quotaplane.cli.group_restore import add_restore_options, restore
 from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
-from quotaplane.groups.options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
-from quotaplane.groups.options import JSON_COLUMNS as JSON_OPTIONS
+from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from quotaplane.errors import InputError
 from quotaplane.groups.names import called, flawed_names
-from quotaplane.groups.options import BY_COLUMN
+from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.groups.scope import is_scope
 from quotaplane.model import RATE_COLUMNS, FloatArray
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.groups.options import BY_COLUMN
+from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
 from quotaplane.round_counts import COLUMNS
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import parents_of
 from quotaplane.groups.option_kinds import OptionArray, read_numbers
-from quotaplane.groups.options import ARRAYS
+from quotaplane.groups.policy_options import ARRAYS
 from quotaplane.groups.scope import templates
 from quotaplane.groups.terms_by_broker import ALL_BROKERS, read_terms
 from quotaplane.model import (

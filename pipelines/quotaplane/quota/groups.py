@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from quotaplane.groups.hierarchy import roots_of
 from quotaplane.groups.option_kinds import OptionArray
-from quotaplane.groups.options import ARRAYS
+from quotaplane.groups.policy_options import ARRAYS
 from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray
 from quotaplane.throttle.coded import Throttles, default_throttles
 
@@ -64,7 +64,7 @@ class Groups:
 
     ``quota`` has shape (dimensions, groups); +inf is unlimited. ``parent`` is the index of the
     group above in the same tree, -1 for none. ``options`` has an array for each of
-    ``groups.options.ARRAYS``. ``throttle`` is how its brokers are to hold to its limits.
+    ``policy_options.ARRAYS``. ``throttle`` is how its brokers are to hold to its limits.
     ``template``: a scope with ``<default>`` in it, of which nothing is divided (``groups.scope``).
 
     Inside a step the dimensions are those that its rows have: see ``narrowed``.

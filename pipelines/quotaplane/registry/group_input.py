@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from quotaplane.errors import InputError
 from quotaplane.groups.option_kinds import number
-from quotaplane.groups.options import BY_COLUMN, POLICY_COLUMNS
-from quotaplane.groups.options import JSON_COLUMNS as JSON_OPTIONS
+from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
+from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
 from quotaplane.strict_json import json_type, parse_json, read_json

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from quotaplane.errors import InputError
 from quotaplane.groups.flaws import option_flaws, refuse
 from quotaplane.groups.hierarchy import parents_of
-from quotaplane.groups.options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import (
     DIMENSIONS,
     RATE_COLUMNS,

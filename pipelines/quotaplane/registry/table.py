@@ -70,8 +70,8 @@ def put_groups(
         quotas: (n, dimensions) per second; NaN keeps what a group has (unlimited if it is new),
             +inf makes it unlimited.
         by: who does it; kept in the row and in the table's log.
-        policy: n rows of any of ``options.POLICY_COLUMNS``; null keeps what a group has. What
-            equals its default is written as null.
+        policy: n rows of any of ``policy_options.POLICY_COLUMNS``; null keeps what a group has.
+            What equals its default is written as null.
         timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
             sets the windows in ``throttle``; NaN keeps them, and so does a second.
         at_version: nothing is done unless this is still the table's version (``read_groups``).
@@ -182,7 +182,7 @@ def read_groups(history: History) -> GroupsRead:
 def list_groups(history: History) -> pa.Table:
     """All groups, by name, with the columns of the table and ``parent``.
 
-    A null quota is unlimited; a null of the policy is as ``options.DEFAULTS`` say.
+    A null quota is unlimited; a null of the policy is as ``policy_options.DEFAULTS`` say.
 
     Raises:
         HistoryError: the table is missing or can't be read.

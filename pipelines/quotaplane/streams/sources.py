@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.groups.options import POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import table_uri
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.groups.options import POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
 from quotaplane.wire.batch_caps import newest
 
@@ -104,7 +104,7 @@ GROUPS: Final = pa.schema(
 )
 """A row per change of a resource group: what holds from ``version`` on.
 
-A null quota is unlimited, and what else is null is as ``options.DEFAULTS`` say.
+A null quota is unlimited, and what else is null is as ``policy_options.DEFAULTS`` say.
 """
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
-from quotaplane.groups.options import POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.registry.group_input import read_groups
