@@ -89,7 +89,7 @@ def test_a_batch_that_takes_the_jvm_along_is_run_three_times() -> None:
     folder = Folder()
     said = [run(folder, None, None, GONE), *(run(folder, GONE) for _ in range(4))]
     assert said[0].endswith(
-        "(killed, or out of memory); started again, the job goes on where it was"
+        "(killed, or out of memory); after a restart the job continues where it stopped"
     )
     assert "batch 2, which reads reports/0@2 to 2, " in said[1]
     assert "and 2 more, failed 2 times; after 3 failures the job does not run it again" in said[1]
@@ -107,7 +107,7 @@ def test_the_last_failure_is_told() -> None:
     folder = Folder()
     errors = [run(folder, each) for each in (BUG, GONE, BUG, None)]
     assert errors[0] == "RuntimeError: a batch that nobody can run"
-    assert all("the last failure: a batch that nobody can run. " in said for said in errors[2:])
+    assert all("last failure: a batch that nobody can run. " in said for said in errors[2:])
 
 
 def test_a_batch_that_succeeds_is_forgotten() -> None:
@@ -180,7 +180,7 @@ def test_a_batch_that_was_published_is_not_skipped() -> None:
 def test_where_no_batch_was_begun_there_is_none_to_skip() -> None:
     folder: Any = Folder()
     run(folder, None)
-    with pytest.raises(ConfigError, match="no batch was begun and not ended"):
+    with pytest.raises(ConfigError, match="no batch is unfinished"):
         open_attempts(folder, "quota", 0)
 
 
@@ -191,7 +191,7 @@ def test_a_skip_is_decided_once_and_outlives_everything() -> None:
     folder.away = False
     assert open_attempts(folder, "quota", 0).to_skip == 0
     said = run(folder, GONE)
-    assert said.endswith("started again, the job goes on to skip batch 0")
+    assert said.endswith("after a restart the job skips batch 0")
     folder.away = False
     attempts: BatchAttempts = open_attempts(folder, "quota", None)
     assert attempts.to_skip == 0

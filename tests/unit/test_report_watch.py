@@ -141,7 +141,7 @@ def test_reports_of_another_format_are_said_with_where_they_are() -> None:
     (line,) = [line for now_s, line in lines if now_s == 15]
     assert line == (
         "warning: 0 of 12 reports could be used for 15 s: not_protobuf=8 empty=4, for example at "
-        "r/0@7, r/1@9. See the table rejected_reports for why"
+        "r/0@7, r/1@9. For the reasons see the table rejected_reports"
     )
 
 

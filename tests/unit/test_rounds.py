@@ -174,7 +174,7 @@ def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
     told = [
         (
             "resource_groups@10",
-            "group 'user=a b': fits nobody: user: 'a b' must be written a%20b",
+            "group 'user=a b': applies to no request: user: 'a b' must be written a%20b",
         ),
         (
             "resource_groups@7",
@@ -279,7 +279,7 @@ def test_reasons_in_words_and_texts_of_codes_can_stand_in_one_table() -> None:
             "reports topics: TimeoutException: Timed out waiting for a node assignment. "
             "Call: describeTopics",
         ),
-        ("... set the source option failOnDataLoss to false ...", TransportError, "are gone"),
+        ("... set the source option failOnDataLoss to false ...", TransportError, "were deleted"),
     ],
 )
 def test_a_failure_of_the_query_is_told_in_one_line(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
-from quotaplane.wire.batch_caps import BYTES_AN_ENTRY
+from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.shard_inputs import unpack_reports
 
@@ -117,7 +117,7 @@ def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
 
 def test_small_entries_take_more_room_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is decoded of a micro-batch is in memory together, as entries."""
-    monkeypatch.setattr(sources, "TASK_BYTES", 3 * 40 * BYTES_AN_ENTRY)
+    monkeypatch.setattr(sources, "TASK_BYTES", 3 * 40 * BYTES_PER_ENTRY)
     names = [f"{n:02d}" for n in range(40)]
     dense = [encode_stock_report(f"b{n}", names, np.full((40, 4), np.nan)) for n in range(9)]
     assert sum(map(len, dense)) < sources.TASK_BYTES

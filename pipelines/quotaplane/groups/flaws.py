@@ -46,7 +46,7 @@ def row_flaws(rows: pa.Table) -> Iterator[Flaw]:
         names = rows["group"].combine_chunks()
         for row, flaw in flawed_names(names):
             fits_nobody = is_scope(names[row].as_py())
-            yield Flaw(row, flaw, f"fits nobody: {flaw}" if fits_nobody else flaw)
+            yield Flaw(row, flaw, f"applies to no request: {flaw}" if fits_nobody else flaw)
 
 
 def quota_flaws(quotas: FloatArray, columns: Sequence[str] = RATE_COLUMNS) -> Iterator[Flaw]:

@@ -1,1 +1,1 @@
-"""Spark around the pure steps: sources, operators, sinks, jobs."""
+"""Spark Structured Streaming around the pure steps: sources, operators, sinks, jobs."""

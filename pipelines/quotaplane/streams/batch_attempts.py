@@ -1,12 +1,12 @@
-"""How often the batch failed that a checkpoint stands at, counted over restarts.
+"""Counts failed attempts at a micro-batch, across restarts, and lets an operator skip the batch.
 
-A batch whose input can't be processed fails at every start. After ``MOST_FAILURES`` the job refuses
-to run it again, and says how to go on without its reports (``--skip-batch``).
+A batch whose input can't be processed fails at every start. After ``MOST_FAILURES`` failures the
+job refuses to run it again and explains how to continue without its input (``--skip-batch``).
 
-Spark writes a batch's offsets before it runs it and a commit after it. So a batch with offsets and
-without a commit was begun and did not end: that is the first failure, which needs no note. From the
-second attempt on the note ``attempts.json`` is written before the batch runs, since a JVM that is
-out of memory, or killed, writes nothing afterwards.
+Spark writes a batch's offsets before it runs the batch, and a commit afterwards. A batch with
+offsets but no commit therefore failed at least once; that first failure needs no file of ours. From
+the second attempt on, ``attempts.json`` is written before the batch runs, because a JVM that is
+killed or out of memory writes nothing afterwards.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ _SHOWN_RANGES: Final = 10
 
 @dataclass(frozen=True)
 class _Note:
-    """What is known of a batch: ``reason`` is that of its last failure, in one line."""
+    """Content of ``attempts.json``."""
 
     batch: int
     failures: int = 0
     reason: str = KILLED
+    """Why the last attempt failed, in one line."""
     skip: bool = False
-    """An operator decided that it is committed without its reports."""
+    """An operator decided to commit the batch without its input."""
 
 
 class BatchAttempts:
-    """The attempts at the batch that a checkpoint stands at; ``job`` is the job's name."""
+    """Attempts at the batch that the checkpoint runs next; ``job`` is the job's name."""
 
     def __init__(self, folder: CheckpointFolder, job: str) -> None:
         self.checkpoint = folder.path
@@ -55,26 +56,26 @@ class BatchAttempts:
 
     @property
     def to_skip(self) -> int | None:
-        """The batch that is to be committed without its reports; None if none is."""
+        """The batch to commit without its input; None if there is none."""
         return self._first.batch if self._first is not None and self._first.skip else None
 
     def skip(self, batch: int, last_written: int | None) -> None:
-        """Decide that a batch is committed without its reports, by this start or a later one.
+        """Commit a batch without its input, now or at a later start.
 
-        It is noted before it is done. Were the batch to run with its reports after a crash, or did
-        it before, brokers could be told two things under one number: ``last_written``, the newest
-        batch of which anything was published, is not skipped.
+        The decision is written first: after a crash the batch must not run with its input, or
+        brokers could get two different messages with one sequence number. For the same reason
+        ``last_written``, the newest batch of which anything was published, can't be skipped.
 
         Raises:
-            ConfigError: it is not the batch that would run next, or was processed.
+            ConfigError: the batch is not the next to run, or was processed already.
         """
         first = self._first
         if first is None:
-            wrong = "no batch was begun and not ended, so there is none to skip"
+            wrong = "no batch is unfinished, so there is none to skip"
         elif first.batch != batch:
             wrong = f"the batch that runs next is {first.batch}"
         elif last_written is not None and last_written >= batch and not first.skip:
-            wrong = "it was processed and only has to be committed; start without this option"
+            wrong = "it was processed and only has to be committed; start without --skip-batch"
         else:
             self._first = replace(first, skip=True)
             self._write(self._first)
@@ -82,16 +83,16 @@ class BatchAttempts:
         raise ConfigError(f"--skip-batch {batch}: checkpoint {self._folder.path}: {wrong}")
 
     def check(self) -> None:
-        """Return if the batch may be run.
+        """Refuse to run a batch that failed too often.
 
         Raises:
-            FailedBatchError: it failed too often.
+            FailedBatchError: the batch failed ``MOST_FAILURES`` times.
         """
         if self._first is not None and self._first.failures >= MOST_FAILURES:
             raise self._refusal(self._first)
 
     def begin(self, batch: int) -> None:
-        """Note that a batch is run now; to be called before it is."""
+        """Record an attempt; call this before the batch runs."""
         self._running = batch
         first = self._first
         if first is not None and first.batch == batch and not first.skip:
@@ -99,7 +100,7 @@ class BatchAttempts:
             self._write(self._first)
 
     def failed(self, reason: str) -> FailedBatchError | None:
-        """Note why the batch at hand failed, if it did before; an error if it did too often."""
+        """Record why the running batch failed; an error if it failed too often, else None."""
         first = self._first
         if first is None or first.batch != self._running or first.skip:
             return None
@@ -109,19 +110,19 @@ class BatchAttempts:
         return self._refusal(self._first) if first.failures >= MOST_FAILURES else None
 
     def outlook(self) -> str:
-        """What another start would do after the batch at hand failed."""
+        """What the next start will do, after the running batch failed."""
         first = self._first
         if first is None or first.batch != self._running:
-            return "started again, the job goes on where it was"
+            return "after a restart the job continues where it stopped"
         if first.skip:
-            return f"started again, the job goes on to skip batch {first.batch}"
+            return f"after a restart the job skips batch {first.batch}"
         return (
             f"batch {first.batch}, which reads {_shown(self._ranges)}, failed {first.failures} "
             f"times; after {MOST_FAILURES} failures the job does not run it again"
         )
 
     def excuse(self) -> None:
-        """Do not count this attempt: the job ends for a reason that is not the batch's."""
+        """Do not count this attempt: the batch did not cause the job's end."""
         with suppress(Py4JError, OSError):  # the JVM may be gone
             batch = self._folder.unfinished_batch()
             if batch is None:
@@ -136,22 +137,22 @@ class BatchAttempts:
         path = self._folder.path
         return FailedBatchError(
             f"checkpoint {path}: batch {attempts.batch} failed {attempts.failures} times and is "
-            f"not run again; it reads {_shown(self._ranges)}; the last failure: {attempts.reason}. "
+            f"not run again; it reads {_shown(self._ranges)}; last failure: {attempts.reason}. "
             "To go on without its reports: ./spark-submit.sh "
-            f"{self._job} --conf FILE --skip-batch {attempts.batch}; to try it again with more "
+            f"{self._job} --conf FILE --skip-batch {attempts.batch}; to retry it with more "
             f"memory or another version: delete {path}/{_NOTE}"
         )
 
     def _noted(self, batch: int) -> _Note | None:
-        """The note, if there is one of this batch."""
+        """The file's content if it is about ``batch``, else None."""
         text = self._folder.read(_NOTE)
         try:
-            found = None if text is None else _Note(**json.loads(text))
+            note = None if text is None else _Note(**json.loads(text))
         except (ValueError, TypeError):
             raise ConfigError(
                 f"checkpoint {self._folder.path}: {_NOTE} can't be read; delete it"
             ) from None
-        return found if found is not None and found.batch == batch else None
+        return note if note is not None and note.batch == batch else None
 
     def _write(self, attempts: _Note) -> None:
         self._folder.write(_NOTE, json.dumps(asdict(attempts)))
@@ -165,11 +166,17 @@ def _shown(ranges: list[str]) -> str:
 def open_attempts(
     folder: CheckpointFolder, job: str, skip_batch: int | None, last_written: int | None = None
 ) -> BatchAttempts:
-    """The attempts of a job that starts now, with what its operator decided.
+    """The attempts of a job that starts now.
+
+    Args:
+    folder: the job's checkpoint.
+    job: the job's name in commands.
+    skip_batch: the batch that the operator wants to skip.
+    last_written: the newest batch of which anything was published.
 
     Raises:
-        ConfigError: the batch can't be skipped.
-        FailedBatchError: the batch that runs next failed too often.
+    ConfigError: the batch can't be skipped.
+    FailedBatchError: the next batch failed too often.
     """
     attempts = BatchAttempts(folder, job)
     if skip_batch is not None:

@@ -1,4 +1,4 @@
-"""The checkpoint folder's own note: which epoch it is, and what its rounds read.
+"""The checkpoint folder: our note in it (id, epoch, shards), and Spark's logs of offsets.
 
 Files are reached through Spark's Hadoop file systems, so a checkpoint may be on any of them.
 """
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 
 _NOTE: Final = "quotaplane.json"
 _PASSED_OVER: Final = "quotaplane.passedOver"
-"""Among the Spark settings that an entry of the log has; Spark takes no notice of others."""
+"""Key in the ``conf`` of an offset log entry; Spark ignores keys that it does not know."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint folder was started with."""
+    """The identity of a checkpoint folder, fixed when it was created."""
 
     id: str
-    """Names its writes in the history tables, so that a batch that runs again adds nothing."""
+    """Writer id in the history tables, so that a repeated batch adds no rows."""
     epoch: int
     shards: int
     note: Mapping[str, Any]
-    """What else the job noted of its settings."""
+    """Settings that the job recorded when the checkpoint was created."""
 
 
 class Range(NamedTuple):
-    """A part of a source that a batch reads; ``size``: of how many messages, if that is known."""
+    """A range of messages in a source that a batch reads."""
 
     text: str
     size: int | None
+    """Number of messages; None: not known."""
 
 
 class CheckpointFolder:
@@ -58,7 +59,7 @@ class CheckpointFolder:
     def open(
         self, shards: int, next_epoch: Callable[[], int], note: Mapping[str, Any]
     ) -> Checkpoint:
-        """Read the folder's note, or write it where the folder is new.
+        """Read the folder's note, or create it in a new folder.
 
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
@@ -66,55 +67,58 @@ class CheckpointFolder:
         try:
             text = self.read(_NOTE)
             if text is not None:
-                kept = json.loads(text)
-                found = Checkpoint(kept.pop("id"), kept.pop("epoch"), kept.pop("shards"), kept)
+                content = json.loads(text)
+                checkpoint = Checkpoint(
+                    content.pop("id"), content.pop("epoch"), content.pop("shards"), content
+                )
             else:
-                found = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
-                started = {"id": found.id, "epoch": found.epoch, "shards": shards}
+                checkpoint = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
+                started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
                 self.write(_NOTE, json.dumps({**started, **note}))
         except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
             raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
-        if found.shards != shards:
+        if checkpoint.shards != shards:
             raise ConfigError(
-                f"shards: the checkpoint {self.path} was started with {found.shards}, not "
+                f"shards: the checkpoint {self.path} was started with {checkpoint.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
             )
-        return found
+        return checkpoint
 
     def positions(self, seq: int) -> dict[str, list[Any]]:
-        """Where a round's input began and ended, as Spark's sources wrote it down."""
+        """The offsets where a round's input began and ended, from Spark's log."""
         begin = self._offsets(seq - 1) if seq else None
         return {"from": begin or [], "to": self._offsets(seq) or []}
 
     def unfinished_batch(self) -> int | None:
-        """The micro-batch that was begun and did not end: the next start runs it, on that input.
+        """The batch that was started but not committed; the next start runs it on the same input.
 
-        None: the next start plans a new one.
+        None: the next start plans a new batch.
         """
         begun, ended = self._newest("offsets"), self._newest("commits")
         return None if begun == ended else begun
 
     def ranges(self, seq: int) -> list[Range]:
-        """What a round reads of the reports."""
+        """The ranges of the reports topics that a round reads."""
         return ranges_between(self._reports_offset(seq - 1), self._reports_offset(seq))
 
     def reports_end(self) -> Any:
-        """Up to where the reports are read, or will be by the batch that was begun."""
+        """The reports' end offset of the newest batch, finished or not."""
         newest = self._newest("offsets")
         return None if newest is None else self._reports_offset(newest)
 
     def note_passed_over(self, end: Any, now_ms: int) -> int | None:
-        """Note a batch that passes over the reports up to ``end``, for Spark to run next.
+        """Write an offset log entry for a batch that skips all reports up to ``end``.
 
-        Its entry in Spark's log is the last one's, but for the reports' offset, the time, and a
-        mark that the batch takes no input. None: the log is in a form not known here.
+        Spark runs that batch next. The entry is a copy of the newest one with another reports
+        offset and time, and a mark that the batch takes no input. None: Spark's log has an unknown
+        version, and nothing was written.
         """
         last = self._newest("offsets")
-        version, told, _, *others = (self.read(f"offsets/{last}") or "").splitlines()
+        version, batch, _, *others = (self.read(f"offsets/{last}") or "").splitlines()
         if last is None or version != "v1":
             return None
-        metadata = json.loads(told)
+        metadata = json.loads(batch)
         metadata["batchTimestampMs"] = max(now_ms, metadata["batchTimestampMs"])
         metadata["conf"][_PASSED_OVER] = "true"
         lines = version, json.dumps(metadata), json.dumps(end), *others
@@ -122,23 +126,23 @@ class CheckpointFolder:
         return last + 1
 
     def is_passed_over(self, seq: int) -> bool:
-        """Was the batch noted by ``note_passed_over``?"""
+        """Was the batch written by ``note_passed_over``?"""
         return _PASSED_OVER in self._metadata(seq).get("conf", {})
 
     def now_ms(self, seq: int) -> int:
-        """The time that a micro-batch has, also when it is run again."""
+        """A micro-batch's time, which is the same when the batch runs again."""
         return int(self._metadata(seq)["batchTimestampMs"])
 
     def _metadata(self, seq: int) -> dict[str, Any]:
         text = self._entry(seq) or ""
-        found: dict[str, Any] = json.loads(text.splitlines()[1])
-        return found
+        metadata: dict[str, Any] = json.loads(text.splitlines()[1])
+        return metadata
 
     def _reports_offset(self, seq: int) -> Any:
-        """A batch's end in the reports, which are the first source of the query."""
+        """A batch's end offset in the reports, which are the query's first source."""
         if seq >= 0:
             return (self._offsets(seq) or [None])[0]
-        # Where the first batch began to read, if its source wrote it down, as Kafka's does.
+        # The start of the first batch, for sources that record it (Kafka's does).
         _, _, offset = (self.read("sources/0/0") or "").partition("v1\n")
         return json.loads(offset) if offset else None
 
@@ -158,7 +162,7 @@ class CheckpointFolder:
         return [None if line == "-" else json.loads(line) for line in text.splitlines()[2:]]
 
     def _entry(self, seq: int) -> str | None:
-        """A batch in Spark's log of offsets; the last two that were asked for are remembered."""
+        """A batch's entry in Spark's offset log; the last two entries read are cached."""
         if seq not in self._entries:
             text = self.read(f"offsets/{seq}")
             if text is None:
@@ -180,7 +184,8 @@ class CheckpointFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder, or replace it."""
-        # Under another name first: killed in between, an empty note would bar every later start.
+        # Write and rename: a process killed in between would leave a half-written file, which
+        # makes every later start fail.
         written = self._hadoop(f"{self.path}/{name}.new")
         stream = self._fs.create(written, True)
         try:
@@ -188,14 +193,14 @@ class CheckpointFolder:
         finally:
             stream.close()
         final = self._hadoop(f"{self.path}/{name}")
-        self._fs.delete(final, False)  # HDFS and S3 rename nothing onto a file that is there
+        self._fs.delete(final, False)  # HDFS and S3 don't rename onto an existing file
         self._fs.rename(written, final)
 
 
 def ranges_between(begin: Any, end: Any) -> list[Range]:
-    """What lies between two offsets of a source, range by range.
+    """The ranges between two offsets of a source.
 
-    ``begin`` is None, or lacks a partition, where nothing was read before.
+    ``begin`` is None, or lacks a partition, if nothing was read before.
 
     >>> ranges_between({"r": {"0": 5, "1": 7}}, {"r": {"0": 9, "1": 7}})
     [Range(text='r/0@5 to 8', size=4)]

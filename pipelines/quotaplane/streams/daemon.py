@@ -1,10 +1,10 @@
-"""The process that Spark forks its Python workers from (``spark.python.daemon.module``).
+"""The process from which Spark forks its Python workers (``spark.python.daemon.module``).
 
-Stock PySpark puts spark-core's jar, ``pyspark.zip`` and py4j's zip on each worker's ``sys.path``,
-and before each task calls ``importlib.invalidate_caches()``, upon which Python (3.10 to 3.12) reads
-the directory of such an archive again, once for every package that was ever imported from it: 0.1
-to 0.25 s a task. Here the archives are taken off the path and PySpark is imported from the folder
-that pip made, and the libraries that every task needs are imported once, before the fork.
+Stock PySpark puts spark-core's jar, ``pyspark.zip`` and py4j's zip on each worker's ``sys.path``
+and calls ``importlib.invalidate_caches()`` before each task. Python (3.10 to 3.12) then reads the
+directory of each archive again, once per package ever imported from it: 0.1 to 0.25 s per task.
+This module takes the archives off the path, imports PySpark from pip's folder instead, and imports
+the libraries that every task needs once, before the fork.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ PRELOADED: Final = (
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """``sys.path`` without what makes tasks slow: jars, and zips of what is in a folder, too.
+    """``sys.path`` without jars, and without zips whose content is also in a folder of the path.
 
-    Jars hold no Python. A zip with PySpark or py4j goes only if a folder of ``path`` has the very
-    same PySpark: on a cluster Spark may be another patch release than the environment that was
-    shipped, and then the JVM's own Python side must be used. All other zips stay (``--py-files``).
+    Jars contain no Python. A zip with PySpark or py4j is removed only if a folder of ``path`` has
+    exactly the same PySpark: on a cluster Spark may be another patch release than the environment
+    that was shipped, and then the JVM needs its own Python side. All other zips stay
+    (``--py-files``).
 
     >>> without_archives(["/opt/spark/jars/spark-core_2.13-4.0.5.jar", "/app/quotaplane.zip"])
     ['/app/quotaplane.zip']
@@ -62,9 +63,9 @@ def _is_spark_zip(entry: str) -> bool:
 
 
 def preload(modules: Sequence[str] = PRELOADED) -> list[str]:
-    """Import what is there of ``modules``; returns the names of those that are not.
+    """Import ``modules``; returns the names of those that are missing.
 
-    A missing module is no error here: the task that needs it says so better, and to the driver.
+    A missing module is no error here: the task that needs it fails with a message to the driver.
     """
     missing = []
     for name in modules:
@@ -81,7 +82,7 @@ def main() -> None:
     sys.path_importer_cache.clear()
     preload()
     manager = importlib.import_module("pyspark.daemon").manager
-    # what the imports above left behind of archives that are on the path for a reason
+    # Importers of archives that stay on the path were created by the imports above.
     for entry in [key for key in sys.path_importer_cache if ".zip" in key or ".jar" in key]:
         del sys.path_importer_cache[entry]
     manager()

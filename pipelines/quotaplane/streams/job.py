@@ -1,7 +1,7 @@
-"""One streaming job of any kind: what a kind declares (``JobSpec``), and how it is run.
+"""One streaming job of any kind: what each kind declares (``JobSpec``) and how it runs.
 
-A job is a program by shard (``shard_program``) between a topic and the history. The quota job and
-the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
+A job runs one program per shard (``shard_program``) between a topic and the history. The quota job
+and the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
 
 
 class JobSpec(ABC):
-    """What one kind of job declares; nothing is opened before its methods are called."""
+    """What one kind of job declares; nothing is opened before a method is called."""
 
     name: str
-    """Of the job in commands and of its log files: ``quota``."""
+    """The job's name in commands and log files: ``quota``."""
     query_name: str
-    """Of its streaming query in Spark's UI."""
+    """The streaming query's name in Spark's UI."""
     inputs_noun: str
-    """What comes from its topic, in the plural: ``reports``."""
+    """Plural noun for the messages of its input topic: ``reports``."""
     tables: Sequence[Table]
-    """The history tables that it appends to."""
+    """History tables that the job appends to."""
     last_table: Table | None = None
-    """The one of them that has a row for each round, and is written last; None: there is none."""
+    """The table with one row per round, which is written last; None if there is none."""
     max_message_bytes: int = 1 << 20
-    """The size of messages that its topics must take; Kafka's default."""
+    """Largest message that its topics must accept; default: Kafka's."""
     checkpoint: str
-    """The folder of its checkpoint."""
+    """Checkpoint folder."""
     checkpoint_note: Mapping[str, Any]
-    """What its checkpoint remembers beside its id, epoch and shards; by name, as JSON has it."""
+    """Settings that its checkpoint records beside id, epoch and shards; by name, as JSON values."""
     oldest_s: float | None = None
-    """Input older than this is of no use: a start may pass over it. None: all input is read."""
+    """Input older than this is useless, so a start may skip it unread. None: read all input."""
     most_per_batch: int | None = None
-    """How many messages a batch reads at most; None: the transport does not limit them."""
+    """Most messages that a batch reads; None: the transport sets no limit."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -72,63 +72,63 @@ class JobSpec(ABC):
 
     @abstractmethod
     def open_transport(self) -> Transport:
-        """The topics that it reads and writes."""
+        """Open the topics that the job reads and writes."""
 
     @abstractmethod
     def program(self, epoch: int) -> ShardProgram[Any]:
-        """What is run for each shard."""
+        """The program that runs for each shard."""
 
     @abstractmethod
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
-        """The operator's events (``EVENT_SCHEMA``), of messages that arrive and what else it reads.
+        """The operator's events (``EVENT_SCHEMA``), from arriving messages and other inputs.
 
         ``arriving`` must be the query's first source.
         """
 
     @abstractmethod
     def finisher(self, folder: CheckpointFolder) -> Finisher:
-        """What is done at the end of micro-batches."""
+        """Create the job's part of the work at the end of each micro-batch."""
 
     @abstractmethod
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
-        """Dead letters of input that is left out, as the program would emit them."""
+        """Dead letters for skipped input, as the program would emit them."""
 
     @abstractmethod
     def status(self) -> JobStatus:
-        """What the status line shows."""
+        """Counters and gauges of the status line."""
 
     @abstractmethod
     def in_words(self) -> Sequence[str]:
-        """For the ready line: its topics, the quotas it follows, and what else there is to say."""
+        """For the ready line: the topics, the table of quotas, and anything else worth saying."""
 
     def check(self) -> None:  # noqa: B027 (nothing by default)
-        """Find what is wrong with the settings and can be found before anything is opened.
+        """Check the settings before anything is opened.
 
         Raises:
             ConfigError: what is wrong.
         """
 
     def next_epoch(self) -> int:
-        """The epoch of a checkpoint that begins now: seconds since 1970."""
+        """The epoch of a new checkpoint: seconds since 1970."""
         return int(time.time())
 
     def accept(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (nothing by default)
-        """Compare the note of a checkpoint that was begun earlier with the settings.
+        """Compare the note of an existing checkpoint with the settings.
 
         Raises:
-            ConfigError: the job can't go on from it.
+            ConfigError: the job can't continue from it.
         """
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
-        """What runs beside the query for as long as the job does; by default nothing."""
+        """A context that runs something beside the query; by default nothing."""
         return nullcontext()
 
 
 def prepare(spec: JobSpec) -> Transport:
-    """Everything that can be found wrong without Spark: the settings, the topics, the tables.
+    """Check everything that can be checked without Spark: settings, topics, tables.
 
     Raises:
-        QuotaplaneError: what is wrong, within seconds; nothing was started.
+        QuotaplaneError: what is wrong; nothing was started.
     """
     spec.check()
     transport = spec.open_transport()
@@ -139,11 +139,15 @@ def prepare(spec: JobSpec) -> Transport:
 
 
 class StreamJob(RunningQuery):
-    """A running job; ``transport`` comes from ``prepare`` and is closed with it.
+    """A running job, which closes ``transport`` (from ``prepare``) when it stops.
 
-    ``skip_batch``: the batch that is to be committed without its input. ``pass_over``: may the
-    query run one batch alone, to pass over messages that are too old, and end? ``lines``: what it
-    says; nothing by default.
+    Args:
+        spark: the session.
+        spec: the kind of job.
+        transport: from ``prepare``.
+        skip_batch: the batch to commit without its input.
+        pass_over: the query may first run one batch alone that skips messages too old to use.
+        lines: receives the job's output lines; None: no output.
     """
 
     def __init__(
@@ -162,7 +166,8 @@ class StreamJob(RunningQuery):
         spec.accept(checkpoint)
         self.epoch = checkpoint.epoch
         history = HistoryWriter(settings.history, checkpoint.id, spec.tables, spec.last_table)
-        # A round is in the history before anything of it is published.
+        # The history is written before messages are published, so its last round is the newest
+        # of which anything can have been published.
         attempts = open_attempts(folder, spec.name, skip_batch, history.last_seq())
         super().__init__(attempts, history, transport, lines=lines)
         alone = None
@@ -170,7 +175,7 @@ class StreamJob(RunningQuery):
             alone = _skipped(spec, folder, self.epoch, attempts.to_skip)
         elif pass_over:
             alone = _passed_over(spec, folder, self.epoch, transport)
-        # The number of shuffle partitions is frozen into a checkpoint with its first batch.
+        # A checkpoint fixes the number of shuffle partitions with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         without_input = alone is not None and alone.without_input
         arriving = nothing(spark) if without_input else transport.read_reports(spark)
@@ -191,12 +196,12 @@ def run_stream_job(
     """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
     transport = prepare(spec)
     lines = JobLines(spec.status())
-    # First what can fail within seconds: the cluster's rights, which are one line then. The logs
-    # of all jobs are in one folder: their files have different names.
+    # First what can fail within seconds (access rights in the cluster), with a one-line message.
+    # The log files of all jobs share one folder and have different names.
     with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
         with own_signal_handlers():
             spark = session(log)
-        # At most a batch that was begun, and one that passes over: then the stream goes on.
+        # At most two batches run alone: an unfinished one, and one that skips a backlog.
         may_pass_over = iter((True, True))
 
         def start(skip: int | None) -> StreamJob:
@@ -216,7 +221,7 @@ def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -
 def _passed_over(
     spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
 ) -> Alone | None:
-    """The batch that passes over a backlog, with a dead letter for each partition."""
+    """The batch that skips a backlog, with one dead letter per partition."""
     if spec.oldest_s is None:
         return None
     alone = pass_over_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)
@@ -228,7 +233,7 @@ def _passed_over(
 
 
 def _ready(spark: SparkSession, spec: JobSpec, epoch: int) -> str:
-    """What the ready line says."""
+    """Text of the ready line."""
     reads, follows, *others = spec.in_words()
     parts = (
         reads,

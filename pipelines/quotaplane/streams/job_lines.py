@@ -1,7 +1,7 @@
-"""What a running job says, a line each, with the time: ready, status, warnings, the end.
+"""A job's output lines with timestamps: ready, status, warnings, the end.
 
-Lines are only queued where they arise; one thread prints them, and the status every ten seconds.
-So a line is printed while a batch hangs, and a terminal that takes nothing stops no batch.
+Callers only queue lines; one thread prints them, and a status line every ten seconds. So lines
+still appear while a batch hangs, and a blocked terminal stops no batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from quotaplane.terminal import one_line, write_line
 STATUS_EVERY_S: Final = 10.0
 _MAX_TEXT: Final = 2000
 _MAX_QUEUED: Final = 100
-"""Lines that wait while the terminal takes nothing; the oldest are dropped."""
+"""Lines that wait while the terminal blocks; the oldest are dropped."""
 _END_PATIENCE_S: Final = 2.0
 
 
 class JobLines:
-    """The lines of one job; before ``start`` and after ``end`` each is printed where it arises."""
+    """The lines of one job; before ``start`` and after ``end`` each is printed immediately."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class JobLines:
 
     @classmethod
     def silent(cls, status: JobStatus) -> JobLines:
-        """Lines that nobody sees."""
+        """Lines that are not printed."""
         return cls(status, write=lambda _: None)
 
     def start(self) -> None:
-        """Begin to print the status."""
+        """Start the printing thread."""
         self._queued = True
         self._thread.start()
 
     def say(self, kind: str, text: str) -> None:
-        """Print a line soon; what is odd in ``text`` is written out, what is too long cut."""
+        """Print a line soon; control characters in ``text`` are escaped, long texts cut."""
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         line = f"{stamp} quotaplane: {kind}: {one_line(text, _MAX_TEXT)}"
         with self._wake:
@@ -68,7 +68,7 @@ class JobLines:
         self.say("warning", text)
 
     def end(self, why: str) -> None:
-        """Print what is left and the last line; waits for that, but not for a stuck terminal."""
+        """Print the queued lines and the last one; waits at most 2 s for the terminal."""
         self.say("ended", f"{why}; {self.status.total()}")
         with self._wake:
             self._queued = False
@@ -77,13 +77,13 @@ class JobLines:
             self._thread.join(_END_PATIENCE_S)
 
     def take_due(self) -> list[str]:
-        """The lines to print now, the status among them when it is due."""
+        """The lines to print now, with the status line if it is due."""
         with self._wake:
             now_s = self._clock()
             due = self._queued and now_s >= self._status_due_s
             if due:
                 self._status_due_s += STATUS_EVERY_S
-                if self._status_due_s <= now_s:  # after a long pause one line is enough
+                if self._status_due_s <= now_s:  # one line is enough after a long pause
                     self._status_due_s = now_s + STATUS_EVERY_S
         if due:
             self.say("status", self.status.period())

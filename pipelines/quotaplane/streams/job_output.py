@@ -1,4 +1,4 @@
-"""The output of a running job: its own lines on stderr, Spark's in a file, and how it ended."""
+"""The output of a running job: its own lines on stderr, Spark's log in a file, how it ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from quotaplane.streams.spark_log import SparkLog, open_log
 
 @contextmanager
 def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
-    """Within this a job prints its lines, and gets a log for what Spark prints.
+    """A context in which a job prints its lines and has a log for Spark's output.
 
-    Whatever ends it, one line says why. What nobody foresaw goes to the log as a whole. What is
-    printed on ``sys.stderr`` goes there, too, until the process ends: PySpark's threads print
-    tracebacks when the JVM is gone, some of them later.
+    However the job ends, one line says why. The traceback of an unforeseen error goes to the log,
+    and so does all output on ``sys.stderr`` until the process ends: PySpark's threads print
+    tracebacks when the JVM dies, sometimes late.
 
     Raises:
-        QuotaplaneError: what made it fail, in one line.
+        QuotaplaneError: why the job failed, in one line.
     """
     log = open_log(job, checkpoint, lines.warn)
     log.take_python_logs()
@@ -56,9 +56,9 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
 
 @contextmanager
 def own_signal_handlers() -> Iterator[None]:
-    """Within this nobody else sets a handler for Ctrl-C: ours stays.
+    """A context in which PySpark can't replace our handler for Ctrl-C.
 
-    PySpark sets one as it starts, which talks to the JVM amid another call.
+    PySpark installs one when it starts, and that one calls the JVM in the middle of other calls.
     """
     set_handler = signal.signal
 
@@ -75,7 +75,7 @@ def own_signal_handlers() -> Iterator[None]:
 
 
 def end_at_once_on_signals() -> None:
-    """Until the job runs SIGTERM and Ctrl-C end the process."""
+    """Let SIGTERM and Ctrl-C end the process; for the time before the job runs."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
@@ -85,7 +85,7 @@ def end_at_once_on_signals() -> None:
 
 
 def absolute(place: str) -> str:
-    """A path as it is seen from everywhere; a URL as it is.
+    """A path as an absolute path; a URL unchanged.
 
     >>> absolute("s3://bucket/history")
     's3://bucket/history'
@@ -94,7 +94,7 @@ def absolute(place: str) -> str:
 
 
 def transport_in_words(transport: TransportSettings, incoming: Sequence[str], outgoing: str) -> str:
-    """What a job reads and what it writes, for the ready line."""
+    """The topics that a job reads and writes, for the ready line."""
     if isinstance(transport, DeltaTransport):
         where = absolute(transport.path)
     elif isinstance(transport, KafkaTransport):

@@ -1,4 +1,4 @@
-"""What all streaming jobs have in common: what they say, and how they end."""
+"""The life cycle of a streaming query: start, guard each batch, wait, stop, explain failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def known_failure(text: str) -> QuotaplaneError | None:
-    r"""What made a query fail, out of all that Spark says about it: ours, or Kafka's; else None.
+    r"""The known error in Spark's message about a failed query: ours or Kafka's; else None.
 
     >>> known_failure("in _round\nquotaplane.errors.HistoryError: no such table\n\tat org.")
     HistoryError('no such table')
@@ -34,33 +34,33 @@ def known_failure(text: str) -> QuotaplaneError | None:
     ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
     if ours:
         kind, message = ours[-1]
-        found: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
-        return found(message)
+        error_type: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
+        return error_type(message)
     kafka = re.findall(r"(org\.apache\.kafka\.[\w.]+(?:Exception|Error): .+)", text)
     if any(_BAD_RECORD in line for line in kafka):
-        return None  # the batch's own failure, not the cluster's
+        return None  # caused by the batch, not by the cluster
     if kafka:
         return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
     if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
         return TransportError(
-            "reports topics: reports behind the checkpoint are gone (retention, or a topic made "
-            "anew); set transport.fail_on_data_loss to false to go on without them"
+            "reports topics: reports behind the checkpoint were deleted (retention, or a topic "
+            "created again); to continue without them set transport.fail_on_data_loss to false"
         )
     return None
 
 
 Sink = Callable[["DataFrame", int], None]
-"""For ``foreachBatch``: is given a batch's outputs, whose reading runs the batch, and its id."""
+"""The function for ``foreachBatch``: gets a batch's outputs (computed lazily) and its id."""
 
 _CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
 _MAX_LINE: Final = 1000
 
 _BAD_RECORD: Final = "Received exception when fetching the next record"
-"""What Kafka's client says of a record that it can't read, as of one with a broken checksum."""
+"""Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
 
 
 def root_cause(text: str) -> str:
-    r"""The line that says most, out of what Spark says about a failure.
+    r"""The most telling line of Spark's message about a failure.
 
     >>> root_cause("[STREAM_FAILED] Query terminated:\nTraceback:\nKeyError: 'a'\n\tat org.apache")
     "KeyError: 'a'"
@@ -70,23 +70,23 @@ def root_cause(text: str) -> str:
     '[NO_SUCH] There is none.'
     """
     lines = [line[:_MAX_LINE] for line in text.splitlines()]
-    found = [match[1] for line in lines if (match := _CAUSE.search(line))]
-    return found[-1] if found else next((line for line in lines if line.strip()), "no message")
+    causes = [match[1] for line in lines if (match := _CAUSE.search(line))]
+    return causes[-1] if causes else next((line for line in lines if line.strip()), "no message")
 
 
 class Closable(Protocol):
-    """What is open beside the query."""
+    """Something that is open for as long as the query runs."""
 
     def close(self) -> None:
-        """Let go of it; nothing is left unwritten."""
+        """Write what is pending and release it."""
 
 
 class RunningQuery:
-    """A running query, which its class starts."""
+    """A running query; subclasses start it."""
 
     query: StreamingQuery
     alone: Alone | None = None
-    """The one batch that the query runs before it ends by itself; None: it goes on."""
+    """The one batch that the query runs before it ends; None: it runs until stopped."""
 
     def __init__(self, attempts: BatchAttempts, *beside: Closable, lines: JobLines) -> None:
         self.attempts = attempts
@@ -104,9 +104,15 @@ class RunningQuery:
         alone: Alone | None,
         ready: str,
     ) -> None:
-        """Start the query; where ``alone`` is without input, so are the ``outputs``.
+        """Start the query.
 
-        ``ready``: what is said at its first batch, unless that runs alone.
+        Args:
+            outputs: the operator's rows; without input if ``alone`` says so.
+            sink: called with each batch's outputs.
+            name: of the query, in Spark's UI.
+            interval_s: of the trigger.
+            alone: run only this batch, then end.
+            ready: printed when the first batch begins, unless ``alone`` is given.
         """
         self.alone = alone
         writer = outputs.writeStream.queryName(name)
@@ -114,24 +120,24 @@ class RunningQuery:
         if alone is None:
             writer = writer.trigger(processingTime=f"{interval_s * 1000:.0f} milliseconds")
         else:
-            # Runs the batch that was begun, with the input that Spark noted for it, and ends.
+            # Runs the unfinished batch on the offsets that Spark logged for it, then ends.
             writer = writer.trigger(once=True)
             sink = _of_batch(sink, alone)
         self.query = writer.foreachBatch(self._guarded(sink, ready)).start()
 
     def _guarded(self, sink: Sink, ready: str) -> Sink:
-        """Notes and counts the attempt before the sink runs the batch, keeps what it raises."""
-        unsaid = [] if self.alone else [ready]
+        """The sink, with attempts counted, the status kept, and its exception remembered."""
+        ready_lines = [] if self.alone else [ready]
 
         def end_batch(outputs: DataFrame, seq: int) -> None:
             self.lines.status.round_began(seq)
-            while unsaid:
-                self.lines.say("ready", f"{unsaid.pop()}; begins with round {seq}")
+            while ready_lines:
+                self.lines.say("ready", f"{ready_lines.pop()}; begins with round {seq}")
             self.attempts.begin(seq)
             try:
                 sink(outputs, seq)
             except QuotaplaneError as error:
-                self._failure = error  # Spark would only pass its text on, in a Java exception
+                self._failure = error  # Spark keeps only its text, inside a Java exception
                 raise
             self.lines.status.round_ended()
 
@@ -141,7 +147,7 @@ class RunningQuery:
         """Wait for the query to end; True if it did.
 
         Raises:
-            QuotaplaneError: what made it fail; what nobody foresaw comes as Spark raises it.
+            QuotaplaneError: why it failed, if the cause is known; else Spark's own exception.
         """
         try:
             if timeout_s is None:
@@ -155,10 +161,10 @@ class RunningQuery:
             raise
 
     def note_backlog(self) -> None:
-        """Ask Spark how much its sources have not read yet, for the status line."""
+        """Copy the number of unread messages from Spark's progress to the status line."""
         progress = self.query.lastProgress
         if progress is not None:
-            with suppress(ValueError, TypeError, LookupError):  # no figure is worth the job's end
+            with suppress(ValueError, TypeError, LookupError):  # a gauge must not end the job
                 self.lines.status.set_gauge("backlog", backlog_of(json.loads(progress.json)))
 
     def _last_batch(self) -> int | None:
@@ -166,24 +172,23 @@ class RunningQuery:
         return None if progress is None else int(progress["batchId"])
 
     def stop(self, patience_s: float = 30.0) -> None:
-        """Stop between two batches where possible, so that nothing has to be done again."""
+        """Stop between two batches if possible, so that no work is repeated."""
         pause, begun = threading.Event(), self._last_batch()
         for _ in range(int(patience_s / 0.02)):
             if not self.query.isActive or not self.query.status["isTriggerActive"]:
                 break
-            if self._last_batch() != begun:  # a busy job has no pause, but a new batch can wait
+            if self._last_batch() != begun:  # a busy job never pauses; a batch just ended
                 break
             pause.wait(0.02)
         self.query.stop()
-        for each in self._beside:
-            each.close()
+        for resource in self._beside:
+            resource.close()
 
 
 def backlog_of(progress: dict[str, Any]) -> int | None:
-    """How many messages wait in the topics, where the source tells (Kafka does); else None.
+    """Number of messages that wait in the topics, if the source reports it (Kafka's does).
 
-    ``progress``: Spark's report of a micro-batch.
-
+    ``progress``: Spark's progress of a micro-batch, as JSON.
     >>> source = {"endOffset": {"reports": {"0": 5}}, "latestOffset": {"reports": {"0": 9, "1": 2}}}
     >>> backlog_of({"sources": [source, {"endOffset": {"version": 1}, "latestOffset": None}]})
     6
@@ -197,10 +202,15 @@ def backlog_of(progress: dict[str, Any]) -> int | None:
 
 
 def _messages_in(offset: object) -> int:
-    """Kafka's offsets, ``{topic: {partition: offset}}``, added up; 0 for those of other sources."""
+    """Sum of Kafka's offsets ``{topic: {partition: offset}}``; 0 for offsets of other sources."""
     topics = offset.values() if isinstance(offset, dict) else ()
-    partitions = [topic for topic in topics if isinstance(topic, dict)]
-    return sum(place for each in partitions for place in each.values() if isinstance(place, int))
+    topics_with_partitions = [topic for topic in topics if isinstance(topic, dict)]
+    return sum(
+        offset
+        for partitions in topics_with_partitions
+        for offset in partitions.values()
+        if isinstance(offset, int)
+    )
 
 
 def _of_batch(sink: Sink, alone: Alone) -> Sink:
@@ -216,14 +226,15 @@ def _of_batch(sink: Sink, alone: Alone) -> Sink:
 def run_until_stopped(
     start: Callable[[int | None], RunningQuery], skip_batch: int | None = None
 ) -> str:
-    """Let a job run until SIGTERM or Ctrl-C, which let the batch at hand end; says what ended it.
+    """Run a job until SIGTERM or Ctrl-C, after which the current batch may end; returns why it
+    ended.
 
-    ``start`` starts it, and is given the batch that an operator wants to skip. It is called again
-    where what it started ran a batch alone.
+    ``start`` starts the job; its argument is the batch that an operator wants to skip. It is called
+    again after each batch that ran alone.
 
     Raises:
-        FailedBatchError: a batch failed, as it did before, and is not run again.
-        QuotaplaneError: what else made the job fail, or that its JVM is gone.
+        FailedBatchError: a batch failed too often and is not run again.
+        QuotaplaneError: any other known failure, or the JVM died.
     """
     signals: list[str] = []
 
@@ -248,22 +259,22 @@ def _run(job: RunningQuery, signals: list[str]) -> None:
             while not signals and not job.wait(timeout_s=0.5):
                 job.note_backlog()
             if signals:
-                job.lines.say("stopping", f"{signals[0]}; the round at hand may end")
+                job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:
             job.stop()
     except QuotaplaneError:
         job.attempts.excuse()
         raise
     except Exception as error:
-        # Who stops all processes at once (systemd, a shell's timeout) stops Spark under our feet.
-        # Its batch is done again by the next start; what it says of that is no news.
+        # A signal to the whole process group (systemd, a shell's timeout) also stops Spark. The
+        # next start runs its batch again, so Spark's complaint is no error.
         if not signals:
             raise _failure(job.attempts, error) from None
     job.attempts.excuse()
 
 
 def _failure(attempts: BatchAttempts, error: Exception) -> Exception:
-    """What is raised for an error that is not known to have its cause outside the batch."""
+    """The exception to raise for an error that may be caused by the batch."""
     jvm_is_gone = isinstance(error, (Py4JError, ConnectionError)) and not isinstance(
         error, Py4JJavaError
     )

@@ -1,8 +1,9 @@
-"""Micro-batches that are run alone, before the stream goes on: without their input, mostly.
+"""Micro-batches that run alone before the stream continues, mostly without their input.
 
-An operator may skip a batch, and a start after a pause passes over what is too old to be used. Both
-times the batch's offsets are noted, and ``nothing`` stands in for the source whose rows are left
-out. A filter would not do: Spark reads a stream's source also where no row passes.
+There are two reasons: an operator skips a batch, or a start after a pause skips reports that are
+too old to be used. In both cases the batch's offsets are in Spark's log already, and ``nothing``
+replaces the source whose rows are left out. A filter would not do: Spark still reads a source if no
+row passes.
 """
 
 from __future__ import annotations
@@ -25,38 +26,38 @@ _COLUMNS: Final = "value binary, published_at_ms long, position string"
 
 
 def nothing(spark: SparkSession) -> DataFrame:
-    """A stream with a transport's columns and no rows, for a batch whose offsets are noted.
+    """A stream with a transport's columns and no rows, for a batch whose offsets are logged.
 
-    Spark finds a source's offsets by its place in the query. In the place of a transport's source
-    this one takes what that one noted, whatever it is, and leaves it as it is.
+    Spark identifies a source by its position in the query. In the position of a transport's source
+    this one accepts that source's offsets, whatever their form, and leaves them unchanged.
     """
     spark.dataSource.register(NothingSource)
     return spark.readStream.format(NothingSource.name()).load()
 
 
 class Alone(NamedTuple):
-    """A batch that is run alone, as Spark noted its offsets."""
+    """A batch that runs alone, with the offsets that Spark logged."""
 
     batch: int
     letters: Sequence[tuple[str, bytes]] = ()
-    """What goes to the sink beside the operator's outputs: dead letters of what is left out."""
+    """Rows for the sink beside the operator's outputs: dead letters about the input left out."""
     without_input: bool = True
     done: str = ""
-    """What is told when it is committed."""
+    """Warning to print once the batch is committed."""
 
 
 class LeftOut(NamedTuple):
-    """Input that is left out, for one dead letter."""
+    """Input that is left out, described for one dead letter."""
 
     reason: str
     position: str
     detail: str
     inputs: int
-    """How many messages these are; 0: not known."""
+    """Number of messages; 0: not known."""
 
 
 def skipped(batch: int, ranges: Sequence[Range], noun: str) -> LeftOut:
-    """A batch that an operator skipped; ``noun``: what its input is called, in the plural.
+    """Describe a batch that an operator skipped; ``noun``: its kind of input, in the plural.
 
     >>> skipped(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports").detail
     'batch 17 was committed without its 5 reports'
@@ -69,7 +70,7 @@ def skipped(batch: int, ranges: Sequence[Range], noun: str) -> LeftOut:
 
 
 def passed_over(ranges: Sequence[Range], noun: str, oldest_s: float) -> tuple[list[LeftOut], str]:
-    """What is passed over by partition, and all of it in one line."""
+    """Describe skipped old messages, by partition, and all of them in one line."""
     why = f"published more than {oldest_s:g} s before the job was started; not read"
     parts = [
         LeftOut(STALE, part.text, f"{part.size} {noun} {why}", part.size or 0) for part in ranges
@@ -78,18 +79,18 @@ def passed_over(ranges: Sequence[Range], noun: str, oldest_s: float) -> tuple[li
 
 
 def _size(ranges: Sequence[Range]) -> int:
-    """How many messages are in the ranges; 0 of those of which it is not known."""
+    """Number of messages in the ranges; ranges of unknown size count as 0."""
     return sum(part.size or 0 for part in ranges)
 
 
 def pass_over_backlog(
     folder: CheckpointFolder, transport: Transport, oldest_s: float, most: int | None
 ) -> Alone | None:
-    """The batch to run alone, where more reports wait that are too old than a batch may have.
+    """The batch to run alone if more reports are too old than fit into one batch (``most``).
 
-    Read in order, they would keep those that can still be used waiting, and brokers without new
-    limits: 5000 of them take a micro-batch. None: nothing, or little, is to be passed over. What
-    was begun is run first; then this is to be asked again.
+    Reading old reports in order would delay usable ones, and with them new limits: 5000 old reports
+    take one micro-batch. An unfinished batch is returned first; call again after it ran. None:
+    there is nothing, or little, to skip.
     """
     batch = folder.unfinished_batch()
     if batch is not None and folder.is_passed_over(batch):
@@ -114,37 +115,37 @@ def pass_over_backlog(
 
 
 class NothingSource(DataSource):
-    """``format("quotaplane_nothing")``."""
+    """A source without rows: ``format("quotaplane_nothing")``."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "quotaplane_nothing"
 
     def schema(self) -> str:
-        """A transport's columns."""
+        """The columns of a transport's source."""
         return _COLUMNS
 
     def streamReader(self, schema: StructType) -> NothingReader:  # noqa: N802
-        """For ``spark.readStream``."""
+        """The reader for ``spark.readStream``."""
         return NothingReader()
 
 
 class NothingReader(DataSourceStreamReader):
-    """Reads nothing between any two offsets."""
+    """Reads no rows between any two offsets."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where the first batch begins; nothing is read from there on either."""
+        """Any offset will do, as nothing is read."""
         return {}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Not asked for: the batch's end is noted already."""
+        """Not called: the batch's end is logged already."""
         return {}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """No task is needed."""
+        """No partitions, so Spark starts no task."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Not called, as there are no partitions."""
+        """Not called: there are no partitions."""
         return iter(())

@@ -1,4 +1,4 @@
-"""The stateful operator: transformWithStateInPandas by shard, around a program."""
+"""The stateful operator: runs a program per shard with transformWithStateInPandas."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EVENT_SCHEMA: Final = "kind string, key int, payload binary"
-"""What goes in: see ``partition`` for the key."""
+"""Columns of the input; for ``key`` see ``partition``."""
 OUTPUT_SCHEMA: Final = "kind string, payload binary"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 def operate(events: DataFrame, program: ShardProgram[State], shards: int) -> DataFrame:
-    """The outputs of a program that is run on a stream of events."""
-    # A batch has one time, which Spark logs before it runs; timers have the same.
+    """Run a program on a stream of events; returns its outputs."""
+    # Spark logs a batch's time before it runs the batch; timers use the same time.
     return (
         events.withColumn("now_ms", F.unix_millis(F.current_timestamp()))
         .groupBy("key")
@@ -39,10 +39,11 @@ def operate(events: DataFrame, program: ShardProgram[State], shards: int) -> Dat
 
 
 class ShardOperator(StatefulProcessor, Generic[State]):
-    """Keeps each shard's state as one blob, read once and written once a micro-batch.
+    """Keeps each shard's state as one blob, read and written once per micro-batch.
 
-    A list rather than a value: PySpark moves a list's elements as Arrow but pickles a value, which
-    for a blob of 10 MB costs several times as much. Its second element is when the timer rings.
+    The blob is in a list state, not a value state: PySpark moves list elements as Arrow but pickles
+    values, which for 10 MB costs several times as much. The list's second element is the time of
+    the pending timer.
     """
 
     def __init__(self, program: ShardProgram[State], shards: int) -> None:
@@ -72,17 +73,17 @@ class ShardOperator(StatefulProcessor, Generic[State]):
         pass
 
     def _run(self, key: Any, arrived: dict[str, list[bytes]], now_ms: int) -> pd.DataFrame:
-        kept = self._blob.get()
-        blob, pending = next(kept, None), next(kept, None)
+        elements_read = self._blob.get()
+        blob, pending = next(elements_read, None), next(elements_read, None)
         program = self._program
         state = program.load(None if blob is None else blob[0])
         outputs: list[Output] = []
         due_ms = program.due_ms(state)
-        # A timer that rings early, or in a batch that brought events as well, finds nothing to do.
+        # A timer that fires early, or in a batch with events, has nothing to do.
         if arrived or (due_ms is not None and due_ms <= now_ms):
             shard = int(partition_of([key[0]], self._shards)[0])
-            state, found = program.run(state, arrived, Batch(shard, _batch_id(), now_ms))
-            outputs = list(found)
+            state, emitted = program.run(state, arrived, Batch(shard, _batch_id(), now_ms))
+            outputs = list(emitted)
         elements = [(program.dump(state),)]
         if program.has_timer:
             pending_ms = -1 if pending is None else int.from_bytes(pending[0], "big")
@@ -92,8 +93,10 @@ class ShardOperator(StatefulProcessor, Generic[State]):
         return pd.DataFrame(outputs, columns=list(Output._fields))
 
     def _schedule(self, due_ms: int | None, now_ms: int, pending_ms: int) -> int:
-        """When the shard's one timer rings; 0 for never. It may ring early, when events came
-        meanwhile: then it is set anew, which is cheaper than moving it with every round.
+        """Set the shard's one timer; returns its time, 0 for none.
+
+        If the due time moves later, the pending timer stays, fires early, and is set again then:
+        that is cheaper than moving it in every round.
         """
         if due_ms is None or now_ms < pending_ms <= due_ms:
             return max(pending_ms, 0)

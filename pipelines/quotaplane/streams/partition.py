@@ -1,7 +1,7 @@
-"""Keys of the stateful operator that Spark spreads evenly: one shard to a shuffle partition.
+"""Keys for the stateful operator with which Spark puts one shard into each shuffle partition.
 
-Spark puts a row into partition ``pmod(murmur3(key), partitions)``. With the shard's own number as
-the key, 0 and 1 land in the same one of two partitions, and one core does the work of both.
+Spark puts a row into partition ``pmod(murmur3(key), partitions)``. If the key were the shard's
+number, shards 0 and 1 would share one of two partitions, and one core would do the work of both.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from quotaplane.model import IntArray
 
-_SEED: Final = 42  # of Spark's HashPartitioning
-_TRIES: Final = 64  # keys looked at per shard; that one shard gets none has odds of 1 in e**64
+_SEED: Final = 42  # seed of Spark's HashPartitioning
+_TRIES: Final = 64  # keys tried per shard; the odds that one shard gets none are 1 in e**64
 
 
 def partition_of(keys: Sequence[int] | IntArray, partitions: int) -> IntArray:
@@ -36,7 +36,7 @@ def partition_of(keys: Sequence[int] | IntArray, partitions: int) -> IntArray:
 
 
 def keys_of_shards(shards: int) -> IntArray:
-    """For each shard the smallest key that goes to the partition of the same number.
+    """For each shard, the smallest key that Spark puts into the partition of the same number.
 
     >>> keys_of_shards(2).tolist()
     [2, 0]

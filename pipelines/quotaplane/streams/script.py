@@ -1,4 +1,4 @@
-"""What the scripts in jobs/ have in common: settings from ``--conf``, errors as one line."""
+"""Shared code of the scripts in jobs/: the option ``--conf``, errors as one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Run a job's ``main`` on the command line's arguments and leave with its exit code."""
+    """Run a job's ``main`` with the command line's arguments and exit with its code."""
     try:
         code = main(sys.argv[1:]) or 0
     except QuotaplaneError as error:
@@ -22,24 +22,24 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception:
-        sys.stderr = sys.__stderr__  # a job leaves it redirected to Spark's log
+        sys.stderr = sys.__stderr__  # a job redirects it to Spark's log
         raise
     sys.exit(code)
 
 
 def add_skip_batch(parser: OptionParser, what: str) -> None:
-    """Add ``--skip-batch N``; ``what`` is the input that is skipped."""
+    """Add ``--skip-batch N``; ``what`` names the input that is skipped."""
     parser.add_argument(
         "--skip-batch",
         type=int,
         metavar="N",
-        help=f"commit batch N, which runs next, without its {what} (one dead letter says which), "
-        "then go on as usual; for a batch that failed again and again",
+        help=f"commit batch N, which runs next, without its {what} (one dead letter records it), "
+        "then continue as usual; for a batch that failed again and again",
     )
 
 
 def conf_parser(job: str, default: str | None = None) -> OptionParser:
-    """A parser with the ``--conf FILE`` that every job takes."""
+    """A parser with the option ``--conf FILE``, which every job has."""
     parser = OptionParser(prog=f"./spark-submit.sh {job}")
     parser.add_argument(
         "--conf",

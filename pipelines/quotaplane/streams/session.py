@@ -1,8 +1,8 @@
-"""The Spark session of every job and test.
+"""Starts the Spark session of every job and test.
 
-What is the same in all of them is in ``conf/spark-defaults.conf``; where Spark, its jars and its
-Python are is settled by ``./spark-submit.sh``, which hands it on in the environment. What is left
-to say here is what only the running job knows.
+Options common to all are in ``conf/spark-defaults.conf``. ``./spark-submit.sh`` finds Spark, its
+jars and its Python, and passes them on in the environment. This module adds the options that only
+the running job knows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.streams.spark_log import SparkLog
 
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
-"""How the launcher tells PySpark the master, the jars and the operator's Spark options."""
+"""Environment variable with the master, the jars and the operator's Spark options."""
 
 SHORT_LIVED: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live a minute or less: the quick compiler alone starts Spark in half the time."""
+"""JVM options for runs of up to a minute: the quick compiler alone halves Spark's start."""
 
 
 def build_session(
@@ -33,18 +33,18 @@ def build_session(
     log_level: str = "warn",
     log: SparkLog | None = None,
 ) -> SparkSession:
-    """Start Spark, or return the session that runs already (``conf`` is then applied to it).
+    """Start Spark, or return the running session with ``conf`` applied to it.
 
     Args:
-        name: shown in Spark's UI and by the cluster manager; ``--name`` of the launcher wins.
-        conf: what depends on the settings, as ``{"spark.sql.shuffle.partitions": "2"}``;
-            it wins over ``conf/spark-defaults.conf`` and over the operator's options.
-        log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. It is read when the JVM
-            starts, so it holds for the first session of a process.
-        log: takes what Spark prints; None = it is printed on stderr.
+        name: shown in Spark's UI and by the cluster manager; the launcher's ``--name`` wins.
+        conf: options that depend on the settings, as ``{"spark.sql.shuffle.partitions": "2"}``;
+            they win over ``conf/spark-defaults.conf`` and over the operator's options.
+        log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. The JVM reads it when it
+            starts, so only a process's first session sets it.
+        log: receives Spark's output; None: it is printed on stderr.
 
     Raises:
-        ConfigError: this process was not started through the launcher.
+        ConfigError: this process was not started by the launcher.
         QuotaplaneError: Spark did not start.
     """
     submit_args = os.environ.get(LAUNCHED_BY)
@@ -69,8 +69,8 @@ def build_session(
 
 
 def _start_jvm(conf: Mapping[str, str], log: SparkLog) -> None:
-    """Start Spark's JVM as PySpark would, with its output going to ``log``."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a cluster started it, and keeps its output
+    """Start Spark's JVM as PySpark would, with its output sent to ``log``."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a cluster started the JVM and has its output
         return
     options = SparkConf(loadDefaults=False)
     for key, value in conf.items():

@@ -1,6 +1,6 @@
-"""What runs in the stateful operator: a program, and for each shard a state of its own. Pure.
+"""The interface of a program that the stateful operator runs, with one state per shard. Pure.
 
-A job brings a program; the operator, the sink and the life cycle around it are the same for all.
+Each job brings a program; the operator, the sink and the life cycle are the same for all jobs.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from typing import NamedTuple, Protocol, TypeVar
 State = TypeVar("State")
 
 Arrived = Mapping[str, Sequence[bytes]]
-"""The payloads that came for a shard, by kind."""
+"""The payloads that arrived for a shard, by kind."""
 
 
 class Output(NamedTuple):
-    """A row that a program emits: of what ``kind`` it is, and packed tables or JSON."""
+    """A row that a program emits; the payload is packed tables or JSON."""
 
     kind: str
     payload: bytes
 
 
 class Batch(NamedTuple):
-    """The micro-batch at hand, for one shard."""
+    """The current micro-batch, for one shard."""
 
     shard: int
     seq: int
-    """Its id; also when it is run again."""
+    """The batch's id; the same when the batch runs again."""
     now_ms: int
-    """Its time, as Spark logged it before it ran; also when it is run again."""
+    """The batch's time, which Spark logs before it runs it; the same when it runs again."""
 
 
 class ShardProgram(Protocol[State]):
-    """One job's step, by shard."""
+    """One job's step for one shard."""
 
     @property
     def name(self) -> str:
-        """Of the state in checkpoints: never to be changed."""
+        """The state's name in checkpoints; it must never change."""
 
     @property
     def has_timer(self) -> bool:
-        """Whether it asks to be run when nothing arrives; frozen into checkpoints."""
+        """Whether the operator sets timers; fixed in checkpoints."""
 
     def load(self, blob: bytes | None) -> State:
-        """A state out of its bytes; None: the shard's first."""
+        """Decode a state; None: the shard has no state yet."""
 
     def dump(self, state: State) -> bytes:
-        """A state as bytes."""
+        """Encode a state."""
 
     def run(self, state: State, arrived: Arrived, batch: Batch) -> tuple[State, Sequence[Output]]:
-        """Take in what arrived: the state afterwards, and what goes out."""
+        """Process the arrived payloads; returns the new state and the outputs."""
 
     def due_ms(self, state: State) -> int | None:
-        """When the shard must be run even if nothing arrives; None: not by itself."""
+        """When the shard must run even if nothing arrives; None: never."""

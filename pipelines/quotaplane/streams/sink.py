@@ -1,4 +1,4 @@
-"""The end of a micro-batch: its outputs go to the history, then to the job's topic."""
+"""The end of a micro-batch: writes its outputs to the history, then to the job's topic."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Packed = Mapping[str, Sequence[bytes]]
-"""The payloads of all shards, by kind; each kind has at least one."""
+"""Payloads of all shards, by kind; no kind is empty."""
 
 
 class Finished(NamedTuple):
-    """What a job makes of a batch's outputs."""
+    """A batch's outputs, ready to be written."""
 
     tables: Mapping[str, pa.Table]
     """Rows by history table."""
     messages: Sequence[Message]
-    """For the job's topic."""
+    """Messages for the job's output topic."""
     status: StatusUpdate
 
 
 class Finisher(ABC):
-    """The part of the end of a micro-batch that each job has of its own."""
+    """The part of the end of a micro-batch that differs between jobs."""
 
     def begin(self) -> None:  # noqa: B027 (nothing by default)
-        """Called before a batch is run.
+        """Called before a batch runs.
 
         Raises:
-            QuotaplaneError: the job must end; the batch is not run.
+            QuotaplaneError: the job must end; the batch does not run.
         """
 
     @abstractmethod
     def finish(self, stamp: Round, packed: Packed) -> Finished:
-        """Make rows, messages and counts of a batch's outputs; a batch without any is left out."""
+        """Turn a batch's outputs into rows, messages and counts; not called without outputs."""
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """Called after each batch: lines for the operator, as ``JobLines.say`` takes them."""
+        """Called after each batch; returns lines for ``JobLines.say``."""
         return ()
 
 
 class BatchSink:
-    """``foreachBatch``'s function.
+    """The function for ``foreachBatch``.
 
-    The micro-batch is run once, by the collect; its outputs are small (bytes packed by shard).
-    The history comes first, so that nobody acts on a decision that nobody can audit. Both may
-    happen again after a crash: the history drops what it has, and messages are the same again.
-    ``now_ms``: the time of a batch, also when it is run again.
+    Collecting the outputs runs the micro-batch, exactly once; they are small (packed bytes).
+    The history is written before the messages, so that every published decision can be audited.
+    After a crash both may happen again: the history drops rows that it has, and the repeated
+    messages are identical. ``now_ms`` returns a batch's time, also when the batch runs again.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class BatchSink:
 
 def _collected(outputs: DataFrame) -> dict[str, list[bytes]]:
     packed: dict[str, list[bytes]] = defaultdict(list)
-    # As Arrow: rows would be pickled in the JVM and be read one by one here.
+    # Through Arrow: rows would be pickled in the JVM and unpickled one by one here.
     for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
         packed[kind].append(payload)
     return dict(packed)
 
 
 def joined(payloads: Sequence[bytes]) -> pa.Table:
-    """The rows of packed tables; a column that only some of them have is null in the others."""
+    """The rows of all packed tables; a column that some of them lack is null in their rows."""
     tables = [table for payload in payloads for table in unpack(payload)]
     return pa.concat_tables(tables, promote_options="permissive")

@@ -1,4 +1,4 @@
-"""What goes into the operator: reports and quota changes as packed events, by shard."""
+"""The operator's inputs: reports and quota changes as packed events, by shard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
-from quotaplane.wire.batch_caps import BYTES_AN_ENTRY
+from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
 from quotaplane.wire.reports import REJECTED, decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
@@ -28,15 +28,15 @@ Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 TASK_BYTES: Final = 64 << 20
-"""Of reports that one task (a topic partition) decodes in a micro-batch; the others are refused.
-An entry counts as ``BYTES_AN_ENTRY`` at least.
+"""Bytes of reports that one task (a topic partition) decodes per micro-batch; it refuses the rest.
+An entry counts as at least ``BYTES_PER_ENTRY``.
 
-Kafka's source bounds the number of reports in a micro-batch, not their bytes: 5000 of 8 MB are
-40 GB, and all that is decoded of a micro-batch is in memory together, in the operator.
+Kafka's source limits the number of reports in a micro-batch, not their bytes: 5000 reports of 8 MB
+are 40 GB, and the operator has all decoded reports of a micro-batch in memory at once.
 """
 
 _KEPT_BYTES: Final = 4096
-"""Of a report that is too large: so much goes to Python, and into the dead letter."""
+"""Of a report that is too large, only so many bytes go to Python and into the dead letter."""
 
 _GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
@@ -44,7 +44,7 @@ _GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
 def packed_events(
     kind: str, payloads: Iterable[tuple[int, bytes]], keys: IntArray
 ) -> pa.RecordBatch:
-    """Rows for the operator; a payload belongs to a shard, whose key it gets."""
+    """Rows for the operator, from (shard, payload) pairs; each gets its shard's key."""
     rows = list(payloads)
     return pa.record_batch(
         {
@@ -59,7 +59,7 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
     keys = keys_of_shards(shards)
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
-        left = TASK_BYTES
+        bytes_left = TASK_BYTES
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -69,8 +69,8 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
             published_at_ms = batch["published_at_ms"].to_numpy(zero_copy_only=False)
             late = now_ms - published_at_ms > reports.oldest_s * 1000.0
             wanted = ~large & ~late
-            over = wanted & (left <= 0)
-            left -= int(size[wanted].sum())
+            over = wanted & (bytes_left <= 0)
+            bytes_left -= int(size[wanted].sum())
             used_bytes = int(size[wanted & ~over].sum())
             letters = []
             refused = large | over
@@ -84,12 +84,12 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 now_ms=now_ms,
                 reports=reports,
             )
-            # Small entries take more memory than their bytes say.
-            left -= max(decoded.entries.num_rows * BYTES_AN_ENTRY - used_bytes, 0)
+            # Small entries take more memory decoded than encoded.
+            bytes_left -= max(decoded.entries.num_rows * BYTES_PER_ENTRY - used_bytes, 0)
             yield packed_events("reports", pack_reports(decoded, shards), keys)
             rejected = pa.concat_tables([decoded.rejected, *letters])
             if rejected.num_rows:
-                # Any shard will do; each task of this stage takes another.
+                # Any shard will do; the tasks of this stage take different ones.
                 shard = _partition_id() % shards
                 yield packed_events("rejected", [(shard, pack(rejected))], keys)
 
@@ -98,35 +98,35 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
 
 def _too_large(batch: pa.RecordBatch, large: BoolArray, reports: Reports) -> pa.Table:
     """Dead letters of reports of which only the beginning was read."""
-    found = batch.filter(pa.array(large))
+    rows = batch.filter(pa.array(large))
     most = reports.max_report_bytes
     details = [
         f"{size} bytes; reports.max_report_bytes is {most}; raw is its beginning"
-        for size in found["size"].to_pylist()
+        for size in rows["size"].to_pylist()
     ]
-    raw = found["value"].to_pylist()
-    return _letters(found, TOO_LARGE, details, counts_as_bad=True, raw=raw)
+    raw = rows["value"].to_pylist()
+    return _letters(rows, TOO_LARGE, details, counts_as_bad=True, raw=raw)
 
 
 def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
-    """Dead letters of reports for which the micro-batch has no room; they may be good ones."""
-    found = batch.filter(pa.array(over))
-    most = f"{TASK_BYTES >> 20} MB of reports, or {TASK_BYTES // BYTES_AN_ENTRY} entries"
+    """Dead letters of reports that exceed the task's budget; they may be well-formed."""
+    rows = batch.filter(pa.array(over))
+    most = f"{TASK_BYTES >> 20} MB of reports, or {TASK_BYTES // BYTES_PER_ENTRY} entries"
     detail = f"its task had decoded {most}, in this micro-batch"
-    details, nothing = [detail] * len(found), [b""] * len(found)
-    return _letters(found, TOO_MUCH, details, counts_as_bad=False, raw=nothing)
+    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
+    return _letters(rows, TOO_MUCH, details, counts_as_bad=False, raw=no_bytes)
 
 
 def _letters(
-    found: pa.RecordBatch, reason: str, details: list[str], *, counts_as_bad: bool, raw: list[bytes]
+    rows: pa.RecordBatch, reason: str, details: list[str], *, counts_as_bad: bool, raw: list[bytes]
 ) -> pa.Table:
     columns = {
-        "reason": [reason] * len(found),
+        "reason": [reason] * len(rows),
         "detail": details,
-        "position": found["position"].to_pylist(),
-        "published_at_ms": found["published_at_ms"].to_pylist(),
-        "counts_as_bad": [counts_as_bad] * len(found),
-        "reports": [1] * len(found),
+        "position": rows["position"].to_pylist(),
+        "published_at_ms": rows["published_at_ms"].to_pylist(),
+        "counts_as_bad": [counts_as_bad] * len(rows),
+        "reports": [1] * len(rows),
         "raw": raw,
     }
     return pa.table(columns, schema=REJECTED)
@@ -158,8 +158,8 @@ def _to_group_events(shards: int) -> Mapper:
 def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
     """Decode reports (``value``, ``published_at_ms``, ``position``) into events.
 
-    ``now`` is the micro-batch's own time, so that a batch run again decides the same. Of a report
-    that is too large only the beginning leaves the JVM.
+    ``now`` is the micro-batch's time, so that a repeated batch gives the same result. Of a report
+    that is too large, only the beginning leaves the JVM.
     """
     most = settings.reports.max_report_bytes
     beginning = f"substring(value, 1, {_KEPT_BYTES})"
@@ -173,7 +173,7 @@ def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
 
 
 def group_events(spark: SparkSession, history: History, shards: int) -> DataFrame:
-    """Follow the change feed of ``resource_groups``: first all rows there are, then each change."""
+    """Read the change feed of ``resource_groups``: all existing rows first, then each change."""
     feed = spark.readStream.format("delta").option("readChangeFeed", "true")
     changes = feed.load(table_uri(history, "resource_groups"))
     return (

@@ -1,8 +1,7 @@
-"""Spark's log: what its JVM, its workers and Python libraries print goes to a file of bounded size.
+"""Spark's log: output of the JVM, the workers and Python libraries, in files of bounded size.
 
-The JVM writes to a pipe that a thread here reads, not to the file: so it includes what no logging
-configuration reaches (the launcher, the JVM's own last words, workers' tracebacks), and the file
-can be rotated.
+The JVM writes to a pipe that a thread here reads. Thus the log also gets output that no logging
+configuration reaches (the launcher, the JVM's last words, workers' tracebacks), and can be rotated.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from quotaplane.terminal import WARNING_PREFIX
 
 MAX_BYTES: Final = 10 << 20
 KEPT: Final = 4
-"""Older files that are kept beside the newest: FILE.1 to FILE.4."""
+"""Number of older files kept beside the newest: FILE.1 to FILE.4."""
 _CHUNK: Final = 1 << 16
 _PASSED_ON: Final = WARNING_PREFIX.encode()
 _LAST_LINES: Final = 4000
 
 
 def log_places(job: str, checkpoint: str) -> list[Path]:
-    """Where a job's Spark log may be, the best place first.
+    """The paths where a job's Spark log may be, best first.
 
-    In ``QUOTAPLANE_LOG_DIR``; else beside the checkpoint, or in the user's cache where that is not
-    on this machine's file system, or can't be written (Spark may have another default one).
+    In ``QUOTAPLANE_LOG_DIR`` if that is set; else beside the checkpoint, or in the user's cache if
+    the checkpoint is not on a local file system or its folder can't be written.
     """
     name = f"{job}-spark.log"
     folder = os.environ.get("QUOTAPLANE_LOG_DIR")
@@ -49,10 +48,10 @@ def log_places(job: str, checkpoint: str) -> list[Path]:
 
 
 def open_log(job: str, checkpoint: str, warn: Callable[[str], None]) -> SparkLog:
-    """A job's log, in the first place that can be written.
+    """Open a job's log at the first path that can be written.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no path can be written.
     """
     *others, last = log_places(job, checkpoint)
     for path in others:
@@ -62,10 +61,10 @@ def open_log(job: str, checkpoint: str, warn: Callable[[str], None]) -> SparkLog
 
 
 class SparkLog:
-    """A log file that begins anew when it is full; what can't be written is dropped.
+    """A log file that is rotated when it is full; writes that fail are dropped.
 
-    ``warn`` is told when that begins, and gets the warnings of our own code that are in what Spark
-    prints.
+    ``warn`` gets a warning when writes begin to fail, and the warnings of our own code that appear
+    in Spark's output.
 
     Raises:
         ConfigError: the file can't be written.
@@ -96,7 +95,7 @@ class SparkLog:
             ) from None
 
     def write(self, data: bytes) -> None:
-        """Append; never raises, as the JVM stops when nobody takes what it prints."""
+        """Append; never raises, because the JVM blocks if its pipe is not read."""
         data = data[: self._max_bytes]
         with self._lock:
             try:
@@ -113,10 +112,10 @@ class SparkLog:
                 began, self._failing = not self._failing, True
                 reason = error.strerror
         if began:
-            self._warn(f"{self.path}: can't be written: {reason}; Spark's log is lost meanwhile")
+            self._warn(f"{self.path}: can't be written: {reason}; Spark's log is lost until it can")
 
     def collect(self) -> int:
-        """The end of a pipe; what is written there goes to the log. The caller closes it."""
+        """The writing end of a pipe into the log; the caller closes it."""
         read, write = os.pipe()
         self._reader = threading.Thread(
             target=self._follow, args=(read,), name="spark-log", daemon=True
@@ -125,21 +124,21 @@ class SparkLog:
         return write
 
     def wait_for_end(self, at_most_s: float = 2.0) -> None:
-        """Wait until all that was printed is in the file, after what prints has ended."""
+        """Wait until everything printed is in the file; the writer must have ended."""
         if self._reader is not None:
             self._reader.join(at_most_s)
 
     def take_python_logs(self) -> None:
-        """Also keep what libraries in this process log; our own modules' warnings are told."""
+        """Also log what libraries of this process log; our own modules' warnings go to ``warn``."""
         logging.captureWarnings(True)
         logging.getLogger().addHandler(_Handler(self.write, self._warn))
 
     def as_text(self) -> TextIO:
-        """The log as something to print to."""
+        """The log as a text file to print to."""
         return cast(TextIO, _Text(self.write))
 
     def last_line(self) -> str:
-        """The last line that is not empty: often the reason why Spark did not start."""
+        """The last non-empty line: often the reason why Spark did not start."""
         self.wait_for_end()
         with contextlib.suppress(OSError):
             lines = self.path.read_bytes()[-_LAST_LINES:].decode(errors="replace").splitlines()
@@ -147,7 +146,7 @@ class SparkLog:
         return ""
 
     def _follow(self, descriptor: int) -> None:
-        begun = b""  # of a line that is not whole yet
+        begun = b""  # an incomplete line
         with open(descriptor, "rb", buffering=0) as pipe:
             while data := pipe.read(_CHUNK):
                 self.write(data)
@@ -173,7 +172,7 @@ class SparkLog:
 
 
 class _Text(io.TextIOBase):
-    """A text file that goes to a function."""
+    """A text file that passes its content to a function."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -184,7 +183,7 @@ class _Text(io.TextIOBase):
 
 
 class _Handler(logging.Handler):
-    """Python's log: into the file, or told where the line is ours."""
+    """Sends Python's log records to the file, and our own modules' warnings to ``warn`` as well."""
 
     def __init__(self, write: Callable[[bytes], None], warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)

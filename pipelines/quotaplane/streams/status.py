@@ -1,4 +1,4 @@
-"""What a running job counts, and the lines that show it. Pure: the clock is handed in."""
+"""A running job's counts and its status lines. Pure: the clock is an argument."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ UNKNOWN: Final = "-"
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """What a finished round adds to a job's counts."""
+    """A finished round's contribution to the counts."""
 
     counts: Mapping[str, int]
-    """By the name in the status line; added up."""
+    """Added up, by the name in the status line."""
     rejected: Mapping[str, int]
     """Inputs that could not be used, by reason; added up."""
     gauges: Mapping[str, float]
-    """By the name in the status line; the newest value counts."""
+    """Newest values, by the name in the status line."""
     arrived: int
     """Inputs that the round read, used or not."""
 
@@ -37,9 +37,9 @@ class _Sums:
 
 
 class JobStatus:
-    """Counts of a job since its start and since its last status line. Threads may share it.
+    """Counts of a job since its start and since its last status line. Thread-safe.
 
-    ``counters`` and ``gauges`` name what the lines show, in their order.
+    ``counters`` and ``gauges`` are the names in the lines, in order.
 
     >>> now = iter([0.0, 2.0, 2.0, 2.5, 10.0])
     >>> status = JobStatus(["reports"], ["brokers_live"], clock=lambda: next(now))
@@ -65,7 +65,7 @@ class JobStatus:
         self._last_input_s: float | None = None
 
     def round_began(self, seq: int) -> None:
-        """A micro-batch was planned and now runs."""
+        """Record that a micro-batch begins to run."""
         now_s = self._clock()
         with self._lock:
             self._round, self._round_began_s = seq, now_s
@@ -73,7 +73,7 @@ class JobStatus:
                 self._last_input_s = now_s
 
     def add(self, more: StatusUpdate) -> None:
-        """Take in what the round that runs did."""
+        """Add a round's counts."""
         now_s = self._clock()
         with self._lock:
             self._total.add(more)
@@ -83,7 +83,7 @@ class JobStatus:
                 self._last_input_s = now_s
 
     def round_ended(self) -> None:
-        """The round that ran is over; one that failed does not end."""
+        """Record that the running round succeeded."""
         now_s = self._clock()
         with self._lock:
             self._round = None
@@ -92,12 +92,12 @@ class JobStatus:
             self._period.rounds += 1
 
     def set_gauge(self, name: str, value: float | None) -> None:
-        """Set what a source or Spark says rather than a round."""
+        """Set a gauge that does not come from a round, but from a source or Spark."""
         with self._lock:
             self._gauges[name] = value
 
     def period(self) -> str:
-        """What happened since the last call, and how things are now."""
+        """The status line: counts since the last call, and the current gauges."""
         now_s = self._clock()
         with self._lock:
             if self._last_input_s is None:
@@ -116,7 +116,7 @@ class JobStatus:
         return " ".join(shown)
 
     def total(self) -> str:
-        """What happened since the start."""
+        """The last line: counts since the start."""
         now_s = self._clock()
         with self._lock:
             return " ".join([f"up_s={now_s - self._started_s:.0f}", *self._sums(self._total)])
@@ -127,7 +127,7 @@ class JobStatus:
 
 
 def by_reason(rejected: Mapping[str, int]) -> str:
-    """A count and what it is made of, the most frequent first.
+    """A total and its parts, the most frequent first.
 
     >>> by_reason({"stale": 1, "not_protobuf": 2})
     '3 (not_protobuf=2 stale=1)'

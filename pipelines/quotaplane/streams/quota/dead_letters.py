@@ -1,4 +1,4 @@
-"""A round's dead letters: what its decoders refused, and what only the operator can tell."""
+"""A round's dead letters: inputs that decoders refused, and flaws that only the operator finds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quotaplane.wire.shard_inputs import REJECTED
 
 UNKNOWN_GROUP: Final = "unknown_group"
 BAD_DEFINITION: Final = "bad_definition"
-"""Reasons beside those of ``wire.reasons``."""
+"""Reasons in addition to those of ``wire.reasons``."""
 
 _MAX_DETAIL: Final = 2_000
 
@@ -30,14 +30,14 @@ class Rejected(NamedTuple):
     reports: int
     """Reports that were refused, whole or in part."""
     by_reason: dict[str, int]
-    """The same by reason; also entries of groups that nobody defined (``unknown_group``), and rows
-    of the table of groups (``bad_definition``)."""
+    """Reports by reason; also entries of undefined groups (``unknown_group``) and flawed rows of
+    the table of groups (``bad_definition``)."""
 
 
 def dead_letters(
     refused: pa.Table, definitions: pa.Table | None, outcome: Outcome
 ) -> tuple[pa.Table, Rejected]:
-    """All letters of a round, and how much they are about."""
+    """All dead letters of a round, and their counts."""
     letters = [refused] if definitions is None else [refused, definitions]
     by_reason = reports_by_reason(pa.concat_tables(letters))
     if outcome.unknown is not None:
@@ -49,9 +49,8 @@ def dead_letters(
 
 
 def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> pa.Table:
-    """What a round's decoders refused, and the reports that are too many of their brokers.
-
-    Of the latter the headers (``events.HEADERS``).
+    """Reports that the decoders refused, and the headers (``shard_inputs.HEADERS``) of those over
+    their broker's limit (``crowded_out``), as dead letters.
     """
     letters = [table for payload in payloads for table in unpack(payload)]
     if crowded_out is not None:
@@ -61,36 +60,39 @@ def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> 
                 reason=TOO_MANY_REPORTS,
                 position=crowded_out["position"],
                 published_at_ms=crowded_out["published_at_ms"],
-                detail="not among the newest of its broker at once "
-                "(reports.max_reports_per_broker)",
+                detail="its broker sent more reports at once than "
+                "reports.max_reports_per_broker; only the newest are used",
             )
         )
     table = pa.concat_tables([REJECTED.empty_table(), *letters])
-    # Which letters are left out must not depend on the order in which the payloads came.
+    # Sort: which letters are left out must not depend on the order in which the payloads came.
     order = [(name, "ascending") for name in ("published_at_ms", "position", "reason", "detail")]
     return condensed(table.sort_by(order) if len(table) > 1 else table)
 
 
 def bad_definitions(groups: pa.Table, clashes: Sequence[tuple[int, str]]) -> pa.Table:
-    """What the table of groups should not hold, one per value; `groups put` would refuse it.
+    """Flawed values in the table of groups, one letter each; `groups put` would refuse them.
 
-    ``groups`` has the columns of ``events.GROUPS``; ``clashes`` are rows of it, and what is wrong.
+    ``groups`` has the columns of ``shard_inputs.GROUPS``; ``clashes`` are pairs of its row and a
+    text.
     """
     put = groups.filter(pc.invert(groups["deleted"]))
-    found = [(flaw.row, flaw.report) for flaw in row_flaws(put)]
-    return pa.concat_tables([_about(put, found), _about(groups, clashes)])
+    defects = [(flaw.row, flaw.report) for flaw in row_flaws(put)]
+    return pa.concat_tables([_about(put, defects), _about(groups, clashes)])
 
 
-def _about(groups: pa.Table, found: Sequence[tuple[int, str]]) -> pa.Table:
-    rows = groups.select(["group", "version"]).take(pa.array([row for row, _ in found], pa.int64()))
-    texts = zip(rows["group"].to_pylist(), (what for _, what in found), strict=True)
-    details = [f"{called(group)}: {what}"[:_MAX_DETAIL] for group, what in texts]
+def _about(groups: pa.Table, defects: Sequence[tuple[int, str]]) -> pa.Table:
+    rows = groups.select(["group", "version"]).take(
+        pa.array([row for row, _ in defects], pa.int64())
+    )
+    texts = zip(rows["group"].to_pylist(), (text for _, text in defects), strict=True)
+    details = [f"{called(group)}: {text}"[:_MAX_DETAIL] for group, text in texts]
     places = [f"resource_groups@{version}" for version in rows["version"].to_pylist()]
     return letters_of(
         len(rows),
         reason=BAD_DEFINITION,
         position=pa.array(places, pa.string()),
-        published_at_ms=-1,  # the table's log knows
+        published_at_ms=-1,  # the table's log has the time
         detail=pa.array(details, pa.string()),
     )
 
@@ -112,20 +114,21 @@ def letters_of(count: int, **columns: Any) -> pa.Table:
     )
 
 
-def _unknown_groups(told: pa.Table) -> pa.Table:
-    """Groups that brokers report and nobody defined, as ``Undefined`` says they are to be told."""
+def _unknown_groups(unknown: pa.Table) -> pa.Table:
+    """Letters about groups that brokers report but nobody defined (rows of ``Outcome.unknown``)."""
     name = pc.coalesce(
-        told["group"], pc.binary_join_element_wise("id ", told["group_id"].cast(pa.string()), "")
+        unknown["group"],
+        pc.binary_join_element_wise("id ", unknown["group_id"].cast(pa.string()), ""),
     )
     single = pc.binary_join_element_wise(
-        "broker ", told["broker"].cast(pa.string()), ": no resource group ", name, ""
+        "broker ", unknown["broker"].cast(pa.string()), ": no resource group ", name, ""
     )
-    many = f"more groups that nobody defined than are told one by one ({MOST_PAIRS}), of any broker"
+    many = f"more undefined groups than the {MOST_PAIRS} that are listed one by one, of any broker"
     return letters_of(
-        len(told),
+        len(unknown),
         reason=UNKNOWN_GROUP,
-        position=told["position"].cast(pa.string()),
-        published_at_ms=told["published_at_ms"],
-        detail=pc.if_else(told["others"], many, single),
-        reports=told["reports"],
+        position=unknown["position"].cast(pa.string()),
+        published_at_ms=unknown["published_at_ms"],
+        detail=pc.if_else(unknown["others"], many, single),
+        reports=unknown["reports"],
     )

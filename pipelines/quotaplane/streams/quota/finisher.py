@@ -1,4 +1,4 @@
-"""The end of a round of the quota job: all shards' outputs as rows, messages, and counts."""
+"""The end of a quota round: turns all shards' outputs into rows, messages and counts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
 
 COUNTERS: Final = ("reports", "limits", "quota_changes")
 GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
-"""What the status line of the quota job shows; docs/runbook.md says what each means."""
+"""Fields of the quota job's status line; docs/runbook.md explains them."""
 
 _EXAMPLES: Final = 3
 
 
 class QuotaFinisher(Finisher):
-    """See ``sink.Finisher``. ``positions``: where a round's input began and ended, by its seq."""
+    """See ``sink.Finisher``. ``positions`` returns a round's offsets, by its seq."""
 
     def __init__(self, watch: ReportWatch, positions: Callable[[int], dict[str, Any]]) -> None:
         self._watch = watch
@@ -41,7 +41,7 @@ class QuotaFinisher(Finisher):
         """Check that reports can be used.
 
         Raises:
-            NoUsableReportsError: none could for too long, and the settings say to stop then.
+            NoUsableReportsError: no report was usable for too long, and the settings ask to stop.
         """
         self._watch.check()
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
@@ -51,7 +51,7 @@ class QuotaFinisher(Finisher):
         tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind != "counts"}
         counts = merged(map(RoundCounts.from_bytes, packed["counts"]))
         messages = _messages(tables.pop("messages", None))
-        if "brokers" in tables:  # every shard notices a broker's change of status by itself
+        if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports")
         if letters is not None:
@@ -62,7 +62,7 @@ class QuotaFinisher(Finisher):
         return Finished(tables, messages, _status(counts, self._arrivals.total))
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """Warnings about reports that could not be used."""
+        """Lines about reports that stay away or can't be used."""
         return self._watch.round_ended(self._began_s, self._arrivals)
 
 
@@ -70,7 +70,7 @@ def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arr
     refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
     if letters is None:
         return Arrivals(counts.reports, refused)
-    # Not those about some entries of a report that is used otherwise, or about a definition.
+    # Leave out letters about single entries of a usable report, and about definitions.
     good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
     whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
     refused |= reports_by_reason(whole)

@@ -1,4 +1,4 @@
-"""The quota job: reports come in, limits go out."""
+"""The quota job: reads reports and writes limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LEASE: Final = "strict_lease_s"
 
 
 class QuotaSpec(JobSpec):
-    """What the quota job declares: see ``JobSpec``."""
+    """The quota job's declarations: see ``JobSpec``."""
 
     name = "quota"
     query_name = "quotaplane"
@@ -51,7 +51,7 @@ class QuotaSpec(JobSpec):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         strict = settings.limits.transition is Transition.STRICT
-        # Under strict, limits of before a restart are vouched for by the lease they were given.
+        # Under strict, limits of before a restart may be in force for the lease they were given.
         self.checkpoint_note = {_LEASE: settings.limits.lease_s if strict else None}
         self.oldest_s = settings.reports.oldest_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
@@ -66,63 +66,63 @@ class QuotaSpec(JobSpec):
         quota_program(self.settings, epoch=0)
 
     def open_transport(self) -> Transport:
-        """The topics of reports, and of limits."""
+        """Open the topics of reports and limits."""
         return open_transport(self.settings.transport)
 
     def next_epoch(self) -> int:
-        """Seconds since 1970, unless the history is ahead of the clock.
+        """Seconds since 1970, or more if the history has a later epoch.
 
-        Counting the history's epochs alone would begin anew with a new history, and brokers take
-        nothing from an epoch older than one they know.
+        The history's newest epoch plus one would not be enough: a new history would start again at
+        1, and brokers ignore epochs older than the newest they have seen.
         """
         return max(int(time.time()), 1 + self._earlier.epoch)
 
     def accept(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint whose limits were given another lease, or none to be vouched for."""
-        found, wanted = checkpoint.note.get(_LEASE), self.checkpoint_note[_LEASE]
-        if found != wanted:
+        """Refuse a checkpoint that was started with another transition or, under strict, lease."""
+        noted, wanted = checkpoint.note.get(_LEASE), self.checkpoint_note[_LEASE]
+        if noted != wanted:
             raise ConfigError(
                 f"limits: the checkpoint {self.checkpoint} was started with "
-                f"{_transition_in_words(found)}, not {_transition_in_words(wanted)}; strict can "
-                "only vouch for limits told under one lease: keep that, or start a new checkpoint "
-                "folder, which first hands back what brokers have"
+                f"{_transition_in_words(noted)}, not {_transition_in_words(wanted)}; strict needs "
+                "all limits to have the same lease: keep that setting, or start a new checkpoint "
+                "folder, which first hands back the limits that brokers have"
             )
 
     def program(self, epoch: int) -> QuotaProgram:
-        """One round of one shard."""
+        """The program for one round of one shard."""
         return quota_program(self.settings, epoch, self._earlier.until_ms)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
-        """Reports, and changes of the table of groups."""
+        """Reports, and changes of the table ``resource_groups``."""
         reports = report_events(arriving, self.settings)
         return reports.unionByName(group_events(spark, self.settings.history, self.settings.shards))
 
     def finisher(self, folder: CheckpointFolder) -> QuotaFinisher:
-        """Rows, messages and counts of a round, and a watch over its reports."""
+        """Rows, messages and counts of a round, and a watch on its reports."""
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
         return QuotaFinisher(watch, folder.positions)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
-        """What a shard emits to which nothing came but dead letters."""
+        """The outputs of a shard that got nothing but dead letters."""
         rows = letters_of(
             len(left_out),
-            reason=pa.array([each.reason for each in left_out]),
-            detail=pa.array([each.detail for each in left_out]),
-            position=pa.array([each.position for each in left_out]),
+            reason=pa.array([part.reason for part in left_out]),
+            detail=pa.array([part.detail for part in left_out]),
+            position=pa.array([part.position for part in left_out]),
             published_at_ms=-1,
-            reports=pa.array([each.inputs for each in left_out]),
+            reports=pa.array([part.inputs for part in left_out]),
         )
         arrived = {"rejected": [pack(rows)]}
         _, outputs = self.program(epoch).run(ShardState(), arrived, batch)
         return outputs
 
     def status(self) -> JobStatus:
-        """What the status line shows."""
+        """Counters and gauges of the status line."""
         return JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
 
     def in_words(self) -> Sequence[str]:
-        """Topics, the table of quotas, the law."""
+        """Topics, the table of quotas, law and transition."""
         settings, transport = self.settings, self.settings.transport
         quotas = absolute(table_uri(settings.history, "resource_groups"))
         follows = f"follows the quotas in {quotas}"
@@ -135,7 +135,7 @@ class QuotaSpec(JobSpec):
         )
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
-        """Where a cluster is followed: its resource groups to the table of quotas."""
+        """Keep ``resource_groups`` in sync with a Pulsar cluster, if one is configured."""
         if self.settings.cluster is None:
             return nullcontext()
         from quotaplane.group_sync.runner import following  # needs httpx

@@ -1,7 +1,8 @@
-"""How many dead letters a job keeps: junk must not fill the disk. Pure: time is the rounds' own.
+"""Limits how many dead letters a job stores, so that bad input can't fill the disk.
 
-The decoder bounds what one batch of a task may write; this bounds all rounds together. Letters of
-undefined groups are bounded by ``undefined``, and are what an operator finds these groups by.
+Pure: the clock is the rounds' time. The decoder limits each task's letters per batch; this limits
+them over all rounds. Letters about undefined groups have a limit of their own (``quota.undefined_
+groups``) and are exempt here: operators find these groups by them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import pyarrow.compute as pc
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 
 LETTERS: Final = 1000
-"""Of each reason: so many at once, and as many more each hour."""
+"""Letters of one reason that may be stored at once, and again per hour."""
 RAW_BYTES: Final = 16 << 20
-"""Of all raw bytes: so many at once, and as many more each hour."""
+"""Raw bytes, of all reasons, that may be stored at once, and again per hour."""
 _HOUR_MS: Final = 3_600_000
 
 
 class _Allowance:
-    """What may be spent at once, and comes back within an hour."""
+    """An amount that may be spent at once and is refilled evenly within an hour."""
 
     def __init__(self, most: int) -> None:
         self._most, self.left = most, float(most)
@@ -36,10 +37,10 @@ class _Allowance:
 
 
 class LetterBudget:
-    """Cuts a round's dead letters to what is allowed; each reason has an allowance of its own.
+    """Cuts each round's dead letters to an allowance, one per reason.
 
-    Of a reason with more letters than that the first are kept, and one more says how many the round
-    had. Letters over the allowance of raw bytes are kept without those.
+    Of too many letters of a reason the first are kept, and one more letter counts those left out.
+    Letters over the allowance of raw bytes are kept without their raw bytes.
     """
 
     def __init__(self, letters: int = LETTERS, raw_bytes: int = RAW_BYTES) -> None:
@@ -48,7 +49,7 @@ class LetterBudget:
         self._raw = _Allowance(raw_bytes)
 
     def cut(self, letters: pa.Table, now_ms: int) -> pa.Table:
-        """The letters to keep, of a round's (columns of ``wire.events.REJECTED``)."""
+        """The letters of a round (``shard_inputs.REJECTED``) to store."""
         reason = letters["reason"].combine_chunks().dictionary_encode()
         code = reason.indices.to_numpy()
         keep = np.ones(len(letters), bool)
@@ -59,17 +60,17 @@ class LetterBudget:
             rows = np.flatnonzero(code == number)
             allowance = self._letters.setdefault(name, _Allowance(self._letters_each))
             allowance.renew(now_ms)
-            kept = min(len(rows), int(allowance.left))
-            allowance.left -= kept
-            if kept < len(rows):
-                keep[rows[kept:]] = False
-                left_out = letters.take(pa.array(rows[kept:]))
+            kept_rows = min(len(rows), int(allowance.left))
+            allowance.left -= kept_rows
+            if kept_rows < len(rows):
+                keep[rows[kept_rows:]] = False
+                left_out = letters.take(pa.array(rows[kept_rows:]))
                 summaries.append(_summary(left_out, self._letters_each))
         kept_letters = self._without_raw(letters.filter(pa.array(keep)), now_ms)
         return pa.concat_tables([kept_letters, *summaries])
 
     def _without_raw(self, letters: pa.Table, now_ms: int) -> pa.Table:
-        """The letters, without raw bytes from where the allowance ends."""
+        """The letters, without raw bytes once the allowance is spent."""
         self._raw.renew(now_ms)
         sizes = pc.binary_length(letters["raw"]).fill_null(0).to_numpy()
         fits = np.cumsum(sizes) <= self._raw.left
@@ -87,12 +88,12 @@ class LetterBudget:
 
 
 def _summary(left_out: pa.Table, most: int) -> pa.Table:
-    """One letter in place of those left out."""
+    """One letter that stands for those left out."""
     row = left_out.slice(0, 1).to_pylist()[0]
     row["reports"] = pc.sum(left_out["reports"]).as_py()
     row["detail"] = (
-        f"{len(left_out)} letters of this round are left out, from this position on, of "
-        f"{row['reports']} reports; at most {most} an hour are kept of each reason"
+        f"{len(left_out)} letters of this round are left out, from this position on, about "
+        f"{row['reports']} reports; at most {most} letters of each reason are kept per hour"
     )
     row["raw"] = b""
     return pa.Table.from_pylist([row], schema=left_out.schema)

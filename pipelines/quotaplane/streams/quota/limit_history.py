@@ -14,30 +14,30 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.streams.quota.limit_messages import as_dictionary, dimensions_of
 
 _INDEX: Final = pa.int16()
-"""Of texts in a table: shards' tables are joined, whether they have words or codes' texts."""
+"""Index type of dictionary columns; the same for all, so that shards' tables can be joined."""
 
 
 def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
-    """What changed, and what ended, as rows of the history table ``limits``."""
+    """Limits that changed and limits that ended, as rows of the history table ``limits``."""
     changed = outcome.limits.filter(outcome.limits["changed"])
     dimensions = dimensions_of(changed)
     rates = [f"{name}_per_s" for name in dimensions]
-    in_words = f"{DIMENSIONS[0]}_words" in changed.column_names
+    has_words = f"{DIMENSIONS[0]}_words" in changed.column_names
     reasons = {
-        f"{name}_reason": _each_once(changed[f"{name}_words"])
-        if in_words
+        f"{name}_reason": _as_dictionary_array(changed[f"{name}_words"])
+        if has_words
         else _words(changed[f"{name}_reason"])
         for name in dimensions
     }
-    kept = changed.select(["broker", "group", *rates, "enforced"])
-    table = _with_constants(kept, reasons, lease_ms, ended=False)
+    columns = changed.select(["broker", "group", *rates, "enforced"])
+    table = _with_constants(columns, reasons, lease_ms, ended=False)
     if not len(outcome.ended):
         return table
     over = outcome.ended.select(["broker", "group"])
     for name in rates:
         over = over.append_column(name, pa.nulls(len(over), pa.float64()))
     over = over.append_column("enforced", pa.nulls(len(over), pa.bool_()))
-    why = _each_once(outcome.ended["why"])
+    why = _as_dictionary_array(outcome.ended["why"])
     ended = _with_constants(
         over, dict.fromkeys((f"{name}_reason" for name in dimensions), why), lease_ms, ended=True
     )
@@ -54,12 +54,12 @@ def _with_constants(
 
 
 def _words(codes: pa.ChunkedArray) -> pa.Array:
-    """Reason codes to words, each text stored once."""
+    """Reason codes as texts, dictionary encoded."""
     index = pa.array(codes.to_numpy().astype(np.int16))
     return pa.DictionaryArray.from_arrays(index, pa.array(REASON_TEXTS))
 
 
-def _each_once(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Plain strings in the form of ``_words``, so that both can stand in one column."""
+def _as_dictionary_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Strings with the same type as ``_words`` returns, so that both fit into one column."""
     encoded = as_dictionary(column.dictionary_encode())
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(_INDEX), encoded.dictionary)

@@ -1,4 +1,4 @@
-"""A round's limits as messages for brokers, small enough for a topic."""
+"""A round's limits as messages for brokers, each small enough for a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.limits import encode_limits
 
 _PORTION_BYTES: Final = 450_000
-"""Of a broker's limits, and of its removed groups, in one message: Kafka takes 1 MB by default."""
+"""Bytes of limits, and of removed groups, in one message: Kafka accepts 1 MB by default."""
 _BYTES_OF_LENGTHS: Final = 4
 _THROTTLE: Final = "throttle"
 
@@ -23,31 +23,32 @@ _THROTTLE: Final = "throttle"
 def limit_messages(
     outcome: Outcome, shard: int, round_: Round, lease_ms: int
 ) -> Iterator[tuple[str, bytes]]:
-    """One message per broker: its limits that go out now, and the groups it no longer has.
+    """One message per broker, with the limits to publish now and the groups that were removed.
 
-    Several, where one would be larger than Kafka takes by default.
+    A broker gets several messages if one would be larger than Kafka accepts by default.
     """
-    going, ended = outcome.limits, outcome.ended
-    if len(ended):  # a silent broker has no ears; a deleted group's brokers must hear of it
+    to_publish, ended = outcome.limits, outcome.ended
+    if len(ended):  # silent brokers get no message; brokers of a deleted group must get one
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
     ended = ended.drop(["why"])
     if outcome.limited_but_deleted is not None:
         missed = outcome.limited_but_deleted.select(ended.column_names)
         ended = pa.concat_tables([ended, missed]).unify_dictionaries()
-    # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
-    safe, published = going["safe_told"], going["published"]
-    bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
-    parts = (
-        (going.filter(pc.and_(published, safe)), True),
-        (bare.filter(pc.and_not(published, safe)), False),
+    # Safe limits and throttle terms rarely change, so not every limit is sent with them.
+    with_safe, published = to_publish["safe_told"], to_publish["published"]
+    bare = to_publish.drop([_THROTTLE]) if _THROTTLE in to_publish.column_names else to_publish
+    limits_by_safe = (
+        (to_publish.filter(pc.and_(published, with_safe)), True),
+        (bare.filter(pc.and_not(published, with_safe)), False),
     )
     portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
-    dimensions = dimensions_of(going)
-    for slot, table, told in (*((0, part, told) for part, told in parts), (1, ended, False)):
+    dimensions = dimensions_of(to_publish)
+    slots = (*((0, table, has_safe) for table, has_safe in limits_by_safe), (1, ended, False))
+    for slot, table, has_safe in slots:
         for broker, number, part in _split(table, 16 * len(dimensions)):
-            nothing = [going.slice(0, 0), ended.slice(0, 0)]
-            portions.setdefault((broker, number, told), nothing)[slot] = part
-    for (broker, _, told), (limits, removed) in portions.items():
+            empty = [to_publish.slice(0, 0), ended.slice(0, 0)]
+            portions.setdefault((broker, number, has_safe), empty)[slot] = part
+    for (broker, _, has_safe), (limits, removed) in portions.items():
         first = limits if len(limits) else removed
         ids = bool(first["uses_ids"][0].as_py())
         yield (
@@ -65,7 +66,7 @@ def limit_messages(
                 dimensions=dimensions,
                 limits=_rates(limits, [f"{name}_per_s" for name in dimensions]),
                 safe_limits=_rates(limits, [f"safe_{name}_per_s" for name in dimensions])
-                if told
+                if has_safe
                 else None,
                 throttles=_texts(limits[_THROTTLE]) if _THROTTLE in limits.column_names else None,
                 removed_groups=None if ids else _texts(removed["group"]),
@@ -75,21 +76,21 @@ def limit_messages(
 
 
 def dimensions_of(limits: pa.Table) -> list[str]:
-    """Those in which anybody may be limited."""
+    """The dimensions with a limit for anybody."""
     return [name for name in DIMENSIONS if f"{name}_per_s" in limits.column_names]
 
 
 def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
-    """Columns as (rows, names), infinite where they are only what they would be."""
+    """Columns as an array (rows, names); inf where the limit is not enforced."""
     rates = np.stack([table[name].to_numpy() for name in names], axis=1)
-    real = table["enforced"].to_numpy()
-    return rates if real.all() else np.where(real[:, None], rates, np.inf)
+    enforced = table["enforced"].to_numpy()
+    return rates if enforced.all() else np.where(enforced[:, None], rates, np.inf)
 
 
 def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
-    """A table's rows by broker, and those of one broker in portions of so many bytes.
+    """Yield (broker, number, rows): each broker's rows, in portions of ``_PORTION_BYTES``.
 
-    ``rate_bytes``: what a row takes beside its texts.
+    ``rate_bytes``: size of a row's rates.
     """
     if not len(table):
         return
@@ -103,7 +104,7 @@ def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Tabl
         row_bytes = row_bytes + _text_bytes(as_dictionary(table[_THROTTLE])) + _BYTES_OF_LENGTHS
     ends = np.cumsum(row_bytes[order])
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    before = np.r_[0, ends][first]  # bytes of the brokers before each
+    before = np.r_[0, ends][first]  # bytes of the previous brokers, for each broker
     number = (ends - np.repeat(before, np.diff(np.r_[first, len(code)]))) // _PORTION_BYTES
     cut = (code[1:] != code[:-1]) | (number[1:] != number[:-1])
     for begin, end in pairwise(np.flatnonzero(np.r_[True, cut, True])):

@@ -1,7 +1,7 @@
-"""The quota job's program: one round of one shard, bytes in and bytes out.
+"""The quota job's program: one round of one shard, from bytes to bytes.
 
-The operator hands over what arrived for a shard and gets back what it emits. Tests, replays and the
-simulator run the same.
+The operator passes what arrived for a shard and gets the outputs. Tests, replays and the simulator
+run the same program.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_r
 
 @dataclass(frozen=True)
 class QuotaProgram:
-    """What runs for each shard of the quota job; what every round has in common.
+    """Runs the quota step for each shard, with settings that all rounds share.
 
-    It takes packed ``reports``, changes of ``groups``, and ``rejected`` reports. It emits
-    ``counts`` (JSON), ``messages`` (a table of broker and value for the limits topic), and rows of
-    history tables by the tables' names; tables are packed.
+    Inputs: packed ``reports``, changes of ``groups``, and ``rejected`` reports. Outputs: ``counts``
+    (JSON), ``messages`` (a table of broker and value for the limits topic), and rows of history
+    tables by the tables' names; tables are packed.
     """
 
     step: StepConfig
@@ -44,21 +44,21 @@ class QuotaProgram:
     has_timer: bool = True
 
     def load(self, blob: bytes | None) -> ShardState:
-        """A state out of its bytes."""
+        """Decode a state."""
         return ShardState() if blob is None else load(blob)
 
     def dump(self, state: ShardState) -> bytes:
-        """A state as bytes."""
+        """Encode a state."""
         return dump(state)
 
     def due_ms(self, state: ShardState) -> int | None:
-        """When a broker of the shard may fall silent."""
+        """The next time at which a broker of the shard counts as silent."""
         return next_due_ms(state, self.step)
 
     def run(
         self, state: ShardState, arrived: Arrived, batch: Batch
     ) -> tuple[ShardState, Sequence[Output]]:
-        """Unpack what arrived, take one step, and pack what it decided."""
+        """Unpack the inputs, take one step, and pack its results."""
         events = Events()
         definitions = crowded_out = None
         if arrived.get("groups"):
@@ -76,7 +76,7 @@ class QuotaProgram:
 
         lease_ms = int(self.step.lease_ms)
         messages = list(limit_messages(outcome, batch.shard, round_, lease_ms))
-        # Every shard hears of all reports; one of them tells which were too many.
+        # Every shard gets the headers of all reports, so only shard 0 records the surplus ones.
         refused = refused_reports(arrived.get("rejected", ()), None if batch.shard else crowded_out)
         letters, rejected = dead_letters(refused, definitions, outcome)
         counts = replace(
@@ -112,12 +112,12 @@ class QuotaProgram:
 
 
 def _newest_ms(headers: pa.Table | None) -> int:
-    """When the newest of a round's reports was published; 0 if there are none."""
+    """Publish time of a round's newest report; 0 without reports."""
     return 0 if headers is None else int(pc.max(headers["published_at_ms"]).as_py() or 0)
 
 
 def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> QuotaProgram:
-    """The operator's share of the settings; see ``StepConfig`` for ``earlier_until_ms``.
+    """The program for these settings; for ``earlier_until_ms`` see ``StepConfig``.
 
     Raises:
         ConfigError: there is no such law, or it has no such option.

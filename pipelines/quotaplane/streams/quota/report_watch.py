@@ -1,7 +1,7 @@
-"""Notices that reports stop coming, or that they come and can't be used. Pure.
+"""Warns when reports stop arriving, or arrive and can't be used. Pure.
 
-Each watch takes in round after round and returns the lines to print: one when a condition begins,
-one when it is over. ``now_s`` is a monotonic clock's time at which the round began.
+Each watch takes one round after another and returns lines to print: one when a condition begins and
+one when it ends. ``now_s`` is a monotonic clock's time at the start of the round.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from quotaplane.streams.status import by_reason
 from quotaplane.wire.reasons import FUTURE, STALE
 
 PATIENCE_INTERVALS: Final = 3
-"""After so many intervals without a report, or without a usable one, a warning says so."""
+"""A warning comes after so many intervals without a report, or without a usable one."""
 DUPLICATE: Final = "duplicate"
 OUTDATED: Final = "outdated"
 _HARMLESS: Final = (DUPLICATE, OUTDATED)
-"""Reasons why a sound report is not used: it was sent twice, or a newer one came first."""
+"""Reasons for not using a well-formed report: it is a duplicate, or a newer one came first."""
 _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
-"""Of reports that can't be used: a warning begins at the first, and ends below the second."""
+"""Share of unusable reports at which a warning begins, and below which it ends."""
 _WINDOW_S: Final = 10.0
 _CALM_WINDOWS: Final = 6
 _MAX_AGES: Final = 100
 _AGAIN_AFTER_S: Final = 60.0
-"""Conditions that come and go are told at most this often."""
+"""Least time between two warnings of the same kind."""
 
 Line = tuple[str, str]
 """Kind (``warning`` or ``recovered``) and text."""
@@ -35,15 +35,15 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """The reports that one round read."""
+    """The reports that a round read."""
 
     used: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
     """Reports that were not used, by reason; also duplicates and outdated ones."""
     age_s: float | None = None
-    """Median age of those refused for their publish time; negative: it lies in the future."""
+    """Median age of reports refused for their publish time; negative: it is in the future."""
     examples: tuple[str, ...] = ()
-    """Positions of some that were refused."""
+    """Positions of some refused reports."""
 
     @property
     def total(self) -> int:
@@ -52,10 +52,10 @@ class Arrivals:
 
 
 class ReportWatch:
-    """All that is watched of the reports topics.
+    """All watches of the reports topics.
 
-    ``stop_after_intervals``: after so many intervals in which reports arrived and none could be
-    used, ``check`` raises; None = never.
+    ``stop_after_intervals``: ``check`` raises after so many intervals in which reports arrived and
+    none could be used; None: never.
     """
 
     def __init__(self, interval_s: float, stop_after_intervals: float | None = None) -> None:
@@ -64,10 +64,10 @@ class ReportWatch:
         self._share = _RefusedShare()
 
     def check(self) -> None:
-        """Stop the job if the rounds so far ask for it.
+        """End the job if the previous rounds require it.
 
-        To be called before a round, not after: the rounds so far are then committed, and a restart
-        goes on behind them instead of failing at them again.
+        Call this before a round, not after it: the previous rounds are then committed, and a
+        restart continues behind them instead of failing at them again.
 
         Raises:
             NoUsableReportsError: no report could be used for too long.
@@ -76,10 +76,10 @@ class ReportWatch:
             raise NoUsableReportsError(self._unusable.stop_reason)
 
     def round_ended(self, now_s: float, arrivals: Arrivals) -> list[Line]:
-        """Take in a round; returns what is to be said of it."""
+        """Add a round; returns the lines to print."""
         lines = self._silence.after(now_s, arrivals)
         lines += self._unusable.after(now_s, arrivals)
-        lines += self._share.after(now_s, arrivals, quiet=self._unusable.told)
+        lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
         return lines
 
 
@@ -89,20 +89,20 @@ class _Silence:
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._last_s: float | None = None
-        self._ever = self._told = False
+        self._ever = self._warned = False
         self._again_s = 0.0
 
     def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
         last_s = now_s if self._last_s is None else self._last_s
         silent_s = now_s - last_s
         if arrivals.total:
-            told, self._told = self._told, False
+            warned, self._warned = self._warned, False
             self._last_s, self._ever = now_s, True
-            return [("recovered", f"reports arrive again after {silent_s:.0f} s")] if told else []
+            return [("recovered", f"reports arrive again after {silent_s:.0f} s")] if warned else []
         self._last_s = last_s
-        if self._told or silent_s < self._patience_s or now_s < self._again_s:
+        if self._warned or silent_s < self._patience_s or now_s < self._again_s:
             return []
-        self._told, self._again_s = True, now_s + _AGAIN_AFTER_S
+        self._warned, self._again_s = True, now_s + _AGAIN_AFTER_S
         since = f"for {silent_s:.0f} s" if self._ever else f"since the start {silent_s:.0f} s ago"
         text = (
             f"no reports {since}; brokers keep their limits until the leases end. "
@@ -112,10 +112,10 @@ class _Silence:
 
 
 class _Unusable:
-    """Reports arrive and none can be used: by their content, or because clocks disagree.
+    """Reports arrive and none can be used, because of their content or because clocks disagree.
 
-    Where the publish time is the reason, a backlog looks different from a clock: while the job
-    catches up, the reports that it reads are less and less old.
+    If publish times are the reason, a backlog differs from a wrong clock: while the job catches up,
+    the reports that it reads become less old.
     """
 
     def __init__(self, interval_s: float, stop_after_intervals: float | None) -> None:
@@ -129,19 +129,19 @@ class _Unusable:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._since_s: float | None = None  # first round of which no report could be used
-        self._progress_s = 0.0  # when ages were last lower by an interval than at the time before
+        self._since_s: float | None = None  # first round with reports but no usable one
+        self._progress_s = 0.0  # last time the age fell by an interval or more
         self._progress_age_s = 0.0
         self._last_s = 0.0  # last round that read reports
         self._refused: Counter[str] = Counter()
         self._ages: deque[float] = deque(maxlen=_MAX_AGES)  # since the last progress
         self._first_age_s = 0.0
-        self._told_cause = ""
+        self._warned_cause = ""
 
     @property
-    def told(self) -> bool:
-        """A warning was given, and it still holds."""
-        return bool(self._told_cause)
+    def warned(self) -> bool:
+        """A warning was printed and still applies."""
+        return bool(self._warned_cause)
 
     def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
         if arrivals.used:
@@ -153,14 +153,15 @@ class _Unusable:
         if self._since_s is None or now_s - self._since_s < self._patience_s:
             return []
         if self._last_s - self._since_s < self._patience_s - self._interval_s:
-            return []  # a few came once, and then none: that is silence
+            return []  # a few arrived and then none: that is silence
         cause = self._cause(now_s)
         lines = []
-        # What looked like a backlog is a clock when it no longer shrinks.
-        news = now_s >= self._again_s if not self.told else self._told_cause == "backlog" != cause
-        if cause and news:
+        due = now_s >= self._again_s
+        if self.warned:  # a backlog that stops shrinking is a wrong clock
+            due = self._warned_cause == "backlog" != cause
+        if cause and due:
             lines = [("warning", self._text(now_s, cause, arrivals.examples))]
-            self._told_cause, self._again_s = cause, now_s + _AGAIN_AFTER_S
+            self._warned_cause, self._again_s = cause, now_s + _AGAIN_AFTER_S
         self._stop_if_asked(now_s)
         return lines
 
@@ -180,10 +181,10 @@ class _Unusable:
         self._ages.append(age_s)
 
     def _cause(self, now_s: float) -> str:
-        """``content``, ``clock`` or ``backlog``; empty while that can't be told apart."""
+        """``content``, ``clock`` or ``backlog``; empty while these can't be distinguished."""
         if 2 * (self._refused[STALE] + self._refused[FUTURE]) <= self._refused.total():
             return "content"
-        if not self._ages:  # there are times that no clock writes
+        if not self._ages:  # publish times that no clock writes
             return "content"
         unchanged_s = now_s - self._progress_s
         if unchanged_s >= self._patience_s:
@@ -198,14 +199,14 @@ class _Unusable:
             f"{_reasons(self._refused)}"
         )
         if cause == "content":
-            return f"{text}{_places(examples)}. See the table rejected_reports for why"
+            return f"{text}{_places(examples)}. For the reasons see the table rejected_reports"
         if cause == "backlog":
             return (
                 f"{text}. They are a backlog: {self._first_age_s:.0f} s old at first, "
                 f"{self._ages[-1]:.0f} s now; "
                 "reports are used again when the job has caught up"
             )
-        age_s = min(self._ages)  # waiting to be read only adds to the difference
+        age_s = min(self._ages)  # time in the queue only adds to the difference of the clocks
         ours, theirs = ("ahead", "behind") if age_s > 0 else ("behind", "ahead")
         return (
             f"{text}. Their publish times are {_off(age_s)} and stay so: this host's clock is "
@@ -227,7 +228,7 @@ class _Unusable:
             )
 
     def _recovered(self, now_s: float, arrivals: Arrivals) -> list[Line]:
-        if not self.told or self._since_s is None:
+        if not self.warned or self._since_s is None:
             return []
         text = (
             f"reports are used again: {arrivals.used} of {arrivals.total}, after "
@@ -239,7 +240,7 @@ class _Unusable:
 class _RefusedShare:
     """The share of reports that can't be used, in windows of ten seconds.
 
-    Reports refused for their time count only when the window before had many of them, too: after a
+    Reports refused for their time count only if the previous window had many of them too: after a
     pause a healthy system has some.
     """
 
@@ -249,9 +250,9 @@ class _RefusedShare:
         self._refused: Counter[str] = Counter()
         self._examples: tuple[str, ...] = ()
         self._age_s: float | None = None
-        self._late_before = self._told = False
+        self._late_before = self._warned = False
         self._calm = 0
-        self._refused_since_told = 0
+        self._refused_since_warning = 0
 
     def after(self, now_s: float, arrivals: Arrivals, *, quiet: bool) -> list[Line]:
         if self._begun_s is None:
@@ -276,10 +277,10 @@ class _RefusedShare:
         self._late_before = late >= _HIGH_SHARE * self._arrived
         bad = self._refused.total() - (0 if late_before else late)
         share = bad / self._arrived
-        self._refused_since_told += bad
+        self._refused_since_warning += bad
         what = f"{self._refused.total()} of {self._arrived} reports in {window_s:.0f} s"
-        if not self._told and share >= _HIGH_SHARE:
-            self._told, self._calm, self._refused_since_told = True, 0, bad
+        if not self._warned and share >= _HIGH_SHARE:
+            self._warned, self._calm, self._refused_since_warning = True, 0, bad
             text = (
                 f"{what} could not be used: {_reasons(self._refused)}{_places(self._examples)}. "
                 "They are dead letters in the table rejected_reports; the others are used"
@@ -287,13 +288,13 @@ class _RefusedShare:
             if 2 * late > self._refused.total() and self._age_s is not None:
                 text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"
             return [("warning", text)]
-        if not self._told:
+        if not self._warned:
             return []
         self._calm = self._calm + 1 if share < _LOW_SHARE else 0
         if self._calm < _CALM_WINDOWS:
             return []
-        self._told = False
-        more = f"{self._refused_since_told} since the warning"
+        self._warned = False
+        more = f"{self._refused_since_warning} since the warning"
         return [("recovered", f"almost all reports can be used again: {what} could not, {more}")]
 
 

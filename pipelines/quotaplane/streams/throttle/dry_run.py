@@ -1,4 +1,4 @@
-"""``./spark-submit.sh throttle --events``: what would quotas have done to recorded requests?"""
+"""``./spark-submit.sh throttle --events``: applies quotas to recorded requests."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPIC: Final = "topic"
-"""In place of a path."""
+"""The value of ``--events`` that stands for the events topic."""
 
 _TABLES: Final = ("decisions", "metrics", "rejected")
 
 TOP: Final = 20
-"""Entities that are shown: those that it would have hurt most."""
+"""Number of entities shown: those with the most refused or delayed requests."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a dry run."""
+    """Add the options of a dry run."""
     parser.add_argument(
         "--events",
         metavar="PATH",
         help="a dry run: a Delta table or Parquet files of recorded requests with the columns "
-        "entity, at, units and, if they have it, dimension; or the word topic: what the events "
-        "topic holds now. Without it, the job follows the topic",
+        "entity, at, units and optionally dimension; or the word topic, for the events that the "
+        "events topic holds now. Without this option the job follows the topic",
     )
     parser.add_argument(
         "--quotas",
         metavar="FILE",
-        help="quotas to try, .csv or .json as `quotaplane groups put --file` takes them, in place "
-        "of those in the table resource_groups",
+        help="quotas to try, .csv or .json in the format of `quotaplane groups put --file`, "
+        "instead of those in the table resource_groups",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="write the Delta tables decisions, metrics and rejected"
@@ -63,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def definitions_of(path: str) -> pa.Table:
-    """Definitions from a file, as ``quotaplane groups put --file`` would make them of nothing.
+    """Read definitions from a file, as ``quotaplane groups put --file`` would for new groups.
 
     Raises:
-        InputError: names the file, or the group, and what is wrong.
+        InputError: the file or the group, and what is wrong with it.
     """
     given = read_groups(path)
     names = [check_name(name) for name in given.names]
@@ -83,23 +83,27 @@ def definitions_of(path: str) -> pa.Table:
 def dry_run(
     spark: SparkSession, settings: Settings, definitions: pa.Table, args: argparse.Namespace
 ) -> str:
-    """Answer all events, write what came of them if that is wanted, and sum it up in words or JSON.
+    """Apply quotas to all events; returns a summary as text or JSON.
+
+    With ``--out`` the decisions, metrics and rejected events are also written as Delta tables.
 
     Raises:
-        InputError: the events can't be read or have other columns, or ``--out`` is taken.
+        InputError: the events can't be read or lack columns, or ``--out`` has tables already.
     """
     for name in _TABLES if args.out else ():
         if DeltaTable.isDeltaTable(spark, f"{args.out}/{name}"):
-            raise InputError(f"--out: {args.out}: has the table {name} of another dry run already")
+            raise InputError(f"--out: {args.out}: has a table {name} already; use another folder")
     events = _recorded(spark, settings) if args.events == TOPIC else _read(spark, args.events)
-    told = throttle_table(events, definitions, bounds_of(settings.throttle))
-    outputs = told.outputs.persist()
-    told = told.of(outputs)
-    entities = totals(told.metrics()).persist()
+    throttled = throttle_table(events, definitions, bounds_of(settings.throttle))
+    outputs = throttled.outputs.persist()
+    throttled = throttled.of(outputs)
+    entities = totals(throttled.metrics()).persist()
     if args.out:
-        for name, rows in zip(_TABLES, (told.decisions(), entities, told.rejected()), strict=True):
+        for name, rows in zip(
+            _TABLES, (throttled.decisions(), entities, throttled.rejected()), strict=True
+        ):
             rows.write.format("delta").save(f"{args.out}/{name}")
-    text = _summary(told, entities, begin(definitions).definitions, args.format)
+    text = _summary(throttled, entities, begin(definitions).definitions, args.format)
     outputs.unpersist()
     return text
 
@@ -107,10 +111,10 @@ def dry_run(
 def run_dry(
     settings: Settings, args: argparse.Namespace, session: Callable[[], SparkSession]
 ) -> None:
-    """Run it; what can be found wrong without Spark is told before that starts.
+    """Check what needs no Spark, then start Spark, run the dry run and print its summary.
 
     Raises:
-        QuotaplaneError: as ``dry_run``, or of the quotas.
+        QuotaplaneError: as ``dry_run``, or the quotas are wrong.
     """
     if args.quotas:
         definitions = definitions_of(args.quotas)
@@ -140,26 +144,26 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
         raise InputError(f"--events: {path}: can't be read: {why}") from None
 
 
-def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:
+def _summary(throttled: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:
     counts = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
     overall = entities.agg(
         F.count("*").alias("entities"),
-        # Timestamps would come as this machine's local time.
+        # As milliseconds: Spark would return timestamps in this machine's time zone.
         F.unix_millis(F.min("since")).alias("since"),
         F.unix_millis(F.max("until")).alias("until"),
         *(column.alias(name) for name, column in counts.items()),
     ).collect()[0]
-    reasons = told.rejected().groupBy("reason").count().orderBy("reason").collect()
-    found: dict[str, Any] = {**overall.asDict(), "rejected": dict(map(tuple, reasons))}
+    reasons = throttled.rejected().groupBy("reason").count().orderBy("reason").collect()
+    summary: dict[str, Any] = {**overall.asDict(), "rejected": dict(map(tuple, reasons))}
     for name in ("since", "until"):
-        found[name] = None if found[name] is None else _utc(found[name])
-    found["units_refused"] = found["units_asked"] - found.pop("units_admitted")
+        summary[name] = None if summary[name] is None else _utc(summary[name])
+    summary["units_refused"] = summary["units_asked"] - summary.pop("units_admitted")
 
     span_s = 1.0
-    if found["events"]:
+    if summary["events"]:
         span_s = max((overall["until"] - overall["since"]) / 1000.0, span_s)
     refused = F.col("units_asked") - F.col("units_admitted")
-    hurt = (
+    most_affected = (
         entities.where("refused + delayed > 0")
         .withColumn("units_refused", refused)
         .withColumn("asked_per_s", F.round(F.col("units_asked") / span_s, 3))
@@ -167,19 +171,19 @@ def _summary(told: Throttled, entities: DataFrame, definitions: pa.Table, form: 
         .limit(TOP)
         .select("entity", "dimension", "asked_per_s", *_COUNTS[:3], "units_asked", "units_refused")
     )
-    rows = [row.asDict() for row in hurt.collect()]
+    rows = [row.asDict() for row in most_affected.collect()]
     names = pa.array([row["entity"] for row in rows], pa.string())
     codes = np.array([DIMENSIONS.index(row["dimension"]) for row in rows], np.int64)
     _, quotas = held(definitions, names, codes)
     for row, rate in zip(rows, quotas.rate_per_s.tolist(), strict=True):
         row["quota_per_s"] = rate
     if form == "json":
-        return json.dumps({**found, "most": rows})
-    return "\n".join(_lines(found, rows))
+        return json.dumps({**summary, "most": rows})
+    return "\n".join(_lines(summary, rows))
 
 
 def _utc(at_ms: int) -> str:
-    """Epoch milliseconds as a text.
+    """Epoch milliseconds as text.
 
     >>> _utc(1_690_000_000_125)
     '2023-07-22T04:26:40.125000Z'
@@ -191,28 +195,28 @@ def _utc(at_ms: int) -> str:
 _COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")
 
 
-def _lines(found: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
-    r"""The summary in words.
+def _lines(summary: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
+    r"""The lines of the summary.
 
-    >>> found = {"events": 4, "entities": 2, "since": "A", "until": "B", "refused": 1, "delayed": 2,
-    ...     "units_asked": 8.0, "units_refused": 2.0, "rejected": {"no_time": 3}}
-    >>> print("\n".join(_lines(found, [])))
+    >>> summary = {"events": 4, "entities": 2, "since": "A", "until": "B", "refused": 1,
+    ...     "delayed": 2, "units_asked": 8.0, "units_refused": 2.0, "rejected": {"no_time": 3}}
+    >>> print("\n".join(_lines(summary, [])))
     4 events of 2 entities, from A to B
     refused: 1 events (25 %), with 25 % of the units; delayed: 2 events (50 %)
     not used: 3 events: the time is missing, or before 1970
     """
-    share = 100.0 / max(found["events"], 1)
-    units = 100.0 / max(found["units_asked"], 1e-300)
+    share = 100.0 / max(summary["events"], 1)
+    units = 100.0 / max(summary["units_asked"], 1e-300)
     yield (
-        f"{found['events']} events of {found['entities']} entities, "
-        f"from {found['since']} to {found['until']}"
+        f"{summary['events']} events of {summary['entities']} entities, "
+        f"from {summary['since']} to {summary['until']}"
     )
     yield (
-        f"refused: {found['refused']} events ({found['refused'] * share:.3g} %), with "
-        f"{found['units_refused'] * units:.3g} % of the units; "
-        f"delayed: {found['delayed']} events ({found['delayed'] * share:.3g} %)"
+        f"refused: {summary['refused']} events ({summary['refused'] * share:.3g} %), with "
+        f"{summary['units_refused'] * units:.3g} % of the units; "
+        f"delayed: {summary['delayed']} events ({summary['delayed'] * share:.3g} %)"
     )
-    for reason, count in found["rejected"].items():
+    for reason, count in summary["rejected"].items():
         yield f"not used: {count} events: {REASONS[reason]}"
     if rows:
         yield render(list(rows[0]), [tuple(row.values()) for row in rows], "table")

@@ -1,7 +1,7 @@
-"""Throttle laws on request events of any source: a dry run over a table, or decisions in a stream.
+"""Throttle laws as DataFrame functions: a dry run over a table, or decisions on a stream.
 
-Both are Spark around one pure step (``throttle.decide``). A table is cut into parts by entity, each
-sorted by time and answered piece by piece; a stream keeps each shard's ledger in its state.
+Both run the pure step ``throttle.step``. A table is partitioned by entity, sorted by time, and
+processed in pieces; a stream keeps the entities' states of each shard in Spark's state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PIECE: Final = 100_000
-"""Events answered at once: enough that arrays pay, few enough for the processor's cache."""
+"""Events per step: enough to use arrays efficiently, few enough for the processor's cache."""
 
 _KINDS: Final[dict[str, tuple[type, str]]] = {
     "entity": (StringType, "a string"),
@@ -49,30 +49,30 @@ _OWN: Final = ("at_ms", "reason", *DECIDED.names)
 
 @dataclass(frozen=True)
 class Throttled:
-    """What came of events, all in one: ``outputs`` has the columns ``kind`` and ``payload``.
+    """All results in one frame: ``outputs`` has the columns ``kind`` and ``payload``.
 
-    Who takes more than one kind of it should ``persist()`` it before, or it is computed anew; in a
-    stream that is inside ``foreachBatch``, where ``of`` puts a batch's outputs in their place.
+    To use more than one kind, ``persist()`` the frame first, or it is computed again for each. On a
+    stream do so inside ``foreachBatch``, with ``of`` for each batch's outputs.
     """
 
     outputs: DataFrame
     events: StructType
-    """Columns of the events."""
+    """The columns of the events."""
 
     def of(self, outputs: DataFrame) -> Throttled:
-        """The same of one micro-batch."""
+        """The same for one micro-batch."""
         return replace(self, outputs=outputs)
 
     def decisions(self) -> DataFrame:
-        """The events that could be used, with the columns of ``throttle.decide.DECIDED``."""
+        """The events that could be used, with the columns ``throttle.step.DECIDED``."""
         return self._unpacked("decisions", _joined(self.events, DECIDED))
 
     def rejected(self) -> DataFrame:
-        """The events that could not be used, with ``reason`` (``throttle.events.REASONS``)."""
+        """The events that could not be used, with ``reason`` (``throttle.requests.REASONS``)."""
         return self._unpacked("rejected", StructType(list(self.events)).add("reason", "string"))
 
     def metrics(self) -> DataFrame:
-        """What each entity did in each step: ``throttle.decide.METRICS``, its times timestamps."""
+        """Each entity's activity in each step (``throttle.step.METRICS``), times as timestamps."""
         rows = self._unpacked("metrics", from_arrow_schema(METRICS))
         for name in ("since", "until"):
             rows = rows.withColumn(f"{name}_ms", F.timestamp_millis(f"{name}_ms"))
@@ -90,12 +90,13 @@ class Throttled:
 
 
 def totals(metrics: DataFrame) -> DataFrame:
-    """Metrics of several steps as one row for each entity: counts and units over all of them, the
-    others as of its last event.
+    """One row per entity from the metrics of several steps.
+
+    Counts and units are summed; the other columns have the values after the entity's last event.
     """
     added = ("events", "refused", "delayed", "late", "units_asked", "units_admitted")
     times = F.min("since").alias("since"), F.max("until").alias("until")
-    # Of steps that end at the same time the last one counts; an entity's are all in one partition.
+    # Of steps that end at the same time the last counts; an entity has all in one partition.
     step = F.struct("until", "step")
     last = [F.max_by(name, step).alias(name) for name in ("rate_per_s", "tokens", "throttle_ms")]
     sums = [F.sum(name).alias(name) for name in added]
@@ -106,25 +107,25 @@ def totals(metrics: DataFrame) -> DataFrame:
 def throttle_table(
     events: DataFrame, definitions: DataFrame | pd.DataFrame | pa.Table, bounds: Bounds
 ) -> Throttled:
-    """What quotas would have done to recorded events; nothing runs before the answer is read.
+    """Apply quotas to recorded events; evaluated lazily.
 
     Args:
-        events: ``entity`` (string), ``at`` (timestamp), ``units`` (a number), and if they have it
-            ``dimension`` and ``position`` (strings, see ``throttle.events.EVENTS``). Other columns
-            are passed on.
-        definitions: columns of ``throttle.ledger.DEFINITIONS``; others are not looked at.
-        bounds: all events are in the order of time, so that none is late.
+        events: ``entity`` (string), ``at`` (timestamp), ``units`` (a number), and optionally
+            ``dimension`` and ``position`` (strings, see ``throttle.requests.EVENTS``). Other
+            columns are passed through.
+        definitions: columns of ``throttle.entities.DEFINITIONS``; others are ignored.
+        bounds: how late or early events may be; here events are in time order, so none is late.
 
     Raises:
-        InputError: a column is missing, of another type, or has the name of one that is added; or
+        InputError: a column is missing, has another type, or the name of a column that is added; or
             a group is defined twice.
     """
     checked = _checked(events)
-    told = definitions_from(definitions)
+    checked_definitions = definitions_from(definitions)
     now_ms = time.time_ns() // 1_000_000
 
     def answers(batches: Batches) -> Iterator[pa.RecordBatch]:
-        ledger = begin(told)
+        ledger = begin(checked_definitions)
         for piece in _pieces(batches):
             ledger, decided = decide(ledger, piece, now_ms, bounds)
             rows = [output._asdict() for output in outputs_of(decided)]
@@ -147,13 +148,13 @@ def throttle_stream(
     *,
     shards: int,
 ) -> Throttled:
-    """Decisions on a stream of events, each answered in the micro-batch that brings it.
+    """Decide on a stream of events, each in the micro-batch that reads it.
 
     Args:
-        events: as ``throttle_table`` takes them, streaming.
-        definitions: as there; or streaming, what ``sources.group_events`` makes of the change feed
-            of ``resource_groups`` for as many shards: a change holds from its micro-batch on.
-        bounds: see ``throttle.decide``.
+        events: as for ``throttle_table``, streaming.
+        definitions: as for ``throttle_table``; or a stream, the result of ``sources.group_events``
+            for the same number of shards: a change applies from its micro-batch on.
+        bounds: how late or early events may be.
         shards: of the state; ``spark.sql.shuffle.partitions`` should be the same number.
 
     Raises:
@@ -179,10 +180,10 @@ def request_inputs(events: DataFrame, shards: int) -> DataFrame:
 
 
 def definitions_from(given: DataFrame | pd.DataFrame | pa.Table) -> pa.Table:
-    """Definitions as the ledger takes them.
+    """Definitions in the form that ``throttle.entities`` needs.
 
     Raises:
-        InputError: there is no column ``group``, or a group is there twice.
+        InputError: the column ``group`` is missing, or a group is defined twice.
     """
     if isinstance(given, pd.DataFrame):
         table = pa.Table.from_pandas(given, preserve_index=False)
@@ -190,39 +191,39 @@ def definitions_from(given: DataFrame | pd.DataFrame | pa.Table) -> pa.Table:
         table = given if isinstance(given, pa.Table) else given.toArrow()
     if "group" not in table.column_names:
         raise InputError("definitions: column group is missing")
-    told = begin(table).definitions
-    names = pc.value_counts(told["group"].combine_chunks())
+    checked = begin(table).definitions
+    names = pc.value_counts(checked["group"].combine_chunks())
     twice = names.filter(pc.greater(names.field("counts"), 1))
     if len(twice):
-        raise InputError(f"definitions: group {twice[0]['values'].as_py()!r} is there twice")
-    return told
+        raise InputError(f"definitions: group {twice[0]['values'].as_py()!r} is defined twice")
+    return checked
 
 
 def _checked(events: DataFrame) -> DataFrame:
-    # To Spark they are the same names, whatever their case; to tables in Arrow they are not.
+    # Spark ignores the case of column names, Arrow does not.
     spelled = [name.lower() for name in events.columns]
     for name in events.columns:
         if spelled.count(name.lower()) > 1:
-            raise InputError(f"events: column {name} is there twice, in whatever case")
+            raise InputError(f"events: column {name} occurs twice (case is ignored)")
         if name.lower() in _KINDS and name not in _KINDS:
             raise InputError(f"events: column {name} must be called {name.lower()}")
     for name, (kind, wanted) in _KINDS.items():
         if name in events.columns:
-            there = events.schema[name].dataType
-            if not isinstance(there, kind):
+            actual = events.schema[name].dataType
+            if not isinstance(actual, kind):
                 raise InputError(
-                    f"events: column {name} must be {wanted}, not {there.simpleString()}"
+                    f"events: column {name} must be {wanted}, not {actual.simpleString()}"
                 )
         elif name in _NEEDED:
             raise InputError(f"events: column {name} is missing")
     taken = [name for name in events.columns if name.lower() in _OWN]
     if taken:
-        raise InputError(f"events: column {taken[0]} has the name of one that is added")
+        raise InputError(f"events: column {taken[0]} has the name of a column that is added")
     return events.withColumn("at_ms", F.unix_millis("at"))
 
 
 def _pieces(batches: Batches) -> Iterator[pa.Table]:
-    """The batches of a task, as many together as make a piece."""
+    """A task's batches, joined into pieces of ``PIECE`` rows or more."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -249,7 +250,7 @@ def _by_shard(events: pa.Table, shards: int) -> Iterator[tuple[int, bytes]]:
     names = events["entity"].fill_null("").combine_chunks().dictionary_encode()
     if isinstance(names, pa.ChunkedArray):
         names = names.chunk(0)
-    # As the change feed's, where an entity's definition comes from.
+    # The same shard as in the change feed, which brings the entity's definition.
     shard_of_name = [shard_of(group_id(name), shards) for name in names.dictionary.to_pylist()]
     shard = np.array(shard_of_name, np.int64)[names.indices.to_numpy()]
     order = np.argsort(shard, kind="stable")

@@ -1,4 +1,4 @@
-"""The throttle job: request events from a topic, decisions to a topic and to the history."""
+"""The throttle job: reads request events, writes decisions to a topic and to the history."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 
 COUNTERS: Final = ("events", "refused", "delayed")
 GAUGES: Final = ("lag_s", "backlog")
-"""What the status line shows; docs/runbook.md says what each means."""
+"""Fields of the status line; docs/runbook.md explains them."""
 
 SESSION: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(PIECE // 10)}
-"""Rows are small here, as they are not in the quota loop."""
+"""Rows are smaller here than in the quota job."""
 
 _EVENT: Final = "id string, entity string, at_ms long, units double, dimension string"
 _END: Final = "what ends the message"
 _LAST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999; later times would overflow."""
+"""The end of the year 9999; Spark's timestamps overflow later."""
 _RAW_BYTES: Final = 4096
 _MOST_EVENT_BYTES: Final = 64 << 10
-"""Of an event; a larger message is not read. Events of a micro-batch are in memory together."""
+"""A larger message is not read: all events of a micro-batch are in memory together."""
 
 
 def bounds_of(throttle: Throttle) -> Bounds:
-    """The settings in milliseconds."""
+    """The settings' bounds in milliseconds."""
     return Bounds(round(throttle.max_lateness_s * 1000), round(throttle.max_clock_skew_s * 1000))
 
 
 def topics_of(throttle: Throttle) -> Topics:
-    """What the job reads and what it writes."""
+    """The topics that the job reads and writes."""
     return Topics(throttle.events_topic, throttle.decisions_topic)
 
 
 def open_topics(settings: Settings) -> Transport:
-    """The transport of the settings, with events in place of reports and decisions of limits."""
+    """Open the settings' transport, with events for reports and decisions for limits."""
     transport = settings.transport
     if isinstance(transport, (KafkaTransport, PulsarTransport)):
         most = {"max_reports_per_trigger": settings.throttle.max_events_per_trigger}
@@ -69,27 +69,27 @@ def open_topics(settings: Settings) -> Transport:
 
 
 def request_events(rows: DataFrame) -> DataFrame:
-    """Events out of messages (``value``, ``position``) of JSON: see docs/dry-run.md.
+    """Parse messages (``value``, ``position``) of JSON into events: see docs/dry-run.md.
 
-    What is missing or of another type is null, and so is all of a message that is not one object
-    and nothing else, or too large; then, or where units are no finite number, ``raw`` has the
-    message, cut off.
+    A field that is missing or has another type is null. All fields are null if the message is too
+    large, or not exactly one JSON object. ``raw`` has the message, cut off, if the event can't be
+    used.
     """
     fits = F.octet_length("value") <= _MOST_EVENT_BYTES
     text = F.when(fits, F.col("value")).cast("string")
-    # Spark reads the first object and leaves what follows; in a list it can't.
+    # from_json reads the first object and ignores the rest; inside a list it rejects the rest.
     listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
     ends = F.from_json(listed, f"array<struct<`{_END}`:boolean>>")[_END]
     whole = (F.size(ends) == 2) & F.element_at(ends, -1)
-    said = F.when(whole, F.from_json(text, _EVENT))
-    read = rows.select(said.alias("said"), "value", "position").select(
-        "said.*", "position", "value"
+    parsed = F.when(whole, F.from_json(text, _EVENT))
+    read = rows.select(parsed.alias("parsed"), "value", "position").select(
+        "parsed.*", "position", "value"
     )
     at_ms = F.col("at_ms")
     at = F.when(at_ms.between(0, _LAST_MS), F.timestamp_millis(at_ms))
-    finite = F.abs("units") < float("inf")  # NaN is above all
-    unclear = F.col("entity").isNull() | F.col("at").isNull() | ~F.coalesce(finite, F.lit(False))
-    raw = F.when(unclear, F.substring("value", 1, _RAW_BYTES))
+    finite = F.abs("units") < float("inf")  # NaN compares greater than inf
+    unusable = F.col("entity").isNull() | F.col("at").isNull() | ~F.coalesce(finite, F.lit(False))
+    raw = F.when(unusable, F.substring("value", 1, _RAW_BYTES))
     return read.withColumn("at", at).withColumn("raw", raw).drop("at_ms", "value")
 
 
@@ -104,43 +104,43 @@ class ThrottleFinisher(Finisher):
 
 
 def status_update(tables: Mapping[str, pa.Table]) -> StatusUpdate:
-    """What a round adds to the status line."""
+    """A round's contribution to the status line."""
     counts = dict.fromkeys(COUNTERS, 0)
     gauges: dict[str, float] = {}
     if "decisions" in tables:
-        told = tables["decisions"]
-        newest_ms = pc.max(told["requested_at_ms"]).as_py()
-        counts["events"] = len(told)
-        counts["refused"] = int(pc.sum(pc.invert(told["admitted"])).as_py() or 0)
-        counts["delayed"] = int(pc.sum(pc.greater(told["throttle_ms"], 0)).as_py() or 0)
+        decisions = tables["decisions"]
+        newest_ms = pc.max(decisions["requested_at_ms"]).as_py()
+        counts["events"] = len(decisions)
+        counts["refused"] = int(pc.sum(pc.invert(decisions["admitted"])).as_py() or 0)
+        counts["delayed"] = int(pc.sum(pc.greater(decisions["throttle_ms"], 0)).as_py() or 0)
         gauges["lag_s"] = time.time() - newest_ms / 1000
     rejected: dict[str, int] = {}
     if "rejected_events" in tables:
         reasons = pc.value_counts(tables["rejected_events"]["reason"]).to_pylist()
-        rejected = {each["values"]: each["counts"] for each in reasons}
+        rejected = {reason["values"]: reason["counts"] for reason in reasons}
     return StatusUpdate(counts, rejected, gauges, counts["events"] + sum(rejected.values()))
 
 
 def messages(decisions: pa.Table) -> list[Message]:
-    """A message for each decision: JSON, keyed by entity."""
+    """One message per decision: JSON, keyed by entity."""
     values = json_rows(decisions.rename_columns({"requested_at_ms": "at_ms"}))
     keys = decisions["entity"].to_pylist()
     return list(map(Message, keys, values.cast(pa.binary()).to_pylist()))
 
 
-def _decisions(told: pa.Table) -> pa.Table:
+def _decisions(decided: pa.Table) -> pa.Table:
     names = ["entity", "dimension", "at_ms", "units", "id", "position"]
     names += ["admitted", "throttle_ms", "balance", "error", "late_ms", "enforced"]
-    dimension = told["dimension"].fill_null(DIMENSIONS[0])
-    told = told.set_column(told.column_names.index("dimension"), "dimension", dimension)
-    return told.select(names).rename_columns({"at_ms": "requested_at_ms"})
+    dimension = decided["dimension"].fill_null(DIMENSIONS[0])
+    decided = decided.set_column(decided.column_names.index("dimension"), "dimension", dimension)
+    return decided.select(names).rename_columns({"at_ms": "requested_at_ms"})
 
 
-def _rejected(told: pa.Table) -> pa.Table:
+def _rejected(rejected: pa.Table) -> pa.Table:
     names = ["id", "position", "reason", "entity", "dimension", "at_ms", "units", "raw"]
-    at_ms = told["at_ms"].fill_null(-1)  # what the history takes for null
-    told = told.set_column(told.column_names.index("at_ms"), "at_ms", at_ms)
-    return told.select(names).rename_columns({"at_ms": "requested_at_ms"})
+    at_ms = rejected["at_ms"].fill_null(-1)  # the history's value for null
+    rejected = rejected.set_column(rejected.column_names.index("at_ms"), "at_ms", at_ms)
+    return rejected.select(names).rename_columns({"at_ms": "requested_at_ms"})
 
 
 _TABLES: Final = {
@@ -151,12 +151,12 @@ _TABLES: Final = {
 _ROWS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     "decisions": _decisions,
     "rejected": _rejected,
-    "metrics": lambda told: told,
+    "metrics": lambda metrics: metrics,
 }
 
 
 class ThrottleSpec(JobSpec):
-    """What the throttle job declares: see ``JobSpec``."""
+    """The throttle job's declarations: see ``JobSpec``."""
 
     name = "throttle"
     query_name = "quotaplane-throttle"
@@ -166,18 +166,18 @@ class ThrottleSpec(JobSpec):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.checkpoint = f"{settings.checkpoint.rstrip('/')}-throttle"
-        """The quota job's own is beside it."""
+        """A folder beside the quota job's checkpoint."""
 
     def open_transport(self) -> Transport:
-        """The topics of request events, and of decisions."""
+        """Open the topics of request events and decisions."""
         return open_topics(self.settings)
 
     def program(self, epoch: int) -> ThrottleProgram:
-        """Answers to request events."""
+        """The program that answers request events."""
         return ThrottleProgram(bounds_of(self.settings.throttle))
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
-        """Request events, and changes of the table of groups."""
+        """Request events, and changes of the table ``resource_groups``."""
         shards = self.settings.shards
         requests = request_inputs(request_events(arriving), shards)
         return requests.unionByName(group_events(spark, self.settings.history, shards))
@@ -187,12 +187,12 @@ class ThrottleSpec(JobSpec):
         return ThrottleFinisher()
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
-        """Rejected events that stand for all that are left out."""
+        """Rejected events that stand for the input left out."""
         count = len(left_out)
         columns = {
-            "id": pa.array([each.detail for each in left_out]),
-            "position": pa.array([each.position for each in left_out]),
-            "reason": pa.array([each.reason for each in left_out]),
+            "id": pa.array([part.detail for part in left_out]),
+            "position": pa.array([part.position for part in left_out]),
+            "reason": pa.array([part.reason for part in left_out]),
             "entity": pa.nulls(count, pa.string()),
             "dimension": pa.nulls(count, pa.string()),
             "at_ms": pa.nulls(count, pa.int64()),
@@ -202,7 +202,7 @@ class ThrottleSpec(JobSpec):
         return [Output("rejected", pack(pa.table(columns)))]
 
     def status(self) -> JobStatus:
-        """What the status line shows."""
+        """Counters and gauges of the status line."""
         return JobStatus(COUNTERS, GAUGES, time.monotonic)
 
     def in_words(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The throttle job's program: one ledger for each shard, around ``throttle.step``."""
+"""The throttle job's program: the states of each shard's entities, around ``throttle.step``."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from quotaplane.wire.shard_inputs import unpack_groups
 
 @dataclass(frozen=True)
 class ThrottleProgram:
-    """What runs for each shard of the throttle job.
+    """Runs the throttle step for each shard.
 
-    It takes packed ``requests`` and changes of ``groups``, and emits the tables of ``Decided`` by
-    name, packed.
+    Inputs: packed ``requests`` and changes of ``groups``. Outputs: the tables of ``Decided``,
+    packed, by name.
     """
 
     bounds: Bounds
     definitions: pa.Table | None = None
-    """Those that hold; None: they come as changes."""
+    """Fixed definitions; None: they arrive as changes."""
     name: str = "ledger"
     has_timer: bool = False
 
     def load(self, blob: bytes | None) -> EntityStates:
-        """A ledger out of its bytes."""
+        """Decode the entities' states."""
         return begin() if blob is None else EntityStates.from_bytes(blob)
 
     def dump(self, state: EntityStates) -> bytes:
-        """A ledger as bytes."""
+        """Encode the entities' states."""
         return state.to_bytes()
 
     def due_ms(self, state: EntityStates) -> int | None:
-        """Nothing is done without requests."""
+        """Never: nothing happens without requests."""
         return None
 
     def run(
         self, state: EntityStates, arrived: Arrived, batch: Batch
     ) -> tuple[EntityStates, Sequence[Output]]:
-        """Change definitions, then answer requests."""
+        """Apply changes of definitions, then answer requests."""
         if arrived.get("groups"):
             state = state.changed(unpack_groups(arrived["groups"]))
         if self.definitions is not None and not state.definitions.equals(self.definitions):
@@ -59,5 +59,5 @@ class ThrottleProgram:
 
 
 def outputs_of(decided: Decided) -> list[Output]:
-    """Each table that is not empty, packed."""
+    """The non-empty tables, packed."""
     return [Output(kind, pack(table)) for kind, table in decided._asdict().items() if len(table)]
