@@ -106,7 +106,7 @@ def test_one_bad_message_costs_none_of_a_thousand_behind_it(rig: Rig) -> None:
     assert rig.listener.refused == len(POISON)
     assert rig.lines == [
         "limits topic: limits@0: a message for 'b' is refused: "
-        "not a LimitsUpdate: it begins with nothing"
+        "not a LimitsUpdate: begins with nothing"
     ]
 
 

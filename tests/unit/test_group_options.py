@@ -77,7 +77,7 @@ def test_a_row_that_put_would_refuse_for_its_name_is_reported() -> None:
     rows = pa.table({"group": ["a", "a::", "user=a b", ""]})
     assert [(flaw.row, flaw.report) for flaw in row_flaws(rows)] == [
         (1, "has an empty part beside '::'"),
-        (2, "fits nobody: user: 'a b' must be written a%20b"),
+        (2, "applies to no request: user: 'a b' must be written a%20b"),
         (3, "must not be empty"),
     ]
 

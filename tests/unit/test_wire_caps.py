@@ -125,7 +125,7 @@ def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) 
     entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
     first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
     kept = ~np.concatenate([cap.refuse(entries[part], size[part], 6) for part in (first, rest)])
-    by_bytes = size // batch_caps.BYTES_AN_ENTRY
+    by_bytes = size // batch_caps.BYTES_PER_ENTRY
     most = batch_caps.SPARE_ENTRIES + batch_caps.EVEN_ENTRIES + by_bytes[kept].sum()
     assert entries[kept].sum() <= most
     assert (entries[kept] <= 300_000).all()

@@ -177,8 +177,8 @@ def _raw(**fields: Any) -> bytes:
     [
         (b"", "begins with nothing"),
         (own_report(), "begins with 0d 51 50 52 31"),
-        (_encode()[:-1], "not all of it"),
-        (_raw(groups=["a"], group_ids=[1]), "by name and by id"),
+        (_encode()[:-1], "or truncated"),
+        (_raw(groups=["a"], group_ids=[1]), "both group names and group ids"),
         (_raw(groups=["a"], publish_bytes_per_s=[1, 2]), "2 values for 1 groups"),
         (_raw(groups=["a"], publish_bytes_per_s=[float("nan")]), "NaN or negative"),
         (_raw(groups=["a"], publish_bytes_per_s=[-1]), "NaN or negative"),

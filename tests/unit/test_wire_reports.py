@@ -89,7 +89,7 @@ WHOLE: list[tuple[str, bytes | None, str, str]] = [
     ("ours, broker empty", own_report(broker=""), "no_broker", "empty"),
     ("short column", _own(groups=["a", "b"], publish_bytes_per_s=[1]), "length_mismatch", "1 val"),
     ("no groups", _own(publish_bytes_per_s=[1]), "length_mismatch", "1 values for 0"),
-    ("names and ids", _own(groups=["a"], group_ids=[1]), "length_mismatch", "one or the other"),
+    ("names and ids", _own(groups=["a"], group_ids=[1]), "length_mismatch", "send one kind"),
     ("sequence too big", own_report(sequence=2**63), "absurd", "sequence is 9223372036854775808"),
     ("negative", _usage(-1.0), "negative", "'a': publish_messages_per_s is -1"),
     ("minus infinite", _usage(-INF), "negative", "publish_messages_per_s is -inf"),
@@ -98,7 +98,12 @@ WHOLE: list[tuple[str, bytes | None, str, str]] = [
     ("throttled negative", _usage(1, -2), "negative", "throttled_publish_messages_per_s is -2"),
     ("throttled infinite", _usage(1, INF), "not_finite", "throttled_publish_messages_per_s"),
     ("negative id", own_report(groups=None, group_ids=[-5, -6]), "bad_group", "a negative id"),
-    ("no group name", _own(groups=["", "x" * 1025]), "bad_group", "2 of 2 entries: '' is no group"),
+    (
+        "no group name",
+        _own(groups=["", "x" * 1025]),
+        "bad_group",
+        "2 of 2 entries: '' is not a valid group",
+    ),
     (
         "a negative long of Java's",
         encode_stock_report("b", ["g"], np.array([[2.0**64 - 2**12, 1, 1, 1]])),

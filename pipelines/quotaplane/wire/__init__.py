@@ -1,5 +1,5 @@
-"""Bytes to columns and back: reports, limits, and the events between decoder and operator.
+"""Conversion between bytes and columns: reports, limits, and the operator's inputs.
 
-Pure: no Spark, no clock, no I/O. The formats themselves are in ``schemas/*.proto``; docs/wire.md
-tells what is refused and why.
+Pure: no Spark, no clock, no I/O. ``schemas/*.proto`` define the formats; docs/wire.md explains
+which input is refused, and why.
 """

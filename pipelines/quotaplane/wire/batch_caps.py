@@ -1,6 +1,6 @@
-"""How much of a batch is read, whatever is in it: caps on entries, names, and reports of a broker.
+"""Caps on how much of a batch is read: entries, new names, and reports of a broker.
 
-Time and memory go by these, so each is bounded by the bytes of the batch, or by a number.
+They bound time and memory by the size of the batch, or by a constant, whatever its content.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ import numpy as np
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.raw import U64
 
-BYTES_AN_ENTRY: Final = 24
-"""Every report may have an entry for so many of its bytes. A name of 20 characters takes so many in
-a stock report where nothing changed, and about 40 with what was published."""
+BYTES_PER_ENTRY: Final = 24
+"""A report may have one entry per so many of its bytes. In a stock report, a group with a name of
+20 characters takes that much if nothing changed, and about 40 with publish counts."""
 
 EVEN_ENTRIES: Final = 500_000
-"""So many more are divided evenly between the reports of a batch, which no report can take from
-another: names may be short. A batch from Spark has at most 100 reports, so each has 5,000."""
+"""Further entries, divided evenly between the reports of a batch, because names may be short. A
+batch from Spark has at most 100 reports, so each gets 5,000."""
 
 SPARE_ENTRIES: Final = 200_000
-"""So many more are for the reports of a batch that need more than that, together."""
+"""Further entries, shared by the reports of a batch that need still more."""
 
 LEAST_STOCK, LEAST_OWN, LEAST_ID = 6, 4, 8
 """Bytes of the smallest entry: ``12 LEN 0a LEN`` or ``42 LEN`` with a name of two bytes, or an id.
-A report in which entries take less has names that are empty, or repeats names."""
+A report with smaller entries on average has empty or repeated names."""
 
 _SHORTER: Final = 95
-"""So many printable names have one byte."""
+"""Number of printable names of one byte."""
 
 NEW_NAMES: Final = 300_000
-"""So many names that this process has not seen before become ids in a batch, each by a SHA-256."""
+"""Names per batch, new to this process, that are turned into ids (a SHA-256 each)."""
 
 
 class BatchCaps:
-    """The room that is left in a batch of so many ``reports``; each batch has one of its own.
+    """The remaining capacity of one batch of ``reports``.
 
-    A report is refused for what others in the batch have only if it has more entries than its bytes
-    allow and its even part of ``EVEN_ENTRIES`` together.
-
+    Other reports of the batch can make a report exceed a cap only if it has more entries than its
+    size allows plus its part of ``EVEN_ENTRIES``.
     >>> caps = BatchCaps(most_entries=1_000_000, reports=4)
     >>> entries = np.array([50, 400_000, 400_000, 9])
     >>> caps.refuse(entries, np.array([300, 3_000_000, 2_400_000, 9]), LEAST_STOCK).tolist()
@@ -53,25 +52,25 @@ class BatchCaps:
         self._spare = SPARE_ENTRIES
 
     def might_refuse(self, entries: int, size: int) -> bool:
-        """Whether any of some reports, with so many entries in so many bytes, could be refused."""
-        return entries > min(self.most_entries, size // BYTES_AN_ENTRY)
+        """Whether any of some reports, with these sums of entries and bytes, could be refused."""
+        return entries > min(self.most_entries, size // BYTES_PER_ENTRY)
 
     def refuse(self, entries: IntArray, size: IntArray, least: int) -> BoolArray:
-        """For each report, with so many entries in so many bytes, whether that is too much.
+        """For each report, by its entries and bytes, whether it has too many entries.
 
         ``least``: bytes of the smallest entry in the format.
         """
         refused = (entries > self.most_entries) | (entries > (size + _SHORTER) // least)
-        allowed = size // BYTES_AN_ENTRY + self._each
+        allowed = size // BYTES_PER_ENTRY + self._each
         excess = np.where(refused, 0, np.maximum(entries - allowed, 0))
-        order = np.argsort(excess, kind="stable")  # what needs least is served first
-        served = np.cumsum(excess[order])
-        refused[order[(served > self._spare) & (excess[order] > 0)]] = True
+        order = np.argsort(excess, kind="stable")  # serve the smallest needs first
+        needed = np.cumsum(excess[order])
+        refused[order[(needed > self._spare) & (excess[order] > 0)]] = True
         self._spare -= int(excess[~refused].sum())
         return refused
 
     def refuses(self, entries: int, size: int, least: int) -> bool:
-        """The same for a single report."""
+        """The same for one report."""
         if not self.might_refuse(entries, size):
             return False
         return bool(self.refuse(np.array([entries]), np.array([size]), least).any())
@@ -84,17 +83,17 @@ def newest(
     published: IntArray,
     most: int,
 ) -> BoolArray:
-    """Which reports are among the newest ``most`` of their broker (a ``code`` each).
+    """Which reports are among the newest ``most`` of their broker (given by ``code``).
 
     >>> newest(np.array([0, 0, 1, 0]), *np.array([[5, 5, 1, 4], [1, 2, 1, 9], [0] * 4]), 2).tolist()
     [True, True, True, False]
     """
-    kept = np.ones(len(code), bool)
+    is_newest = np.ones(len(code), bool)
     if not len(code) or np.bincount(code).max() <= most:
-        return kept
+        return is_newest
     order = np.lexsort((published, sequence, started, code))
     code = code[order]
     ends = np.flatnonzero(np.r_[code[1:] != code[:-1], True])
     newer = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(code))
-    kept[order[newer >= most]] = False
-    return kept
+    is_newest[order[newer >= most]] = False
+    return is_newest

@@ -1,4 +1,4 @@
-"""Which decoded entries can't be used, and which are there twice."""
+"""Checks decoded entries: finds unusable ones, and keeps one of several for the same group."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from quotaplane.wire.reasons import (
 from quotaplane.wire.report_block import Block
 
 REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
-"""What is wrong with an entry, as a code (its index here); of several the highest counts."""
+"""Defects of an entry; the code is the index here. Of several defects the highest code counts."""
 
 _MOST_SHOWN: Final = 5
 _ODD: Final = 0x9E3779B97F4A7C15
 
 
 def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | None:
-    """For each entry 0 or the code of what is wrong with it; None when all are usable."""
+    """Each entry's code, 0 if it is usable; None if all are."""
     codes = np.zeros(len(block.ids), np.uint8)
     if not len(codes):
         return None
-    # One pass that says "all well", which is how it nearly always is. NaN compares false.
+    # One pass that finds no suspect, which is the usual case. NaN compares false.
     suspect = block.ids < 0
     for rates in (block.rates, block.throttled):
         if rates is not None:
@@ -59,22 +59,22 @@ def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | N
 def describe(
     block: Block, entries: IntArray, codes: npt.NDArray[np.uint8], size: int, most: float
 ) -> str:
-    """The detail for these bad entries of one report, which has ``size``: the first few groups."""
-    told = block.take(entries[:_MOST_SHOWN])
-    names, columns = RATE_COLUMNS[: len(told.rates)], told.rates
-    if told.throttled is not None:
-        names += THROTTLED_COLUMNS[: len(told.throttled)]
-        columns = np.concatenate([columns, told.throttled])
+    """The dead letter detail for bad entries of a report with ``size``: the first few of them."""
+    bad = block.take(entries[:_MOST_SHOWN])
+    names, columns = RATE_COLUMNS[: len(bad.rates)], bad.rates
+    if bad.throttled is not None:
+        names += THROTTLED_COLUMNS[: len(bad.throttled)]
+        columns = np.concatenate([columns, bad.throttled])
     texts = []
     for place, entry in enumerate(entries[:_MOST_SHOWN].tolist()):
-        name = None if told.names is None else told.names[place].as_py()
-        group = f"id {told.ids[place]}" if name is None else shown(name)
+        name = None if bad.names is None else bad.names[place].as_py()
+        group = f"id {bad.ids[place]}" if name is None else shown(name)
         values = columns[:, place]
         wrong = np.flatnonzero((values < 0) | (values > most) | np.isinf(values))
         if codes[entry] == REASON_OF_CODE.index(BAD_GROUP):
-            texts.append(f"{group} is no group" if name is not None else "a negative id")
-        elif told.ids[place] == NOT_READ:
-            texts.append(f"{group} is new, and so are more than {NEW_NAMES} names at once")
+            texts.append(f"{group} is not a valid group" if name is not None else "a negative id")
+        elif bad.ids[place] == NOT_READ:
+            texts.append(f"{group} is new, and so are more than {NEW_NAMES} other names at once")
         elif len(wrong):
             texts.append(f"{group}: {names[wrong[0]]} is {values[wrong[0]]:g}")
         else:
@@ -84,22 +84,22 @@ def describe(
 
 
 def last_of_each(block: Block) -> Block:
-    """Without the entries that a later one of the same report and group replaces."""
+    """The last entry for each report and group; earlier ones are dropped."""
     if len(block.ids) < 2:
         return block
-    # Nearly always nothing is there twice, and this tells so at a third of an exact sort's cost:
-    # two that are equal in report and group are equal in this mix.
+    # A quick test for the usual case without duplicates, at a third of an exact sort's cost:
+    # entries with equal report and group are equal in this mix.
     mixed = block.ids.view(np.uint64) ^ (block.report.view(np.uint64) * np.uint64(_ODD))
     mixed.sort()
     if not (mixed[1:] == mixed[:-1]).any():
         return block
-    # A name that only has the id of another one's group must not replace that one's entry.
+    # A different name with the same id must not replace an entry.
     name = np.zeros(len(block.ids), np.int32)
     if block.names is not None:
         name = block.names.dictionary_encode().indices.to_numpy()
-    order = np.lexsort((name, block.ids, block.report))  # stable: equal ones stay in their order
-    one, next_ = order[:-1], order[1:]
-    replaced = np.ones(len(one), bool)
+    order = np.lexsort((name, block.ids, block.report))  # stable: equal entries keep their order
+    this, next_ = order[:-1], order[1:]
+    replaced = np.ones(len(this), bool)
     for array in (block.report, block.ids, name):
-        replaced &= array[one] == array[next_]
+        replaced &= array[this] == array[next_]
     return block.take(np.sort(order[np.r_[~replaced, True]]))

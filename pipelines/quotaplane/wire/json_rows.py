@@ -1,4 +1,4 @@
-"""Tables as JSON, a text for each row, without a loop over rows."""
+"""Formats a table's rows as JSON texts, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 
 def json_rows(table: pa.Table) -> pa.Array:
-    r"""Each row as an object, in the order of the columns: texts, finite numbers, truth values.
+    r"""One JSON object per row, in the columns' order: strings, finite numbers, booleans.
 
     >>> table = pa.table({"who": ["a\n", None], "n": [1, 2], "x": [0.1, 1e300], "on": [True, None]})
     >>> print(*json_rows(table).to_pylist(), sep="\n")

@@ -1,4 +1,4 @@
-"""``LimitsUpdate`` messages: what one broker may use, out and in."""
+"""``LimitsUpdate`` messages, which carry one broker's limits: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ from quotaplane.wire.report_own import FAMILY, Names, as_strings, group_columns
 
 LIMITS_HEAD: Final = FAMILY + b"L1"
 MAX_LIMITS_BYTES: Final = 2 * 1024 * 1024
-"""A longer message is refused unread: the job cuts a broker's limits into portions of 0.5 MB."""
+"""A longer message is refused unread; the job sends a broker's limits in portions of 0.5 MB."""
 _MAGIC: Final = int.from_bytes(LIMITS_HEAD[1:], "little")
 _UPDATE: Final = ColumnView(LimitsUpdate)
 _NUMBERS: Final = ("epoch", "seq", "issued_at_ms", "broker_started_at_ms")
 _IDS: Final = ("group_ids", "removed_group_ids")
-_MOST: Final = 2**63
-"""Numbers on the wire have 64 bits without a sign, those of readers 63 bits and one."""
+_SIGNED_LIMIT: Final = 2**63
+"""Numbers on the wire are unsigned 64-bit; readers may use signed 64-bit numbers."""
 
 
 @dataclass(frozen=True)
 class LimitsMessage:
-    """A decoded ``LimitsUpdate``.
-
-    The n groups are either in ``groups`` (names) or in ``group_ids``, the other is empty.
-    ``limits`` and ``safe_limits`` (n, dimensions) are per second, inf = unlimited; the latter may
-    be None: as told before. ``throttles`` (n): on what terms requests are held to the limits, as
-    texts of ``throttle.terms``, "" = the defaults; None: as told before. Removed groups may come
-    both ways at once.
-    """
+    """A decoded ``LimitsUpdate`` for n groups."""
 
     broker: str
     shard: int
@@ -46,13 +39,20 @@ class LimitsMessage:
     issued_at_ms: int
     lease_ms: int
     broker_started_at_ms: int
+    """Start time of the broker process that the message is for; 0: any."""
     groups: tuple[str, ...]
+    """Names (n), or empty if the groups are in ``group_ids``."""
     group_ids: IntArray
+    """Ids (n), or empty if the groups are in ``groups``."""
     limits: FloatArray
+    """(n, 7) per second; inf: unlimited."""
     safe_limits: FloatArray | None
+    """(n, 7) per second, valid once the lease has ended; None: unchanged."""
     throttles: tuple[str, ...] | None
+    """(n) throttle terms as texts (``throttle.terms``), "": the defaults; None: unchanged."""
     removed_groups: tuple[str, ...]
     removed_group_ids: IntArray
+    """Removed groups may come by name and by id in one message."""
 
 
 def encode_limits(
@@ -73,15 +73,27 @@ def encode_limits(
     safe_limits: FloatArray | None = None,
     throttles: Names | None = None,
 ) -> bytes:
-    """One broker's limits (n, d) per second, inf = unlimited, for n groups by name or by id.
+    """Encode one broker's limits for n groups.
 
-    ``dimensions``: the d they are in, None = the first d of all; in others there is no limit.
-    ``safe_limits`` (n, d): what holds after the lease, None = as told before.
-    ``throttles`` (n): texts of terms, "" = the defaults; None = as told before or, with
-    ``safe_limits``, the defaults for all.
-    ``broker_started_at_ms``: of the broker's incarnation that it is for, 0 = any.
+    A dimension in which all groups are unlimited is left out.
 
-    A dimension that is unlimited for all of them is left out.
+    Args:
+        broker: the receiver's name.
+        shard: which sent it.
+        epoch: of the sending job.
+        seq: of the round.
+        issued_at_ms: when the lease begins.
+        lease_ms: how long the limits are valid.
+        limits: (n, d) per second; inf: unlimited.
+        dimensions: names of the d columns; None: the first d of ``DIMENSIONS``.
+        groups: names (n); either these or ``group_ids``.
+        group_ids: ids (n).
+        removed_groups: names of groups that the broker no longer has limits for.
+        removed_group_ids: the same by id.
+        broker_started_at_ms: start time of the broker process that it is for; 0: any.
+        safe_limits: (n, d) per second, valid once the lease has ended; None: unchanged.
+        throttles: (n) terms as texts, "": the defaults; None: unchanged, or with ``safe_limits``
+            the defaults for all.
 
     >>> update = encode_limits(broker="b1", shard=0, epoch=1, seq=7, issued_at_ms=0, lease_ms=5000,
     ...     groups=["g"], limits=np.array([[20.0]]))
@@ -89,7 +101,7 @@ def encode_limits(
     array([[20., inf, inf]])
 
     Raises:
-        ValueError: names and ids are both given or both not, shapes don't fit, or a limit is NaN
+        ValueError: not exactly one of names and ids is given, shapes don't match, or a limit is NaN
             or negative.
     """
     limits = np.asarray(limits, np.float64)
@@ -112,12 +124,12 @@ def encode_limits(
             columns[f"{name}_per_s"] = column
     if safe_limits is not None:
         safe = np.asarray(safe_limits, np.float64).T
-        columns.update((f"safe_{n}_per_s", one) for n, one in zip(names, safe, strict=True))
+        columns.update((f"safe_{n}_per_s", column) for n, column in zip(names, safe, strict=True))
     if throttles is not None:
         texts = as_strings(throttles)
         if len(texts) != len(limits):
             raise ValueError(f"{len(texts)} throttles for {len(limits)} groups")
-        # With safe limits nothing but the defaults need not be said.
+        # With safe limits, absent throttles mean the defaults for all.
         if safe_limits is None or pc.any(pc.not_equal(texts, "")).as_py():
             columns["throttles"] = texts
     if removed_groups is not None:
@@ -128,29 +140,29 @@ def encode_limits(
 
 
 def decode_limits(value: bytes) -> LimitsMessage:
-    """Read one ``LimitsUpdate``.
+    """Decode one ``LimitsUpdate``.
 
     Raises:
-        InputError: it is none, or what it says makes no sense.
+        InputError: the bytes are not a ``LimitsUpdate``, or a value is invalid.
     """
     if len(value) > MAX_LIMITS_BYTES:
         raise InputError(f"LimitsUpdate of {len(value)} bytes (at most {MAX_LIMITS_BYTES})")
     if not value.startswith(LIMITS_HEAD):
-        raise InputError(f"not a LimitsUpdate: it begins with {value[:5].hex(' ') or 'nothing'}")
+        raise InputError(f"not a LimitsUpdate: begins with {value[:5].hex(' ') or 'nothing'}")
     try:
         message, columns = _UPDATE.parse(value)
     except DecodeError:
-        raise InputError(f"not a LimitsUpdate, or not all of it: {len(value)} bytes") from None
+        raise InputError(f"not a LimitsUpdate, or truncated: {len(value)} bytes") from None
     check_broker(message.broker)
     _check_numbers(message, columns)
     groups = tuple(message.groups)
     ids = columns["group_ids"]
     if groups and len(ids):
-        raise InputError(f"LimitsUpdate for {message.broker!r}: groups by name and by id at once")
+        raise InputError(f"LimitsUpdate for {message.broker!r}: has both group names and group ids")
     count = len(groups) or len(ids)
-    safe_told = any(len(columns[name]) for name in SAFE_COLUMNS)
+    has_safe_limits = any(len(columns[name]) for name in SAFE_COLUMNS)
     throttles: tuple[str, ...] | None = tuple(message.throttles) or None
-    if throttles is None and safe_told:
+    if throttles is None and has_safe_limits:
         throttles = ("",) * count
     if throttles is not None and len(throttles) != count:
         raise InputError(
@@ -167,7 +179,9 @@ def decode_limits(value: bytes) -> LimitsMessage:
         groups=groups,
         group_ids=ids.astype(np.int64),
         limits=_rates(message.broker, columns, RATE_COLUMNS, count),
-        safe_limits=_rates(message.broker, columns, SAFE_COLUMNS, count) if safe_told else None,
+        safe_limits=_rates(message.broker, columns, SAFE_COLUMNS, count)
+        if has_safe_limits
+        else None,
         throttles=throttles,
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
@@ -175,12 +189,12 @@ def decode_limits(value: bytes) -> LimitsMessage:
 
 
 def _check_numbers(message: Any, columns: dict[str, FloatArray | IntArray]) -> None:
-    """Refuse what a reader with signed 64-bit numbers would take for something else."""
+    """Refuse numbers that a reader with signed 64-bit numbers would misread."""
     where = f"LimitsUpdate for {message.broker!r}"
     for name in _NUMBERS:
-        if getattr(message, name) >= _MOST:
+        if getattr(message, name) >= _SIGNED_LIMIT:
             raise InputError(f"{where}: {name} is {getattr(message, name)}")
-    if message.issued_at_ms + message.lease_ms >= _MOST:
+    if message.issued_at_ms + message.lease_ms >= _SIGNED_LIMIT:
         raise InputError(f"{where}: the lease ends at {message.issued_at_ms + message.lease_ms} ms")
     for name in _IDS:
         if (columns[name] < 0).any():
@@ -190,7 +204,7 @@ def _check_numbers(message: Any, columns: dict[str, FloatArray | IntArray]) -> N
 def _rates(
     broker: str, columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """Columns as (count, dimensions); an empty one is unlimited throughout."""
+    """Columns as an array (count, dimensions); an empty column is unlimited."""
     rates = np.full((count, len(names)), np.inf)
     for at, name in enumerate(names):
         column = columns[name]

@@ -1,8 +1,8 @@
-"""Messages with some of their fields left as bytes, to be read with numpy instead of one by one.
+"""Reads protobuf messages with their packed columns as numpy arrays.
 
-In Python, parsing a report costs little (protobuf does it in C) and taking 5,000 values out of it
-costs a lot. On the wire a packed list of doubles is its values in memory order behind a length, the
-same as a ``bytes`` field; so the same message, declared with ``bytes`` there, hands over the
+In Python, parsing a report is cheap (protobuf does it in C), but reading its 5,000 values one by
+one is not. On the wire a packed list of doubles is a length and the values in memory order, the
+same as a ``bytes`` field. So a view of the message type that declares ``bytes`` there gives the
 whole column at once.
 """
 
@@ -30,7 +30,7 @@ Column: TypeAlias = FloatArray | IntArray | pa.StringArray
 
 
 class _Columns(dict[str, FloatArray | IntArray]):
-    """Columns by name; one that is asked for and not there is empty."""
+    """Columns by name; a missing column reads as empty."""
 
     def __init__(self, dtypes: Mapping[str, str]) -> None:
         self._dtypes = dtypes
@@ -40,11 +40,11 @@ class _Columns(dict[str, FloatArray | IntArray]):
 
 
 class ColumnView:
-    """Reads and writes one message type whose packed columns (double, sfixed64) are arrays.
+    """Reads and writes one message type, with its packed columns (double, sfixed64) as arrays.
 
-    It also writes repeated strings from Arrow; it reads them as protobuf does. A column is a field
-    of bytes that is there once: a message in which that is not so is written anew before it is
-    read, so that no message makes more objects than it has strings.
+    It also writes repeated strings from Arrow; it reads them as protobuf does. The view has each
+    column as one ``bytes`` field. A message with columns in another encoding is serialized again
+    before it is read, so that no message creates more objects than it has strings.
     """
 
     def __init__(self, message: type[Message]) -> None:
@@ -66,19 +66,19 @@ class ColumnView:
     def parse(
         self, value: bytes, check: Callable[[Any], None] = lambda _: None
     ) -> tuple[Any, dict[str, FloatArray | IntArray]]:
-        """The message (for all that is no column) and its columns; those that are empty, too.
+        """The message, for its other fields, and its columns, also the empty ones.
 
-        ``check`` gets the message as soon as its strings can be counted, and may raise: to write it
-        anew costs several times as much.
+        ``check`` is called with the message once its strings can be counted, and may raise;
+        serializing it again would cost several times as much.
 
         Raises:
-            google.protobuf.message.DecodeError: protobuf would not parse it either.
+            google.protobuf.message.DecodeError: as protobuf's own parser.
         """
         view: Any = self._view.FromString(value)
         check(view)
         view.DiscardUnknownFields()
-        # Shorter by what the view can't hold: columns in pieces or not packed (which are as valid),
-        # unknown fields, and fields that are there twice.
+        # The view loses columns that are in pieces or not packed (both are valid), unknown fields,
+        # and repeated occurrences of a field.
         if view.ByteSize() != len(value):
             whole: Any = self._whole.FromString(value)
             whole.DiscardUnknownFields()
@@ -87,14 +87,14 @@ class ColumnView:
         for field, data in view.ListFields():
             if field.name in self._dtypes:
                 if len(data) % 8:
-                    self._whole.FromString(value)  # raises what is to be raised
+                    self._whole.FromString(value)  # raises the DecodeError
                 columns[field.name] = np.frombuffer(data, dtype=self._dtypes[field.name])
         return view, columns
 
     def write(self, message: Message, columns: Mapping[str, Column]) -> bytes:
-        """The serialized message with these columns, which come last.
+        """The serialized message followed by these columns.
 
-        Concatenating serialized messages merges them: that is part of protobuf's wire format.
+        In protobuf's wire format, concatenating serialized messages merges them.
         """
         parts = [message.SerializeToString()]
         for name, column in columns.items():
@@ -107,7 +107,7 @@ class ColumnView:
 
 
 def _strings(tag: bytes, strings: pa.StringArray) -> bytes:
-    r"""A repeated string field: before each string its tag and its length.
+    r"""A repeated string field: each string after its tag and its length.
 
     >>> _strings(b"B", pa.array(["ab", "c"]))
     b'B\x02abB\x01c'
@@ -124,7 +124,7 @@ def _strings(tag: bytes, strings: pa.StringArray) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """A length or tag as protobuf writes it: seven bits a byte, the lowest first.
+    """A length or tag as protobuf writes it: seven bits per byte, the lowest first.
 
     >>> _varint(300).hex(" ")
     'ac 02'

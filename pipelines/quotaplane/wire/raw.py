@@ -1,4 +1,4 @@
-"""Protobuf's wire format read with numpy, at many positions of a buffer at a time."""
+"""Reads protobuf's wire format with numpy, at many positions of a buffer at once."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
 
 PAD: Final = 64
-"""Bytes behind what is read: more than any step reads past a position that it checked."""
+"""Bytes of padding after the data: more than any step reads past a checked position."""
 
 _HIGH, _LOW7 = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
 def words_of(data: bytes) -> U64:
-    """The eight bytes at every position as one number (unaligned, which numpy takes care of)."""
+    """The eight bytes at every position as one number (unaligned, which numpy handles)."""
     return np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
 
 
 def number(raw: U8, words: U64, at: IntArray, tag: int | U8) -> tuple[U64, IntArray, BoolArray]:
-    """The varint behind ``tag`` at each position: value, position behind it, and if it is one.
+    """The varint after ``tag`` at each position: its value, the position after it, and its
+    validity.
 
-    Of one that is none the value and the position mean nothing, but the position is at most 11
-    behind the first.
+    If it is invalid, value and position have no meaning, but the position is at most 11 after the
+    first.
     """
     word = words[at + 1]
     ends = ~word & _HIGH  # the high bit of a varint's last byte is 0
-    kept = ends ^ (ends - np.uint64(1))  # all bits up to the lowest of them
-    word = word & kept & _LOW7
-    # 8 groups of 7 bits, one in each byte -> 4 of 14 -> 2 of 28 -> one of 56
+    mask = ends ^ (ends - np.uint64(1))  # all bits up to the lowest of these
+    word = word & mask & _LOW7
+    # 8 groups of 7 bits, one per byte -> 4 of 14 -> 2 of 28 -> one of 56
     one, two, four = np.uint64(1), np.uint64(2), np.uint64(4)
     word = (word & np.uint64(0x007F007F007F007F)) | ((word & np.uint64(0x7F007F007F007F00)) >> one)
     word = (word & np.uint64(0x00003FFF00003FFF)) | ((word & np.uint64(0x3FFF00003FFF0000)) >> two)
     word = (word & np.uint64(0x000000000FFFFFFF)) | ((word & np.uint64(0x0FFFFFFF00000000)) >> four)
-    size = np.bitwise_count(kept).astype(np.int64) >> 3
+    size = np.bitwise_count(mask).astype(np.int64) >> 3
     good = raw[at] == tag
     long = np.flatnonzero(ends == 0)
-    if len(long):  # of nine or ten bytes
+    if len(long):  # nine or ten bytes
         ninth, tenth = raw[at[long] + 9].astype(np.uint64), raw[at[long] + 10].astype(np.uint64)
         ten = ninth >= 0x80
         word[long] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
@@ -53,12 +54,12 @@ def number(raw: U8, words: U64, at: IntArray, tag: int | U8) -> tuple[U64, IntAr
 
 
 def pieces(data: bytes, start: IntArray, end: IntArray) -> pa.BinaryArray:
-    """Ascending pieces of ``data`` as an Arrow array."""
-    # Arrow wants values that touch. So: piece, gap, piece, gap ... of which every other is taken.
+    """Slices of ``data``, in ascending order, as an Arrow array."""
+    # Arrow needs adjacent values, so build piece, gap, piece, gap ... and take every other one.
     offsets = np.zeros(2 * len(start) + 1, np.int32)
     offsets[0:-1:2], offsets[1::2] = start, end
     offsets[-1] = end[-1] if len(end) else 0
-    touching = pa.Array.from_buffers(
+    adjacent = pa.Array.from_buffers(
         pa.binary(), 2 * len(start), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    return touching.take(pa.array(np.arange(0, 2 * len(start), 2)))
+    return adjacent.take(pa.array(np.arange(0, 2 * len(start), 2)))

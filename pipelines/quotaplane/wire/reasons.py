@@ -1,4 +1,4 @@
-"""Why a report, or a part of it, can't be used: the codes of dead letters."""
+"""Codes of dead letters: why a report, or a part of it, can't be used."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ REASONS: Final = {
     TOO_LARGE: "longer than reports.max_report_bytes; not parsed",
     NOT_PROTOBUF: "can't be parsed: truncated, or never was one of our messages",
     WRONG_PROTOBUF: "parses, but is another message",
-    MISSING_FIELD: "a required field of the stock format is not there",
+    MISSING_FIELD: "a required field of the stock format is missing",
     NO_BROKER: "the broker's name is empty, too long or not printable",
     BAD_GROUP: "a group's name is empty, too long or not printable, or its id is negative",
     LENGTH_MISMATCH: "a column is not as long as the list of groups, or names and ids are mixed",
     NEGATIVE: "a rate below zero",
-    NOT_FINITE: "an infinite rate, or NaN where it means nothing",
-    ABSURD: "a number that can't be: a rate above reports.max_rate_per_s, a count beyond 63 bits",
+    NOT_FINITE: "an infinite rate, or NaN where it has no meaning",
+    ABSURD: "an impossible number: a rate above reports.max_rate_per_s, a count beyond 63 bits",
     FUTURE: "published, or its broker started, more than reports.max_clock_skew_s ahead of now",
     STALE: "published more than reports.stale_after_intervals intervals ago",
-    TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its bytes allow",
+    TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its size allows",
     TOO_MANY_REPORTS: "older than the newest reports.max_reports_per_broker of its broker at once, "
     "or more reports than are read at once",
 }
-"""Every code that ``decode`` gives, in words."""
+"""Descriptions of the codes that ``decode`` gives."""
 
 NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH})
-"""Whole reports that may be good ones: how a healthy system looks after a pause."""
+"""Reasons for refusing reports that may be well-formed, as a healthy system has after a pause."""
 
 BATCH_REASONS: Final = {
     TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read",
     SKIPPED_BATCH: "an operator skipped the micro-batch; one letter for all of its reports",
 }
-"""Codes of reports that never reach ``decode``, in words."""
+"""Descriptions of the codes of reports that never reach ``decode``."""
 
 
 class UnusableReportError(InputError):
-    """A whole report can't be used: ``reason`` is the code, the message the detail."""
+    """A whole report can't be used: ``reason`` is the code, the message is the detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -64,7 +64,7 @@ class UnusableReportError(InputError):
 
 
 def shown(name: str, most: int = 60) -> str:
-    r"""A name from outside, fit for one line of a log or a table.
+    r"""A name from outside, in a form that fits into one line of a log or a table.
 
     >>> shown("a\nb")
     "'a\\nb'"
@@ -75,7 +75,7 @@ def shown(name: str, most: int = 60) -> str:
 
 
 def check_broker(broker: str) -> str:
-    """The broker's name, if it is one.
+    """Return the broker's name if it is valid.
 
     Raises:
         UnusableReportError: with ``no_broker``.

@@ -1,7 +1,7 @@
-"""Dead letters: what is kept of reports that can't be used, bounded whatever arrives.
+"""Dead letters: records of reports that can't be used, bounded in number whatever arrives.
 
-Of each reason the first reports have a letter of their own, and one more letter says how many
-others there were: a flood costs a few letters, and no object for each of its messages.
+For each reason the first reports have a letter of their own, and one more letter counts the others:
+a flood of bad messages creates few letters, and no object per message.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from quotaplane.wire.reasons import NOT_BAD, STALE, UnusableReportError
 from quotaplane.wire.shard_inputs import REJECTED
 
 MOST_LETTERS: Final = 100
-"""So many letters of each reason are about a single report, of a batch and of a round."""
+"""Letters per reason, batch and round that are about a single report."""
 _MOST_RAW_BYTES: Final = 4 << 20
 _MOST_LATE_BYTES: Final = 1 << 20
-"""So many raw bytes are kept with them. All of them pass through the driver, and a job that was
-down for an hour finds an hour of reports too late: gigabytes."""
+"""Raw bytes that letters contain, of all reasons but ``stale``, and of ``stale``. They all pass
+through the driver, and a job that was down for an hour finds gigabytes of stale reports."""
 _LEFT_OUT: Final = "; raw bytes left out, there are too many"
 
 
@@ -47,53 +47,53 @@ class Letters:
         self._values, self._times, self._positions = values, times, positions
         self._usable = np.ones(len(values), bool)
         self._letters: list[_Letter] = []
-        self._told: Counter[tuple[str, bool]] = Counter()
+        self._single_letters: Counter[tuple[str, bool]] = Counter()
         self._others: dict[tuple[str, bool], list[tuple[int, int, int, int]]] = {}
 
     @property
     def usable(self) -> BoolArray:
-        """The reports, (n,), that were not refused so far."""
+        """Which of the n reports were not refused so far."""
         return self._usable
 
     def refuse(self, which: IntArray, reason: str, detail: Callable[[int], str]) -> None:
-        """Refuse whole reports, by their ascending indexes; ``detail`` is asked for a few."""
+        """Refuse whole reports, by ascending index; ``detail`` is called for only a few of them."""
         self._usable[which] = False
         bad = reason not in NOT_BAD
-        self._tell(which, reason, bad, lambda i: (detail(i), self._values[i] or b""))
+        self._record(which, reason, bad, lambda i: (detail(i), self._values[i] or b""))
 
     def refuse_one(self, index: int, error: UnusableReportError) -> None:
-        """Refuse a whole report, for what was found while it was read."""
+        """Refuse a whole report because of an error found while reading it."""
         self.refuse(np.array([index]), error.reason, lambda _: str(error))
 
     def refuse_entries(
         self, which: IntArray, reason: str, part: Callable[[int], tuple[str, bytes]]
     ) -> None:
-        """Some entries of each of these reports, which are used otherwise: that is not bad.
+        """Record bad entries of reports that are used otherwise, and so don't count as bad.
 
-        ``part`` is asked for a few of them, for the detail and for what of the report is refused.
+        ``part`` is called for only a few of them; it returns the detail and the refused part.
         """
-        self._tell(which, reason, False, part)
+        self._record(which, reason, False, part)
 
-    def _tell(
+    def _record(
         self,
         which: IntArray,
         reason: str,
         bad: bool,
-        what: Callable[[int], tuple[str, bytes]],
+        describe: Callable[[int], tuple[str, bytes]],
     ) -> None:
         kind = reason, bad
-        room = MOST_LETTERS - self._told[kind]
+        room = MOST_LETTERS - self._single_letters[kind]
         for index in which[:room].tolist():
-            detail, raw = what(index)
+            detail, raw = describe(index)
             self._letters.append(_Letter(index, reason, detail, bad, raw, 1))
-        self._told[kind] += min(room, len(which))
-        if len(which) > room:  # how many, the first and the last, and their time
+        self._single_letters[kind] += min(room, len(which))
+        if len(which) > room:  # count, first and last index, and time of the others
             rest = which[room:]
-            told = len(rest), int(rest[0]), int(rest[-1]), median_time_ms(self._times[rest])
-            self._others.setdefault(kind, []).append(told)
+            summary = len(rest), int(rest[0]), int(rest[-1]), median_time_ms(self._times[rest])
+            self._others.setdefault(kind, []).append(summary)
 
     def table(self) -> pa.Table:
-        """The letters in the order of their reports, as ``events.REJECTED``."""
+        """The letters in the order of their reports, as ``shard_inputs.REJECTED``."""
         letters = sorted(self._letters, key=lambda letter: letter.index)
         times = [int(self._times[letter.index]) for letter in letters]
         for (reason, bad), parts in self._others.items():
@@ -115,15 +115,15 @@ class Letters:
 
 
 def others(count: int, last: str) -> str:
-    """The detail of a letter that stands for all that have none."""
+    """The detail of a letter that stands for all reports without one."""
     return f"{count} more reports for this reason, the last one at {last}"
 
 
 def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
-    """The median publish time of so many ``reports`` (n,) at each time, or of one each.
+    """The median publish time, with ``reports`` (n,) reports at each time, or one each.
 
-    -1 if no time is known; below 0 a time is not. A letter that stands for many reports has their
-    median time, so that a few reports with another time do not speak for the others.
+    Negative times are unknown; -1 if all are. A letter that stands for many reports has their
+    median time, so that a few exceptions don't determine it.
 
     >>> median_time_ms(np.array([5, 1000, -1]), np.array([2, 3, 9]))
     1000
@@ -142,7 +142,7 @@ def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
 
 
 def condensed(letters: pa.Table) -> pa.Table:
-    """Letters of several batches as those of one: no more of each reason, and no more raw bytes."""
+    """Letters of several batches, cut to the number and raw bytes that one batch may have."""
     if len(letters) <= MOST_LETTERS:
         return _with_less_raw(letters)
     kind = pc.binary_join_element_wise(
@@ -155,7 +155,7 @@ def condensed(letters: pa.Table) -> pa.Table:
     rank[order] = np.arange(len(code)) - np.repeat(begins, np.diff(np.r_[begins, len(code)]))
     reports, times = (letters[name].to_numpy() for name in ("reports", "published_at_ms"))
     single = rank < MOST_LETTERS
-    kept = [letters.filter(pa.array(single))]
+    tables = [letters.filter(pa.array(single))]
     for kind_code in np.unique(code[~single]).tolist():
         rest = np.flatnonzero(~single & (code == kind_code))
         row = letters.slice(int(rest[0]), 1).to_pylist()[0]
@@ -167,14 +167,14 @@ def condensed(letters: pa.Table) -> pa.Table:
             "reports": count,
             "raw": b"",
         }
-        kept.append(pa.Table.from_pylist([row], schema=REJECTED))
-    return _with_less_raw(pa.concat_tables(kept))
+        tables.append(pa.Table.from_pylist([row], schema=REJECTED))
+    return _with_less_raw(pa.concat_tables(tables))
 
 
 def _with_less_raw(letters: pa.Table) -> pa.Table:
-    """Without the raw bytes that are too many together."""
+    """The letters without the raw bytes over the limit."""
     length = pc.binary_length(letters["raw"]).to_numpy().astype(np.int64)
-    over = length > _MOST_RAW_BYTES  # too much by itself, which must not cost the others theirs
+    over = length > _MOST_RAW_BYTES  # too much by itself: does not count towards the sum below
     late = pc.equal(letters["reason"], STALE).to_numpy()
     for which, most in ((late, _MOST_LATE_BYTES), (~late, _MOST_RAW_BYTES)):
         counted = np.where(which & ~over, length, 0)
@@ -192,6 +192,6 @@ def _with_less_raw(letters: pa.Table) -> pa.Table:
 
 
 def reports_by_reason(letters: pa.Table) -> dict[str, int]:
-    """How many reports letters stand for (columns ``reason`` and ``reports``)."""
+    """Number of reports that letters stand for (columns ``reason`` and ``reports``)."""
     sums = letters.group_by("reason", use_threads=False).aggregate([("reports", "sum")])
     return dict(zip(sums["reason"].to_pylist(), sums["reports_sum"].to_pylist(), strict=True))

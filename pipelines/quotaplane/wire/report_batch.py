@@ -1,4 +1,4 @@
-"""A batch of reports before any is read: what is refused at sight, and what their heads say."""
+"""A batch of reports before decoding: refuses what needs no decoding, and reads the heads."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from quotaplane.wire.report_heads import Heads, read_heads
 from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, started_too_late
 
 MOST_REPORTS: Final = 100_000
-"""So many reports of a batch are looked at. Spark hands over 100 at a time."""
+"""Most reports of a batch that are read. Spark passes 100 at a time."""
 
 
 _MOST_HEAD: Final = 4 * MAX_BROKER_CHARS + 256
-"""So many bytes of a report are looked at for its head, which takes less."""
+"""Bytes of a report that may contain its head; heads are shorter."""
 
 
 @dataclass(frozen=True)
 class ReportBatch:
-    """The reports that are looked at, a row each, in the order in which they arrived.
-
-    ``index`` is where they stand among all that arrived; ``own`` are those in our own format,
-    ``complete`` the heartbeats: their heads are all there is of them.
-    """
+    """The reports to read, one row each, in their order of arrival."""
 
     index: IntArray
+    """Index of the report among all that arrived."""
     own: BoolArray
+    """The report is in our own format."""
     heads: Heads
     complete: BoolArray
+    """The report is a heartbeat: it consists of a head only."""
 
 
 def open_batch(
@@ -53,21 +52,21 @@ def open_batch(
     now_ms: int,
     reports: Reports,
 ) -> ReportBatch:
-    """The reports worth reading, with their heads; the others are refused in ``letters``."""
+    """The reports worth decoding, with their heads; the others are refused in ``letters``."""
     size = _refuse_unread(values, published_at_ms, letters, now_ms, reports)
     index = np.flatnonzero(letters.usable)
     starts = [(values[i] or b"")[:_MOST_HEAD] for i in index.tolist()]
     own = np.array([start.startswith(FAMILY) for start in starts], bool)
     ours = np.array([start.startswith(REPORT_HEAD) for start in starts], bool)
     heads = read_heads(starts, own)
-    heads = heads._replace(plain=heads.plain & (ours | ~own))
-    batch = ReportBatch(index, own, heads, heads.plain & (heads.size == size[index]))
+    heads = heads._replace(canonical=heads.canonical & (ours | ~own))
+    batch = ReportBatch(index, own, heads, heads.canonical & (heads.size == size[index]))
     _refuse_by_head(batch, published_at_ms, letters, now_ms, reports)
     return batch
 
 
 def latest_start_ms(now_ms: int, reports: Reports) -> int:
-    """When a broker may have started, at the latest: our clock and its own may differ."""
+    """Latest plausible start time of a broker: its clock may be ahead of ours."""
     return max(now_ms + int(reports.max_clock_skew_s * 1000), 0)
 
 
@@ -78,7 +77,7 @@ def _refuse_unread(
     now_ms: int,
     reports: Reports,
 ) -> IntArray:
-    """The sizes of the reports; what need not be read to see that it can't be used is refused."""
+    """The sizes of the reports; refuses those that can be judged without decoding."""
     age_s = (now_ms - published_at_ms.astype(float)) / 1000.0
 
     def refuse(wrong: BoolArray, reason: str, detail: Callable[[int], str]) -> None:
@@ -87,11 +86,11 @@ def _refuse_unread(
     refuse(
         _beyond_the_newest(published_at_ms, MOST_REPORTS),
         TOO_MANY_REPORTS,
-        lambda _: f"more than {MOST_REPORTS} reports at once: the newest were read",
+        lambda _: f"more than {MOST_REPORTS} reports at once: only the newest were read",
     )
     size = np.zeros(len(values), np.int64)
-    left = np.flatnonzero(letters.usable)
-    size[left] = [len(values[i] or b"") for i in left.tolist()]
+    remaining = np.flatnonzero(letters.usable)
+    size[remaining] = [len(values[i] or b"") for i in remaining.tolist()]
     refuse(size == 0, EMPTY, lambda _: "no value")
     refuse(
         size > reports.max_report_bytes,
@@ -118,14 +117,14 @@ def _refuse_unread(
 
 
 def _beyond_the_newest(times: IntArray, most: int) -> BoolArray:
-    """All but the newest so many; of the same time the later ones are newer."""
+    """All but the newest ``most``; of equal times, later elements are newer."""
     if len(times) <= most:
         return np.zeros(len(times), bool)
     oldest_kept = np.partition(times, -most)[-most]
-    kept: BoolArray = times > oldest_kept
+    is_newest: BoolArray = times > oldest_kept
     alike = np.flatnonzero(times == oldest_kept)
-    kept[alike[len(alike) - (most - np.count_nonzero(kept)) :]] = True
-    return ~kept
+    is_newest[alike[len(alike) - (most - np.count_nonzero(is_newest)) :]] = True
+    return ~is_newest
 
 
 def _refuse_by_head(
@@ -140,8 +139,8 @@ def _refuse_by_head(
     started, sequence = heads.numbers["started_at_ms"], heads.numbers["sequence"]
 
     def refuse(wrong: BoolArray, reason: str, detail: Callable[[int], str]) -> None:
-        which = index[wrong & heads.plain & letters.usable[index]]
-        # Few are asked for their detail, so their rows are looked for one by one.
+        which = index[wrong & heads.canonical & letters.usable[index]]
+        # ``detail`` is called for few reports, so search their rows one by one.
         letters.refuse(which, reason, lambda i: detail(int(np.searchsorted(index, i))))
 
     if heads.unusable:
@@ -153,7 +152,7 @@ def _refuse_by_head(
         FUTURE,
         lambda row: started_too_late(int(started[row]), latest_ms),
     )
-    rows = np.flatnonzero(heads.plain & letters.usable[index])
+    rows = np.flatnonzero(heads.canonical & letters.usable[index])
     old = np.zeros(len(index), bool)
     old[rows] = ~newest(
         heads.broker[rows], started[rows], sequence[rows], published_at_ms[index[rows]], most

@@ -1,4 +1,4 @@
-"""What both formats are decoded into before it is checked."""
+"""The decoded but unchecked form of reports in both formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a report says about itself (see ``events.HEADERS``)."""
+    """A report's header fields (see ``shard_inputs.HEADERS``)."""
 
     broker: str
     started_at_ms: int
@@ -26,29 +26,30 @@ class Header:
 
 @dataclass(frozen=True)
 class Block:
-    """Entries of some reports, in the order they have there; n of them.
+    """n entries of some reports, in the reports' order.
 
-    ``report`` (n,) is the report's index in the batch, ``ids`` (n,) has ``ids.NO_ID`` for unusable
-    names, ``names`` is an Arrow string array or None (given by id); ``rates`` (d, n) per second,
-    NaN = unchanged; ``throttled`` (d, n), NaN = unknown, or None. ``flawed`` (n,) marks entries
-    with NaN where it means nothing; None = there are none. ``in_force`` (1 + d, n) has the first
-    rows of ``IN_FORCE_COLUMNS``, NaN = not said, or None.
-
-    d is all of ``DIMENSIONS``, or the ``BASIC`` first ones where only they are spoken of, as in
-    stock reports.
+    d is all of ``DIMENSIONS``, or the ``BASIC`` first ones if only these are reported, as in stock
+    reports.
     """
 
     report: IntArray
+    """(n,) index of the entry's report in the batch."""
     ids: IntArray
+    """(n,) group ids; ``ids.NO_ID`` for unusable names."""
     names: pa.Array | None
+    """(n,) group names; None if the reports have ids instead."""
     rates: FloatArray
+    """(d, n) per second; NaN: unchanged."""
     throttled: FloatArray | None = None
+    """(d, n) per second; NaN: not known; None: not reported."""
     flawed: BoolArray | None = None
+    """(n,) the entry has a NaN where it has no meaning; None: no entry has."""
     in_force: FloatArray | None = None
+    """(1 + d, n) first rows of ``IN_FORCE_COLUMNS``; NaN: not reported; None: no entry has it."""
 
     @staticmethod
     def join(blocks: list[Block]) -> Block:
-        """Blocks of one ``kind`` as one; ``blocks`` is emptied, so that nothing is there twice."""
+        """Join blocks of one ``kind``; ``blocks`` is emptied, so that memory is freed."""
         parts = [*blocks]
         blocks.clear()
         if len(parts) == 1:  # nothing to copy
@@ -73,12 +74,12 @@ class Block:
 
     @property
     def kind(self) -> tuple[bool, int, bool, bool]:
-        """Which columns it has. Others are not made for it: one report has them all for nothing."""
+        """Which columns it has; only blocks with the same columns are joined, to save memory."""
         named, throttled = self.names is not None, self.throttled is not None
         return named, len(self.rates), throttled, self.in_force is not None
 
     def take(self, chosen: IntArray) -> Block:
-        """Only these entries."""
+        """The block with only these entries."""
         return Block(
             self.report[chosen],
             self.ids[chosen],
@@ -91,7 +92,7 @@ class Block:
 
 
 def by_kind(blocks: list[Block]) -> list[Block]:
-    """The blocks of each kind joined, in order of appearance; ``blocks`` is emptied."""
+    """One block per kind, in order of first appearance; ``blocks`` is emptied."""
     kinds: dict[tuple[bool, int, bool, bool], list[Block]] = {}
     for block in blocks:
         kinds.setdefault(block.kind, []).append(block)

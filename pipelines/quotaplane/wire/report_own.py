@@ -1,4 +1,4 @@
-"""Our own ``UsageReport``: bytes to blocks, and back for brokers, simulators and benchmarks."""
+"""Our own report format ``UsageReport``: decoding to blocks, and encoding."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ from quotaplane.wire.reasons import (
 from quotaplane.wire.report_block import Block, Header
 
 FAMILY: Final = b"\x0dQP"
-"""How all our messages begin; then one letter for the kind, one for the version."""
+"""First bytes of all our messages; then one letter for the kind and one for the version."""
 
 REPORT_HEAD: Final = FAMILY + b"R1"
 _MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
-MOST: Final = 2**63
-"""A number of a report from here on is a negative long of Java's."""
+SIGNED_LIMIT: Final = 2**63
+"""Java reads a number from here on as negative."""
 Names: TypeAlias = Sequence[str] | pa.StringArray
 _REPORT: Final = ColumnView(UsageReport)
 _IN_FORCE: Final = frozenset(("applied_seqs", *LIMIT_COLUMNS))
 _FURTHER: Final = frozenset(
     name for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS) for name in names[BASIC:]
 )
-"""Columns of the dimensions that not every broker counts."""
+"""Columns of dimensions that not every broker reports."""
 _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
 
 
 def decode_own(
     value: bytes, index: int, caps: BatchCaps, latest_start_ms: int
 ) -> tuple[Header, Block]:
-    """Decode one report; ``index`` is its place in the batch. Rates are not checked yet.
+    """Decode the report at ``index`` of a batch. Rates are not checked yet.
 
     Raises:
-        UnusableReportError: the report as a whole can't be used.
+        UnusableReportError: the whole report can't be used.
     """
 
     def check_count(count: int, least: int) -> None:
@@ -67,7 +67,7 @@ def decode_own(
     message, columns = _parse(value, lambda view: check_count(len(view.groups), LEAST_OWN))
     broker = check_broker(message.broker)
     for name in _NUMBERS:
-        if getattr(message, name) >= MOST:
+        if getattr(message, name) >= SIGNED_LIMIT:
             raise UnusableReportError(ABSURD, f"{name} is {getattr(message, name)}")
     if message.started_at_ms > latest_start_ms:
         raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
@@ -77,11 +77,11 @@ def decode_own(
     names: list[str] = list(message.groups)
     if names and len(given):
         raise UnusableReportError(
-            LENGTH_MISMATCH, f"{len(names)} groups by name and {len(given)} by id: one or the other"
+            LENGTH_MISMATCH, f"{len(names)} group names and {len(given)} group ids; send one kind"
         )
     column = pa.array(names, pa.string()) if names else None
     ids = ids_of(names, caps) if names else np.maximum(given, NO_ID).astype(np.int64)
-    d = _spoken_of(columns)
+    d = _dimension_count(columns)
     rates = _stack(columns, RATE_COLUMNS[:d], count)
     throttled = flawed = None
     given_throttled = [row for row, name in enumerate(THROTTLED_COLUMNS) if name in columns]
@@ -117,7 +117,7 @@ def decode_own(
 
 
 def started_too_late(started_at_ms: int, latest_start_ms: int) -> str:
-    """The detail for a report whose broker says that it started when it can't have."""
+    """Dead letter detail for a broker whose start time is in the future."""
     return (
         f"its broker started {(started_at_ms - latest_start_ms) / 1000:g} s later than now and "
         "reports.max_clock_skew_s allow (started_at_ms)"
@@ -136,22 +136,22 @@ def _parse(
         message, columns = _REPORT.parse(value, check)
     except DecodeError:
         raise UnusableReportError(
-            NOT_PROTOBUF, f"{len(value)} bytes that are no UsageReport, or not all of it"
+            NOT_PROTOBUF, f"{len(value)} bytes that are not a UsageReport, or truncated"
         ) from None
     if message.magic != _MAGIC:
-        raise UnusableReportError(WRONG_PROTOBUF, f"its magic is {message.magic:#x} in the end")
+        raise UnusableReportError(WRONG_PROTOBUF, f"its magic is {message.magic:#x} at the end")
     return message, columns
 
 
-def _spoken_of(columns: dict[str, FloatArray | IntArray]) -> int:
-    """How many of the dimensions a report is about: the basic ones, or all."""
+def _dimension_count(columns: dict[str, FloatArray | IntArray]) -> int:
+    """Number of dimensions that a report covers: the basic ones, or all."""
     return BASIC if columns.keys().isdisjoint(_FURTHER) else len(RATE_COLUMNS)
 
 
 def _stack(
     columns: dict[str, FloatArray | IntArray], names: Sequence[str], count: int
 ) -> FloatArray:
-    """The columns as (names, count); an empty one is all NaN."""
+    """The columns as an array (names, count); an empty column is all NaN."""
     stacked = np.full((len(names), count), np.nan)
     for row, name in enumerate(names):
         if name not in columns:
@@ -167,7 +167,7 @@ def _stack(
 
 
 def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
-    """The report cut down to some of its entries."""
+    """The report with only some of its entries."""
     message, columns = _parse(value)
     picked = np.fromiter(chosen, np.int64)
     part = _head(message)
@@ -197,12 +197,22 @@ def encode_report(
     applied_seqs: IntArray | None = None,
     limits: FloatArray | None = None,
 ) -> bytes:
-    """A report in our own format: ``usage`` and ``throttled`` (n, d) per second, NaN = unchanged.
+    """Encode a report for n groups in our own format.
 
-    Either ``groups`` or ``group_ids`` (n). ``applied`` is the newest (epoch, seq) of the limits in
-    force, ``applied_seqs`` (n) each group's seq in that epoch (-1 = none), ``limits`` (n, d) what
-    is in force. d: the first so many of ``DIMENSIONS``; nothing is said of the others, nor of one
-    that is NaN throughout.
+    Args:
+        broker: the sender's name.
+        started_at_ms: when the broker process started.
+        sequence: number of the report since then.
+        window_ms: the time that ``usage`` is averaged over.
+        usage: (n, d) per second, in the first d of ``DIMENSIONS``; NaN: unchanged.
+        throttled: (n, d) per second; None: not reported.
+        groups: names (n); either these or ``group_ids``.
+        group_ids: ids (n).
+        applied: newest (epoch, seq) of the limits in force.
+        applied_seqs: (n) each group's seq in that epoch; -1: no limit.
+        limits: (n, d) limits in force.
+
+    A dimension that is NaN for all groups is left out.
 
     >>> value = encode_report(broker="b1", started_at_ms=1, sequence=7, window_ms=5000,
     ...     groups=["g"], usage=np.array([[3.0]]))
@@ -210,7 +220,7 @@ def encode_report(
     '0d 51 50 52 31 12 02 62 31 18 01 20 07 28 88 27 42 01 67 52 08 00 00 00 00 00 00 08 40'
 
     Raises:
-        ValueError: names and ids are both given or both not, or the arrays' shapes don't fit.
+        ValueError: not exactly one of names and ids is given, or shapes don't match.
     """
     message: Any = UsageReport(
         magic=_MAGIC,
@@ -225,7 +235,7 @@ def encode_report(
     columns.update(_given(usage, RATE_COLUMNS))
     if throttled is not None:
         if np.shape(throttled) != np.shape(usage):
-            raise ValueError("throttled is not of usage's shape")
+            raise ValueError("throttled and usage have different shapes")
         columns.update(_given(throttled, THROTTLED_COLUMNS))
     if applied_seqs is not None:
         columns["applied_seqs"] = np.asarray(applied_seqs, np.int64)
@@ -237,7 +247,7 @@ def encode_report(
 def group_columns(
     groups: Names | None, group_ids: Sequence[int] | IntArray | None, count: int
 ) -> dict[str, Column]:
-    """The column of names, or that of ids; so many of them."""
+    """The column of names or of ids, which must have ``count`` elements."""
     if (groups is None) == (group_ids is None):
         raise ValueError("give either groups or group_ids")
     given: Any = groups if groups is not None else group_ids
@@ -249,7 +259,7 @@ def group_columns(
 
 
 def as_strings(names: Names) -> pa.StringArray:
-    """Names as an Arrow array, which they may be already."""
+    """Names as an Arrow array."""
     return names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
 
 

@@ -1,4 +1,4 @@
-"""Stock Pulsar's ``ResourceUsageInfo``: bytes to blocks, and back for simulators and benchmarks."""
+"""Stock Pulsar's report format ``ResourceUsageInfo``: decoding to blocks, and encoding."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ from quotaplane.wire.report_block import Block
 from quotaplane.wire.stock_scanner import scan
 
 _CHUNK_BYTES: Final = 1 << 20
-"""Reports are scanned together up to this size: small ones share the cost of the array calls, and
-large ones don't push each other's arrays out of the processor's cache."""
+"""Reports are scanned in chunks of this size: small reports share the cost of array calls, and the
+arrays still fit into the processor's cache."""
 _MOST_ODD: Final = 5_000
-"""So many reports of a batch are read by the protobuf library, at some 10 microseconds each."""
+"""Most reports per batch that the protobuf library parses, at about 10 microseconds each."""
 _MOST_ODD_ENTRIES: Final = 50_000
-"""So many entries of a batch are taken out of its messages, at some 2 microseconds each."""
+"""Most entries per batch that are read from parsed messages, at about 2 microseconds each."""
 _MOST_LOOKED_AT: Final = 1_000
-"""In so many of its entries a report's error is looked for, to tell which one it is in."""
+"""Number of a report's entries that are searched for a missing field."""
 _NOT_UTF8: Final = "a name in it is not UTF-8"
 
 
 def read_stock(
     index: IntArray,
     first_entry: IntArray,
-    plain: BoolArray,
+    canonical: BoolArray,
     values: Sequence[bytes | None],
     letters: Letters,
     caps: BatchCaps,
     interval_s: float,
 ) -> tuple[dict[int, str], list[Block]]:
-    """Read reports ``index`` (n,) of ``values``, whose entries begin at byte ``first_entry``.
+    """Read the reports ``index`` (n,) of ``values``.
 
-    Where that is known, as the head is ``plain``. What can't be used is refused in ``letters``.
-    Returns the brokers of the reports that are usable though not plain, by index, and all entries,
-    not checked yet, as rates: count / ``interval_s``.
+    ``first_entry`` (n,): the byte where a report's entries begin, valid if ``canonical`` (n,).
+    Unusable reports are refused in ``letters``. Returns the brokers of usable reports that are not
+    ``canonical``, by index, and all entries, unchecked, as rates: count / ``interval_s``.
     """
     blocks: list[Block] = []
-    known = np.flatnonzero(plain)
+    known = np.flatnonzero(canonical)
     chosen = [values[i] or b"" for i in index[known].tolist()]
     odd = _scan(index[known], first_entry[known], chosen, letters, caps, blocks)
-    odd = np.sort(np.concatenate([odd, index[~plain]]))
+    odd = np.sort(np.concatenate([odd, index[~canonical]]))
     letters.refuse(
         odd[_MOST_ODD:],
         TOO_MANY_REPORTS,
-        lambda _: f"more than {_MOST_ODD} reports at once that are not as Pulsar writes them",
+        lambda _: f"more than {_MOST_ODD} reports at once that are not in Pulsar's canonical form",
     )
     brokers = _read_odd(odd[:_MOST_ODD], values, letters, caps, blocks)
     if not blocks:
@@ -81,24 +81,24 @@ def _scan(
     caps: BatchCaps | None,
     blocks: list[Block],
 ) -> IntArray:
-    """Read what is plainly written into ``blocks``; the answer is what is not, by index."""
+    """Read canonically written reports into ``blocks``; returns the indexes of the others."""
     odd: list[IntArray] = [np.empty(0, np.int64)]
     size = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     cuts = np.flatnonzero(np.diff(size // _CHUNK_BYTES)) + 1
     for begin, end in pairwise([0, *cuts.tolist(), len(values)]):
         if begin == end:
             continue
-        found = scan(values[begin:end], first_entry[begin:end], caps)
+        scanned = scan(values[begin:end], first_entry[begin:end], caps)
         which = index[begin:end]
         letters.refuse(
-            which[found.refused],
+            which[scanned.refused],
             TOO_MANY_ENTRIES,
-            lambda _: "more entries than may be, or than its bytes allow; not read",
+            lambda _: "more entries than allowed, or than its size allows; not read",
         )
-        letters.refuse(which[found.garbled], NOT_PROTOBUF, lambda _: _NOT_UTF8)
-        odd.append(which[~(found.good | found.refused | found.garbled)])
-        report = which[found.report]
-        blocks.append(Block(report, report, found.owners, found.counts))
+        letters.refuse(which[scanned.garbled], NOT_PROTOBUF, lambda _: _NOT_UTF8)
+        odd.append(which[~(scanned.good | scanned.refused | scanned.garbled)])
+        report = which[scanned.report]
+        blocks.append(Block(report, report, scanned.owners, scanned.counts))
     return np.concatenate(odd)
 
 
@@ -109,12 +109,12 @@ def _read_odd(
     caps: BatchCaps,
     blocks: list[Block],
 ) -> dict[int, str]:
-    """Read reports that are written in another way: the protobuf library writes them plainly.
+    """Read reports in other valid encodings, after the protobuf library rewrote them canonically.
 
-    Their entries go into ``blocks``; the answer is their brokers, by index.
+    Their entries are added to ``blocks``; returns their brokers, by index.
     """
     brokers: dict[int, str] = {}
-    plainly: list[bytes] = []
+    canonical: list[bytes] = []
     for number in odd.tolist():
         try:
             message = parse(values[number] or b"", caps)
@@ -124,11 +124,11 @@ def _read_odd(
             continue
         message.DiscardUnknownFields()
         message.ClearField("broker")
-        plainly.append(message.SerializePartialToString())
+        canonical.append(message.SerializePartialToString())
     index, room = np.array([*brokers], np.int64), _MOST_ODD_ENTRIES
-    # Their entries were counted as they came: written plainly, the same ones take fewer bytes.
-    left = _scan(index, np.zeros_like(index), plainly, letters, None, blocks)
-    for number in left.tolist():
+    # ``parse`` counted their entries already; rewritten canonically they take fewer bytes.
+    unread = _scan(index, np.zeros_like(index), canonical, letters, None, blocks)
+    for number in unread.tolist():
         message = parse(values[number] or b"", None)
         room -= len(message.usageMap)
         try:
@@ -139,14 +139,14 @@ def _read_odd(
 
 
 def parse(value: bytes, caps: BatchCaps | None) -> Any:
-    """The report as protobuf reads it, with all that is required, in at most so many entries.
+    """Parse a report with the protobuf library; it has all required fields.
 
     Raises:
-        UnusableReportError: it can't be read, or is no report.
+        UnusableReportError: it can't be parsed, is another message, or has too many entries.
     """
     if caps is not None:
-        # Each of its entries becomes an object, of some 66 bytes, as soon as it is parsed. The tag
-        # of an entry begins with the one byte or, written longer than need be, with the other.
+        # Parsing makes each entry an object of about 66 bytes, so count before. An entry's tag is
+        # the first byte or, in a longer encoding than necessary, begins with the second.
         tags = value.count(b"\x12") + value.count(b"\x92")
         if tags > caps.most_entries + len(value) // 8:
             raise UnusableReportError(TOO_MANY_ENTRIES, f"too many of them in {len(value)} bytes")
@@ -154,7 +154,7 @@ def parse(value: bytes, caps: BatchCaps | None) -> Any:
         message: Any = ResourceUsageInfo.FromString(value)
     except DecodeError:
         raise UnusableReportError(
-            NOT_PROTOBUF, f"{len(value)} bytes that are no ResourceUsageInfo, or not all of it"
+            NOT_PROTOBUF, f"{len(value)} bytes that are not a ResourceUsageInfo, or truncated"
         ) from None
     count = len(message.usageMap)
     if not count and (not message.HasField("broker") or _has_unknown_fields(message)):
@@ -163,7 +163,7 @@ def parse(value: bytes, caps: BatchCaps | None) -> Any:
         raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} of them in {len(value)} bytes")
     if not message.IsInitialized():
         raise UnusableReportError(MISSING_FIELD, f"without {_missing(message)}")
-    if isinstance(message.broker, bytes):  # what becomes of a proto2 string that is not UTF-8
+    if isinstance(message.broker, bytes):  # protobuf's value of a proto2 string that is not UTF-8
         raise UnusableReportError(NOT_PROTOBUF, _NOT_UTF8)
     return message
 
@@ -175,23 +175,24 @@ def _has_unknown_fields(message: Any) -> bool:
 
 
 def _missing(message: Any) -> str:
-    """Which required fields are not there, in the first place where any is not."""
+    """Names of missing required fields: the broker, or those of the first incomplete entry."""
     if not message.HasField("broker"):
         return "broker"
     for place, entry in enumerate(message.usageMap[:_MOST_LOOKED_AT]):
         if not entry.IsInitialized():
-            return ", ".join(f"usageMap[{place}].{one}" for one in entry.FindInitializationErrors())
-    return f"a required field, behind the first {_MOST_LOOKED_AT} entries"
+            missing = entry.FindInitializationErrors()
+            return ", ".join(f"usageMap[{place}].{field}" for field in missing)
+    return f"a required field, after the first {_MOST_LOOKED_AT} entries"
 
 
 def _one_by_one(message: Any, index: int, room: int) -> Block:
-    """The entries of one report, for what ``scan`` does not read. Rates are counts.
+    """The entries of one report that ``scan`` can't read. Rates are counts.
 
     Raises:
-        UnusableReportError: there is no ``room`` left, or a name is not UTF-8.
+        UnusableReportError: ``room`` is negative, or a name is not UTF-8.
     """
     if room < 0:
-        why = "only to be read entry by entry, as too many entries of a batch are"
+        why = "must be read entry by entry, and too many entries of the batch must be"
         raise UnusableReportError(TOO_MANY_ENTRIES, why)
     owners = [entry.owner for entry in message.usageMap]
     if any(isinstance(name, bytes) for name in owners):
@@ -207,7 +208,7 @@ def _one_by_one(message: Any, index: int, room: int) -> Block:
 
 
 def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
-    """The report cut down to some of its entries."""
+    """The report with only some of its entries."""
     whole = parse(value, None)
     part: Any = ResourceUsageInfo(broker=whole.broker)
     part.usageMap.extend([whole.usageMap[i] for i in chosen])
@@ -215,11 +216,10 @@ def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
 
 
 def encode_stock_report(broker: str, groups: Sequence[str], counts: FloatArray | IntArray) -> bytes:
-    """A report as a stock Pulsar broker writes it.
+    """Encode a report as a stock Pulsar broker does.
 
-    ``counts`` (n, 4) are per period, the first of ``model.DIMENSIONS``; NaN in both columns of
-    publish or of dispatch leaves that class out, as the broker does with what hardly changed.
-
+    ``counts`` (n, 4) are per period, in the first four of ``model.DIMENSIONS``. NaN in both columns
+    of publish or of dispatch leaves that class out, as a broker does if it hardly changed.
     >>> encode_stock_report("b1", ["g"], np.array([[3, 300, np.nan, np.nan]])).hex(" ")
     '0a 02 62 31 12 0a 0a 01 67 12 05 08 ac 02 10 03'
 

@@ -1,9 +1,8 @@
-"""Reports in: bytes of either format to checked columns, and a dead letter for whatever is bad.
+"""Decodes reports of both formats into checked columns, and makes dead letters of bad ones.
 
-Nothing that a broker, or somebody else, puts on a reports topic makes ``decode`` raise, or costs
-much more than its bytes (docs/wire.md has the figures). A report whose frame is wrong is refused
-whole. Where only some groups' values are wrong, those entries are refused and the others used: one
-tenant's nonsense must not take the broker's other tenants along.
+No content of a reports topic makes ``decode`` raise, or costs much more than its size (docs/wire.md
+has figures). A report with a broken frame is refused whole. If only some groups' values are wrong,
+only these entries are refused, so that one tenant's bad values don't affect the broker's others.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ __all__ = ["REJECTED", "Decoded", "decode", "encode_report", "encode_stock_repor
 
 _MOST_COUNT: Final = float(2**63)
 _MOST_OWN: Final = 2_500
-"""So many reports of our own format that name groups are read of a batch: each by itself, in 50 to
+"""Most reports per batch in our own format with group names; each is decoded by itself, in 50 to
 200 microseconds."""
 _MOST_KEPT: Final = 100
-"""So many of a report's bad entries are kept with the dead letter."""
+"""Most bad entries of a report that its dead letter contains."""
 
 
 def decode(
@@ -52,33 +51,34 @@ def decode(
     now_ms: int,
     reports: Reports,
 ) -> Decoded:
-    """Decode and check a batch of serialized reports (both formats, mixed as they come).
+    """Decode and check a batch of serialized reports, of both formats in any order.
 
-    ``values``, ``published_at_ms`` and ``positions`` (where in its topic each came from) have one
-    element per report; all values together are under 2 GiB, as one Arrow column of them is.
-    See ``events`` for the tables that come out and ``reasons`` for why a report is refused.
+    ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report.
+    All values together must be under 2 GiB, the limit of an Arrow column. See ``shard_inputs`` for
+    the resulting tables and ``reasons`` for why reports are refused.
 
     Example: 3 messages and 300 bytes counted over an interval of 5 s are 0.6 and 60 per second.
 
     >>> value = encode_stock_report("b1", ["g"], np.array([[3, 300, np.nan, np.nan]]))
-    >>> found = decode([value, b"?"], np.array([1000, 1000]), ["0@1", "0@2"],
+    >>> decoded = decode([value, b"?"], np.array([1000, 1000]), ["0@1", "0@2"],
     ...     now_ms=1500, reports=Reports(interval_s=5))
-    >>> found.entries.select(["group", "publish_bytes_per_s", "dispatch_bytes_per_s"]).to_pylist()
+    >>> decoded.entries.select(["group", "publish_bytes_per_s", "dispatch_bytes_per_s"]).to_pylist()
     [{'group': 'g', 'publish_bytes_per_s': 60.0, 'dispatch_bytes_per_s': nan}]
-    >>> found.rejected.select(["reason", "position"]).to_pylist()
+    >>> decoded.rejected.select(["reason", "position"]).to_pylist()
     [{'reason': 'not_protobuf', 'position': '0@2'}]
     """
     letters = Letters(values, published_at_ms, positions)
     batch = open_batch(values, published_at_ms, letters, now_ms, reports)
     to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
     caps = BatchCaps(reports.max_entries_per_report, int(to_read))
-    odd, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
-    odd |= _read_own(batch, values, letters, caps, latest_start_ms(now_ms, reports), blocks)
+    further_headers, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
+    latest_ms = latest_start_ms(now_ms, reports)
+    further_headers |= _read_own(batch, values, letters, caps, latest_ms, blocks)
     blocks = [
         last_of_each(_without_bad_entries(block, values, letters, reports))
         for block in by_kind(blocks)
     ]
-    index, headers = _headers(batch, odd, published_at_ms, positions, letters, reports)
+    index, headers = _headers(batch, further_headers, published_at_ms, positions, letters, reports)
     return Decoded(headers, _entries(blocks, index, len(values)), letters.table())
 
 
@@ -90,12 +90,12 @@ def _read_stock(
     caps: BatchCaps,
     reports: Reports,
 ) -> tuple[dict[int, Header], list[Block]]:
-    """The headers of reports that are not plainly written, by index, and all entries."""
+    """All entries, and by index the headers that ``read_heads`` did not read."""
     rows = np.flatnonzero(letters.usable[batch.index] & ~batch.own & ~batch.complete)
     brokers, blocks = report_stock.read_stock(
         batch.index[rows],
         batch.heads.size[rows],
-        batch.heads.plain[rows],
+        batch.heads.canonical[rows],
         values,
         letters,
         caps,
@@ -115,7 +115,7 @@ def _read_own(
     latest_ms: int,
     blocks: list[Block],
 ) -> dict[int, Header]:
-    """The headers of reports that are more than a heartbeat, by index; entries go to ``blocks``."""
+    """Headers of reports with entries, by index; the entries are added to ``blocks``."""
     headers: dict[int, Header] = {}
     which = batch.index[letters.usable[batch.index] & batch.own & ~batch.complete]
     letters.refuse(
@@ -138,8 +138,8 @@ def _read_own(
 def _without_bad_entries(
     block: Block, values: Sequence[bytes | None], letters: Letters, reports: Reports
 ) -> Block:
-    """The block without entries that can't be used; a report that has no others is refused."""
-    # A count from 2**63 on is a negative long of Java's, whatever max_rate_per_s allows.
+    """The block without unusable entries; a report without usable ones is refused."""
+    # Java reads a count from 2**63 on as negative, whatever max_rate_per_s allows.
     most = min(reports.max_rate_per_s, float(np.nextafter(_MOST_COUNT / reports.interval_s, 0)))
     codes = bad_values(block, most)
     if codes is None:
@@ -148,16 +148,16 @@ def _without_bad_entries(
     size = np.bincount(block.report, minlength=len(values))
     worst = np.zeros(len(values), np.uint8)
     np.maximum.at(worst, block.report[bad], codes[bad])
-    left = size - np.bincount(block.report[bad], minlength=len(values))
+    remaining = size - np.bincount(block.report[bad], minlength=len(values))
 
-    def told(index: int) -> tuple[str, IntArray]:
-        """What is wrong with a report's entries, and where in it they are."""
+    def defects(index: int) -> tuple[str, IntArray]:
+        """A description of a report's bad entries, and their positions in it."""
         entries = np.flatnonzero(block.report == index)
         places = np.flatnonzero(codes[entries])
         return describe(block, entries[places], codes, len(entries), most), places
 
     def part(index: int) -> tuple[str, bytes]:
-        detail, places = told(index)
+        detail, places = defects(index)
         value = values[index] or b""
         keep = (
             report_own.keep_entries
@@ -168,26 +168,28 @@ def _without_bad_entries(
 
     for code, reason in enumerate(REASON_OF_CODE):
         hit = (worst == code) & (code > 0)
-        letters.refuse(np.flatnonzero(hit & (left == 0)), reason, lambda index: told(index)[0])
-        letters.refuse_entries(np.flatnonzero(hit & (left > 0)), reason, part)
+        letters.refuse(
+            np.flatnonzero(hit & (remaining == 0)), reason, lambda index: defects(index)[0]
+        )
+        letters.refuse_entries(np.flatnonzero(hit & (remaining > 0)), reason, part)
     return block.take(np.flatnonzero(codes == 0))
 
 
 def _headers(
     batch: ReportBatch,
-    odd: dict[int, Header],
+    further_headers: dict[int, Header],
     published_at_ms: IntArray,
     positions: Sequence[str],
     letters: Letters,
     reports: Reports,
 ) -> tuple[IntArray, pa.Table]:
-    """A row for each usable report in the order in which they arrived, and their indexes.
+    """Headers of the usable reports in their order of arrival, and the reports' indexes.
 
-    ``odd``: those of which it is not the head that was read plainly.
+    ``further_headers``: by index, those that ``read_heads`` did not read.
     """
     heads = batch.heads
     by_head = letters.usable[batch.index]
-    by_head[np.searchsorted(batch.index, [*odd])] = False
+    by_head[np.searchsorted(batch.index, [*further_headers])] = False
     rows = np.flatnonzero(by_head)
     index, stock_ones = batch.index[rows], ~batch.own[rows]
     numbers = {name: array[rows].astype(np.int64) for name, array in heads.numbers.items()}
@@ -201,7 +203,7 @@ def _headers(
         "applied_seq": np.where(applied, numbers["applied_seq"], -1),
         "uses_ids": np.zeros(len(rows), bool),
     }
-    more = [(i, header) for i, header in odd.items() if letters.usable[i]]
+    more = [(i, header) for i, header in further_headers.items() if letters.usable[i]]
     index = np.concatenate([index, np.array([i for i, _ in more], np.int64)])
     order = np.argsort(index)
     index = index[order]
@@ -220,13 +222,13 @@ def _headers(
 
 
 def _entries(blocks: list[Block], index: IntArray, reports: int) -> pa.Table:
-    """The entries as a table; ``index`` (headers,) are the indexes of the ``reports`` in use."""
+    """The entries as a table; ``index`` has the index of each header's report, of ``reports``."""
     row = np.full(reports, -1, np.int32)
     row[index] = np.arange(len(index), dtype=np.int32)
     parts = [_columns(block, row) for block in blocks]
     given = {name for part in parts for name in part}
     schema = entries_schema(*(names for names in OPTIONAL_ENTRIES if names[0] in given))
-    # What a block has no columns of is the same array for all of them.
+    # Columns that a block lacks: one array of NaN is shared by all of them.
     most = max((len(block.ids) for block in blocks), default=0)
     unknown = pa.array(np.full(most if len(parts) > 1 else 0, np.nan))
     tables = [

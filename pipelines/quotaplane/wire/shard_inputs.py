@@ -1,8 +1,8 @@
-"""What goes between the decoder and the operator: Arrow tables, and the same as bytes by shard.
+"""Tables between the decoder and the operator, and their form as bytes by shard.
 
-A payload of reports is two Arrow IPC streams one after the other: the headers of all reports of
-the batch (so that every shard hears every broker's heartbeat, whatever groups it uses), then the
-entries of one shard.
+A payload of reports is two Arrow IPC streams, one after the other: the headers of all reports of
+the batch, then one shard's entries. Thus every shard sees every broker's heartbeat, whatever groups
+the broker uses.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ HEADERS: Final = pa.schema(
         _required("position", pa.string()),
     ]
 )
-"""A row per usable report. Stock reports have ``started_at_ms`` 0, ``sequence`` = the publish time.
+"""One row per usable report. Stock reports have ``started_at_ms`` 0, ``sequence`` = the publish
+time.
 
-``applied_epoch`` and ``applied_seq`` are -1 when the broker has no limits yet or doesn't say.
+``applied_epoch`` and ``applied_seq`` are -1 if the broker has no limits yet or does not report
+them.
 """
 
 ENTRIES: Final = pa.schema(
@@ -51,10 +53,10 @@ ENTRIES: Final = pa.schema(
         *(_required(name, pa.float64()) for name in RATE_COLUMNS[:BASIC]),
     ]
 )
-"""A row per resource group in a report: ``report`` is the row of its header; NaN = unchanged.
+"""One row per resource group in a report: ``report`` is its header's row; NaN: unchanged.
 
-``group`` is null when the report named its groups by id. ``OPTIONAL_ENTRIES`` follow when a report
-of the batch has any.
+``group`` is null if the report has ids. Columns of ``OPTIONAL_ENTRIES`` follow if any report of the
+batch has them.
 """
 
 OPTIONAL_ENTRIES: Final = (
@@ -64,9 +66,9 @@ OPTIONAL_ENTRIES: Final = (
     IN_FORCE_COLUMNS[: BASIC + 1],
     IN_FORCE_COLUMNS[BASIC + 1 :],
 )
-"""Columns that come together or not at all, in this order; NaN = not said.
+"""Sets of columns, each present as a whole or not at all, in this order; NaN: not reported.
 
-Those of the basic dimensions apart from those of the others, which few report.
+The basic dimensions are separate from the others, which few brokers report.
 """
 
 
@@ -87,9 +89,9 @@ REJECTED: Final = pa.schema(
         _required("raw", pa.binary()),
     ]
 )
-"""A row per report, or part of one, that can't be used; ``reason`` is a code of ``reasons``.
+"""One row per unusable report, or unusable part of one; ``reason`` is a code of ``reasons``.
 
-``reports``: how many it stands for. ``position`` is the first one's.
+``reports`` is the number of reports that the row stands for; ``position`` is the first one's.
 """
 
 GROUPS: Final = pa.schema(
@@ -102,9 +104,9 @@ GROUPS: Final = pa.schema(
         _required("version", pa.int64()),
     ]
 )
-"""A row per change of a resource group: what holds from ``version`` on.
+"""One row per change of a resource group, valid from ``version`` on.
 
-A null quota is unlimited, and what else is null is as ``policy_options.DEFAULTS`` say.
+A null quota is unlimited; another null has the value in ``policy_options.DEFAULTS``.
 """
 
 
@@ -118,7 +120,7 @@ class Decoded:
 
 
 def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
-    """One payload for each shard, in order; none when the batch has no usable report."""
+    """One payload per shard, in order; none if the batch has no usable report."""
     if not decoded.headers.num_rows:
         return []
     headers = pack(decoded.headers)
@@ -127,10 +129,10 @@ def pack_reports(decoded: Decoded, shards: int) -> list[tuple[int, bytes]]:
 
 
 def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
-    """The headers and entries of several payloads of one shard, each in one table.
+    """The headers and the entries of several payloads for one shard, joined.
 
-    ``report`` is rebased to the joined headers. Optional columns are there when any payload has
-    them, NaN for the others.
+    ``report`` is rebased to the joined headers. An optional column is present if any payload has
+    it; the others' rows are NaN.
     """
     headers, entries, offset = [], [], 0
     for payload in payloads:
@@ -152,9 +154,9 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
 def newest_reports(
     headers: pa.Table, entries: pa.Table, most: int
 ) -> tuple[pa.Table, pa.Table, pa.Table | None]:
-    """The newest ``most`` reports of each broker, and the headers of the others, if any.
+    """Each broker's newest ``most`` reports, and the headers of the others, if any.
 
-    In whatever order the reports come, the same ones are kept.
+    The result does not depend on the order of the reports.
     """
     code = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
     if not len(code) or np.bincount(code).max() <= most:
@@ -165,18 +167,18 @@ def newest_reports(
     _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
     later = np.empty(len(code), np.int64)
     later[np.lexsort((place, published))] = np.arange(len(code))
-    kept = newest(code.astype(np.int64), started, sequence, later, most)
+    is_newest = newest(code.astype(np.int64), started, sequence, later, most)
     report = entries["report"].to_numpy()
-    row = pa.array((np.cumsum(kept) - 1)[report].astype(np.int32))
+    row = pa.array((np.cumsum(is_newest) - 1)[report].astype(np.int32))
     entries = entries.set_column(0, ENTRIES.field("report"), row)
-    left = entries.filter(pa.array(kept[report])).combine_chunks()
-    return headers.filter(pa.array(kept)), left, headers.filter(pa.array(~kept))
+    remaining = entries.filter(pa.array(is_newest[report])).combine_chunks()
+    return headers.filter(pa.array(is_newest)), remaining, headers.filter(pa.array(~is_newest))
 
 
 def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:
-    """Changes of groups (columns of ``GROUPS``, in any order) as a payload per shard concerned.
+    """Changes of groups (``GROUPS``, columns in any order) as a payload per shard with changes.
 
-    Columns of quotas and of the policy may be absent: nobody set them.
+    Missing columns of quotas and of the policy count as null.
     """
     table = changes if isinstance(changes, pa.Table) else pa.Table.from_batches([changes])
     for field in GROUPS:
@@ -189,7 +191,7 @@ def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[i
 
 
 def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
-    """The changes of several payloads in one table, in the order of the payloads."""
+    """The changes of several payloads as one table, in the payloads' order."""
     if not payloads:
         return GROUPS.empty_table()
     tables = [table for payload in payloads for table in unpack(payload)]
@@ -197,9 +199,9 @@ def unpack_groups(payloads: Sequence[bytes]) -> pa.Table:
 
 
 def _by_shard(table: pa.Table, shards: int) -> Iterator[pa.Table]:
-    """The rows of each shard by id, those of one id in the order that they had.
+    """Each shard's rows, sorted by id; rows with equal ids keep their order.
 
-    Sorted, as the state is: the operator then walks through memory instead of jumping about.
+    The state is sorted by id, too, so the operator accesses its memory sequentially.
     """
     ids = table["group_id"].to_numpy()
     order = np.argsort(ids, kind="stable")

@@ -1,12 +1,12 @@
-"""Entries of stock Pulsar's reports, many at a time, read with numpy straight from their bytes.
+"""Reads the entries of many stock Pulsar reports with numpy, straight from their bytes.
 
-Pulsar's brokers write every report in the same plain way: fields in ascending order, none twice, no
-unknown ones. This module reads exactly that, for all entries of all reports in step, and says
-for each report whether it was so written; one that was not must be given to the protobuf library.
-Nothing is taken on trust: every position stays inside the buffer (see ``PAD``), and a report is
-called good only when its entries follow one another without gap or overlap from the end of its
-header to its last byte, and the fields of each entry fill it exactly. What is then read is what
-protobuf reads (proved by a property test), several times as fast (docs/wire.md).
+Pulsar's brokers write every report canonically: fields in ascending order, none twice, no unknown
+ones. This module reads exactly that form, all entries of all reports at once, and returns for each
+report whether it had that form; others must be parsed by the protobuf library.
+It trusts nothing: every position stays inside the buffer (see ``PAD``), and a report is ``good``
+only if its entries follow one another without gap or overlap from the end of its head to its last
+byte, and the fields of each entry fill it exactly. The result equals protobuf's (shown by a
+property test), several times as fast (docs/wire.md).
 
 Layout of one entry (all numbers are varints, base-128, low groups first)::
 
@@ -35,27 +35,27 @@ _FIRST_NUMBER, _SECOND_NUMBER = 0x08, 0x10
 
 
 class Scanned(NamedTuple):
-    """``good`` (reports,), then a row per entry of good reports.
-
-    ``report`` (n,) is its report's index, ``owners`` an Arrow string array, ``counts`` (4, n) are
-    per period, NaN = absent. ``refused`` (reports,): not read, for more entries than may be;
-    ``garbled``: plain, but with a name that is not UTF-8.
-    """
+    """The result of ``scan`` for r reports, with n entries of good reports."""
 
     good: BoolArray
+    """(r,) canonical, and read."""
     report: IntArray
+    """(n,) index of the entry's report."""
     owners: pa.Array
+    """(n,) group names."""
     counts: FloatArray
+    """(4, n) per period; NaN: absent."""
     refused: BoolArray
+    """(r,) not read, because it has too many entries."""
     garbled: BoolArray
+    """(r,) canonical, but with a name that is not UTF-8."""
 
 
 def scan(values: Sequence[bytes], first_entry: IntArray, caps: BatchCaps | None) -> Scanned:
-    """Read serialized reports whose entries begin at byte ``first_entry`` of each.
+    """Read serialized reports, whose entries begin at byte ``first_entry`` of each.
 
-    ``caps``: None if their entries were counted before.
-
-    The values together have to be under 2 GiB, none of them empty.
+    ``caps``: None if their entries were counted before. The values must be under 2 GiB together,
+    and none may be empty.
     """
     size = np.fromiter(map(len, values), np.int64, len(values))
     data, end = b"".join((*values, bytes(PAD))), np.cumsum(size)
@@ -80,14 +80,15 @@ def scan(values: Sequence[bytes], first_entry: IntArray, caps: BatchCaps | None)
 def _frames(
     raw: U8, begin: IntArray, end: IntArray, caps: BatchCaps | None
 ) -> tuple[IntArray, IntArray, IntArray, BoolArray, BoolArray]:
-    """Where the entries are: report, start and stop of each body, and which reports are good.
+    """Locate the entries: report, start and stop of each body; also ``good`` and ``refused``.
 
-    Finds every place that looks like the head of an entry (tag, length, tag of ``owner``) and drops
-    those by chance so: their end is no other's start, or their start no other's end. A report is
-    good when those that are left form a chain through all of it, so a wrong guess is never used.
+    Finds every position that looks like the head of an entry (tag, length, tag of ``owner``), then
+    drops false ones: those whose end is no other's start, or whose start is no other's end. A
+    report is good if the remaining ones form a chain through all of it, so a wrong guess is never
+    used.
     """
     size = len(raw) - PAD
-    # A head takes two or three bytes. (A filter of bytes: cheap, and bounds what noise can cost.)
+    # A head takes two or three bytes. (This filter is cheap, and bounds the cost of noise.)
     owner = raw[2 : size + 3] == _OWNER
     at = np.flatnonzero((raw[:size] == _ENTRY) & (owner[:-1] | owner[1:]))
     length = raw[at + 1].astype(np.int64)
@@ -101,8 +102,8 @@ def _frames(
     if caps is not None and caps.might_refuse(len(at), size):
         report = np.searchsorted(end, at, side="right")
         refused = caps.refuse(np.bincount(report, minlength=len(end)), end - begin, LEAST_STOCK)
-        kept = ~refused[report]
-        at, body, stop = at[kept], body[kept], stop[kept]
+        is_read = ~refused[report]
+        at, body, stop = at[is_read], body[is_read], stop[is_read]
     for _ in range(3):
         from_here, to_here = np.zeros(size + 1, bool), np.zeros(size + 1, bool)
         from_here[at] = from_here[end] = True
@@ -113,7 +114,7 @@ def _frames(
             break
 
     report = np.searchsorted(end, at, side="right")
-    inside = at >= begin[report]  # not in a head
+    inside = at >= begin[report]  # not in a report's head
     if not inside.all():
         at, body, stop, report = at[inside], body[inside], stop[inside], report[inside]
     good = np.bincount(report, minlength=len(end)).astype(bool) | (begin == end)
@@ -128,7 +129,7 @@ def _frames(
 def _fields(
     raw: U8, words: U64, start: IntArray, stop: IntArray
 ) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-    """The fields of the entries: start and end of the owner, counts, and whether all was plain."""
+    """The entries' fields: start and end of the owner, counts, and whether all is canonical."""
     length = raw[start + 1].astype(np.int64)
     long = length >= 0x80
     second = raw[start + 2].astype(np.int64)
@@ -143,18 +144,18 @@ def _fields(
     for tag, messages in ((_PUBLISH, 0), (_DISPATCH, 2)):
         has = np.flatnonzero((raw[at] == tag) & (at < stop))
         begin = at[has]
-        first, middle, plain = number(raw, words, begin + 2, _FIRST_NUMBER)
+        first, middle, canonical = number(raw, words, begin + 2, _FIRST_NUMBER)
         second_, finish, also = number(raw, words, middle, _SECOND_NUMBER)
-        plain &= also & (raw[begin + 1] == finish - begin - 2) & (finish <= stop[has])
+        canonical &= also & (raw[begin + 1] == finish - begin - 2) & (finish <= stop[has])
         counts[messages, has], counts[messages + 1, has] = second_, first
-        fits[has] &= plain
+        fits[has] &= canonical
         at = at.copy()
         at[has] = np.minimum(finish, stop[has])
     has = np.flatnonzero((raw[at] == _STORAGE) & (at < stop))
     if len(has):
         begin = at[has]
-        _, finish, plain = number(raw, words, begin + 2, _FIRST_NUMBER)
-        fits[has] &= plain & (raw[begin + 1] == finish - begin - 2) & (finish <= stop[has])
+        _, finish, canonical = number(raw, words, begin + 2, _FIRST_NUMBER)
+        fits[has] &= canonical & (raw[begin + 1] == finish - begin - 2) & (finish <= stop[has])
         at = at.copy()
         at[has] = np.minimum(finish, stop[has])
     fits &= at == stop

@@ -1,4 +1,4 @@
-"""Which of many names are not UTF-8."""
+"""Finds names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from quotaplane.wire.raw import U8
 
 
 def as_strings(names: pa.BinaryArray) -> tuple[pa.StringArray, BoolArray | None]:
-    r"""The names as strings, and for each whether it is not UTF-8; None when all are. No nulls.
+    r"""The names as strings, and which are not UTF-8 (None if all are). No nulls.
 
-    What is not UTF-8 becomes "".
+    A name that is not UTF-8 becomes "".
 
     >>> as_strings(pa.array([b"plain", "größe".encode()], pa.binary()))[1] is None
     True
@@ -41,11 +41,11 @@ def _flawed(names: pa.BinaryArray) -> BoolArray:
 
 
 def _misplaced(raw: U8, at: IntArray, name: IntArray, offsets: npt.NDArray[np.int32]) -> BoolArray:
-    """Of the bytes from 0x80 on, which can't stand where they do.
+    """Which of the bytes from 0x80 on are at a position where they are invalid.
 
-    A first byte is followed by one to three others, from 0x80 to 0xBF, of the same name; the
-    second byte's range is narrower after four of the first ones (too long a form, surrogates, and
-    beyond the last character).
+    One to three continuation bytes, from 0x80 to 0xBF, must follow a lead byte in the same name.
+    After four of the lead bytes the second byte's range is narrower (overlong forms, surrogates,
+    code points beyond the last).
     """
     byte = raw[at]
     follows = byte < 0xC0
@@ -55,11 +55,11 @@ def _misplaced(raw: U8, at: IntArray, name: IntArray, offsets: npt.NDArray[np.in
     for step in (1, 2, 3):
         first = np.flatnonzero(wanted >= step)
         place = at[first] + step
-        there = place < offsets[name[first] + 1]
-        there[there] = (raw[place[there]] & 0xC0) == 0x80
-        bad[first[~there]] = True
-        # The bytes of a character follow each other in ``at``, too, if they are there.
-        expected[(first + step)[there & ~bad[first]]] = True
+        valid = place < offsets[name[first] + 1]
+        valid[valid] = (raw[place[valid]] & 0xC0) == 0x80
+        bad[first[~valid]] = True
+        # If present, the bytes of a character are adjacent in ``at``, too.
+        expected[(first + step)[valid & ~bad[first]]] = True
     first = np.flatnonzero((wanted > 0) & ~bad)
     lead, second = byte[first], raw[at[first] + 1]
     bad[first] = (
