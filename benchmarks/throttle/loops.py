@@ -47,7 +47,7 @@ def one_by_one(form: Any, given: Prepared) -> Told:
     """Each request as it comes, by the law's own plain loop."""
     told = Told([], [], [])
     for one, now, asked in zip(given.entity, given.at_ms, given.units, strict=True):
-        (refused,), (over_ms,), (left,) = form.plain(
+        (refused,), (over_ms,), (left,) = form.sequence(
             given.states[one], given.terms[one], [now], [asked]
         )
         waits = over_ms > 0 and (refused or not given.hard[one])
@@ -68,7 +68,7 @@ def by_entity(form: Any, given: Prepared) -> Told:
     n = len(given.entity)
     told = Told([True] * n, [0.0] * n, [0.0] * n)
     for one, rows in rows_of.items():
-        outcomes = form.plain(
+        outcomes = form.sequence(
             given.states[one],
             given.terms[one],
             [given.at_ms[row] for row in rows],

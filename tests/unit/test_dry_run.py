@@ -16,7 +16,7 @@ from quotaplane.settings import parse_settings
 from quotaplane.streams.throttle.dry_run import add_options, definitions_of, run_dry
 from quotaplane.streams.throttle.job import messages
 from quotaplane.throttle.bank import LAWS
-from quotaplane.throttle.entities import begin, held
+from quotaplane.throttle.entities import begin, quotas_of
 from quotaplane.throttle.types import ThrottleLaw
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_a_file_says_what_groups_put_would_make_of_it(tmp_path: Path) -> None:
     file = tmp_path / "quotas.json"
     file.write_text(json.dumps(groups), "utf-8")
     told = begin(definitions_of(str(file))).definitions
-    law, quotas = held(told, pa.array(["a", "b", "c"]), pa.array([0, 0, 0]).to_numpy())
+    law, quotas = quotas_of(told, pa.array(["a", "b", "c"]), pa.array([0, 0, 0]).to_numpy())
     assert law.tolist() == [LAWS.index(ThrottleLaw.TOKEN_BUCKET)] * 3
     assert quotas.rate_per_s.tolist() == [1.0, 5.0, float("inf")]
     assert quotas.window_ms[:2].tolist() == [60_000, 1000]

@@ -100,9 +100,9 @@ class TestKip599AmendedRate:
         state = amended_rate.begin(quotas)
         requests = Requests(np.zeros(1, int), np.array([NOW_S * 1000]), np.array([float(BURST)]))
         state, _ = answer(amended_rate, state, quotas, requests)
-        assert state.held[:, 0].tolist() == [65.0] + [5.0] * 99
+        assert state.used[:, 0].tolist() == [65.0] + [5.0] * 99
         # "The average rate is still 5.6 as the sum does not change."
-        assert state.held.sum() / 100 == 5.6
+        assert state.used.sum() / 100 == 5.6
 
     def test_it_takes_12_s_and_then_the_rate_is_the_quota(self) -> None:
         """ "(R - Q) / Q * S * W"; "By waiting 12 secs (or discarding 12 samples) brings back the

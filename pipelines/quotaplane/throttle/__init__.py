@@ -1,5 +1,5 @@
-"""Throttling: what becomes of single requests, given a limit.
+"""Throttle laws: which requests to admit or delay, given a limit.
 
-A throttle law answers requests: admitted or not, for how long the client is to be throttled, and
-what is left. A limit says how much a second; the law, how it is held to.
+A limit is a rate per second; a throttle law defines how requests are measured against it. For each
+request it answers whether it is admitted, how long the client must wait, and what is left.
 """

@@ -1,6 +1,7 @@
-"""Many entities at once, each throttled by a law of its own: what an enforcer keeps.
+"""The throttle state of many entities, each with a law of its own.
 
-Limits change while requests go on; whoever's law and windows stay the same keeps what it used.
+Limits may change between requests; an entity keeps what it used if its law and windows stay the
+same.
 """
 
 from __future__ import annotations
@@ -23,31 +24,30 @@ FORMS: Final[Mapping[ThrottleLaw, Any]] = {
     ThrottleLaw.AMENDED_RATE: amended_rate,
     ThrottleLaw.SLIDING_WINDOW: sliding_window,
 }
-"""How each law is computed."""
+"""The implementation of each law."""
 
 LAWS: Final = tuple(FORMS)
-"""By code."""
+"""Laws by code."""
 
 
 @dataclass(frozen=True)
 class Bank:
-    """e entities: their laws, quotas, and what they used.
-
-    ``law`` (e,): places in ``LAWS``. ``states``: the state of each law's entities, in their order.
-    """
+    """The laws, quotas and states of e entities."""
 
     law: IntArray
+    """(e,) indexes into ``LAWS``."""
     quotas: Quotas
     states: Mapping[ThrottleLaw, tuple[Any, ...]]
+    """For each law, the state of its entities, in their order."""
 
     def __len__(self) -> int:
         return len(self.law)
 
     def answer(self, requests: Requests) -> tuple[Bank, Answers]:
-        """The answers to requests, and the bank after them; this one stays as it is.
+        """Answer requests; returns the new bank, this one is not modified.
 
         Raises:
-            InputError: as ``waves.answer``, but the index counts requests under the same law.
+            InputError: as ``waves.answer``, but its index counts requests under the same law.
         """
         n = len(requests.entity)
         check_entities(requests.entity, len(self))
@@ -59,15 +59,15 @@ class Bank:
                 at = np.flatnonzero(members[requests.entity])
             own = Requests(place[requests.entity[at]], requests.at_ms[at], requests.units[at])
             quotas = self.quotas.take(members)
-            states[law], said = answer(FORMS[law], states[law], quotas, own)
-            for whole, part in zip(answers, said, strict=True):
+            states[law], own_answers = answer(FORMS[law], states[law], quotas, own)
+            for whole, part in zip(answers, own_answers, strict=True):
                 whole[at] = part
         return replace(self, states=states), answers
 
     def change(self, law: IntArray, quotas: Quotas) -> Bank:
-        """The bank under other laws or quotas; there may be more entities, which begin anew.
+        """The bank with new laws and quotas; there may be more entities, which start unused.
 
-        So does an entity whose law or windows are others than before; but a token bucket knows no
+        An entity also starts unused if its law or windows change; except that a token bucket has no
         windows, and keeps its tokens up to the new burst.
 
         Raises:
@@ -81,21 +81,21 @@ class Bank:
             quotas.window_ms[:before] != self.quotas.window_ms
         )
         same &= (law[:before] == LAWS.index(ThrottleLaw.TOKEN_BUCKET)) | ~other_windows
-        kept = np.concatenate([same, np.zeros(len(law) - before, np.bool_)])
+        keeps = np.concatenate([same, np.zeros(len(law) - before, np.bool_)])
         bank = begin(law, quotas)
         for name, members, _ in bank._laws():
             if name not in self.states:
                 continue
-            was = np.flatnonzero(self.law == LAWS.index(name))
+            members_before = np.flatnonzero(self.law == LAWS.index(name))
             new = bank.states[name]
-            to, fro = kept[members], same[was]
+            target, source = keeps[members], same[members_before]
             for field, old in zip(new, self.states[name], strict=True):
                 depth = (..., slice(None)) if old.ndim == 1 else slice(min(len(old), len(field)))
-                field[depth][..., to] = old[depth][..., fro]
+                field[depth][..., target] = old[depth][..., source]
         return bank
 
     def take(self, entities: IntArray) -> Bank:
-        """Some of the entities, as they are."""
+        """The bank of some of the entities."""
         states = {}
         for name, members, place in self._laws():
             own = place[entities[members[entities]]]
@@ -104,25 +104,25 @@ class Bank:
         return Bank(self.law[entities], self.quotas.take(entities), states)
 
     def balance(self, at_ms: FloatArray) -> FloatArray:
-        """What each entity has left at a time (e,), which is not before its last request."""
-        left = np.zeros(len(self))
+        """The units that each entity has left at times (e,), not before its last request."""
+        balance = np.zeros(len(self))
         for law, members, _ in self._laws():
             form = FORMS[law]
             terms = form.terms(self.quotas.take(members))
-            left[members] = form.balance(self.states[law], terms, at_ms[members])
-        return left
+            balance[members] = form.balance(self.states[law], terms, at_ms[members])
+        return balance
 
     def _laws(self) -> Sequence[tuple[ThrottleLaw, BoolArray, IntArray]]:
-        """Each law that is used, whose it is (e,), and their places (e,) in its state."""
-        found = []
+        """Each law in use, its members as a mask (e,), and their positions (e,) in its state."""
+        laws = []
         for law in self.states:
             members = self.law == LAWS.index(law)
-            found.append((law, members, np.cumsum(members) - 1))
-        return found
+            laws.append((law, members, np.cumsum(members) - 1))
+        return laws
 
 
 def begin(law: IntArray, quotas: Quotas) -> Bank:
-    """Entities that requested nothing yet; ``law`` (e,): places in ``LAWS``.
+    """A bank of unused entities; ``law`` (e,): indexes into ``LAWS``.
 
     >>> bank = begin(np.array([0, 3]), Quotas.of([5.0, 5.0], samples=20))
     >>> requests = Requests(np.array([0, 1]), np.array([1000, 1000]), np.array([60.0, 60.0]))

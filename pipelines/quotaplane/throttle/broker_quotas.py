@@ -1,4 +1,4 @@
-"""From what a broker was told to what it enforces: laws and quotas of its groups, by dimension."""
+"""Converts a limits message into a broker's laws and quotas, by group and dimension."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from quotaplane.throttle.terms import terms_of
 from quotaplane.throttle.types import Quotas, ThrottleMode
 
 
-def held_to(
+def laws_and_quotas(
     throttles: Sequence[str], limits: FloatArray, dimensions: Sequence[str] = DIMENSIONS
 ) -> tuple[IntArray, Quotas]:
-    """What ``bank.begin`` and ``Bank.change`` take, for n groups x d dimensions.
+    """Arguments for ``bank.begin`` and ``Bank.change``, for n groups x d dimensions.
 
     Args:
-        throttles: (n,) texts of terms; "" and what can't be read is the defaults.
-        limits: (n, d) per second; inf is none.
-        dimensions: the d.
+        throttles: (n,) texts of terms; "" and invalid texts mean the defaults.
+        limits: (n, d) per second; inf: no limit.
+        dimensions: the d dimensions.
 
     Returns:
-        Codes of laws (n * d,), places in ``bank.LAWS``, and quotas, whose entities are the groups'
-        dimensions in turn: that of group i in dimension j is ``i * d + j``.
+        Laws (n * d,) as indexes into ``bank.LAWS``, and quotas. The entity of group i in dimension
+        j is ``i * d + j``.
 
     >>> texts = ['{"publish_bytes": {"law": "sliding_window", "mode": "hard"}}', ""]
-    >>> law, quotas = held_to(texts, np.array([[5.0, 100.0], [6.0, np.inf]]), DIMENSIONS[:2])
+    >>> limits = np.array([[5.0, 100.0], [6.0, np.inf]])
+    >>> law, quotas = laws_and_quotas(texts, limits, DIMENSIONS[:2])
     >>> [LAWS[code].value for code in law]
     ['token_bucket', 'sliding_window', 'token_bucket', 'token_bucket']
     >>> quotas.rate_per_s.tolist(), quotas.window_ms.tolist(), quotas.hard.tolist()
     ([5.0, 100.0, 6.0, inf], [1000, 100, 1000, 1000], [False, True, False, False])
     """
-    # Many groups have the same text: each is read once.
+    # Many groups have the same text: read each text once.
     place = {text: number for number, text in enumerate(dict.fromkeys(throttles))}
     terms = [terms_of(text, dimension) for text in place for dimension in dimensions]
     group = np.fromiter((place[text] for text in throttles), np.int64, len(throttles))
@@ -45,8 +46,10 @@ def held_to(
 
     quotas = Quotas(
         rate_per_s=np.asarray(limits, np.float64).reshape(len(at)),
-        samples=by_entity([one.samples for one in terms]),
-        window_ms=by_entity([one.window_ms for one in terms]),
-        hard=by_entity([one.mode is ThrottleMode.HARD for one in terms]).astype(np.bool_),
+        samples=by_entity([entity_terms.samples for entity_terms in terms]),
+        window_ms=by_entity([entity_terms.window_ms for entity_terms in terms]),
+        hard=by_entity([entity_terms.mode is ThrottleMode.HARD for entity_terms in terms]).astype(
+            np.bool_
+        ),
     )
-    return by_entity([LAWS.index(one.law) for one in terms]), quotas
+    return by_entity([LAWS.index(entity_terms.law) for entity_terms in terms]), quotas

@@ -1,7 +1,7 @@
-"""What one shard remembers of requests: the definitions, who asked under them, what they used.
+"""One shard's throttle state: the definitions, the entities with quotas, and what they used.
 
-An entity is a name in a dimension: it has a quota of its own there. Who never had a quota leaves no
-trace, so that names out of the blue cost no memory.
+An entity is a name in a dimension, with a quota of its own there. Names without a quota are not
+stored, so arbitrary names in events cost no memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quotaplane.model import (
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
 from quotaplane.throttle.bank import FORMS, LAWS, Bank
-from quotaplane.throttle.broker_quotas import held_to
+from quotaplane.throttle.broker_quotas import laws_and_quotas
 from quotaplane.throttle.meter import Meter
 from quotaplane.throttle.types import Answers, Quotas, Requests
 
@@ -45,103 +45,111 @@ DEFINITIONS: Final = pa.schema(
         pa.field("throttle", pa.string()),
     ]
 )
-"""The columns of ``resource_groups`` that say what holds for the entity called as the group: a null
-quota is none, a null mode is hard, a null percentage 100, null terms are the defaults
+"""Columns of ``resource_groups`` that apply to the entity with the group's name. A null quota is
+unlimited, a null mode is hard, a null percentage 100, null terms are the defaults
 (``throttle.terms``)."""
 
-_HELD: Final = ("rate_per_s", "samples", "window_ms", "hard")
-"""What definitions say of ``Quotas``: their bursts are those of the windows."""
+_QUOTA_FIELDS: Final = ("rate_per_s", "samples", "window_ms", "hard")
+"""Fields of ``Quotas`` that definitions give; bursts follow from the windows."""
 
-_WATCHED: Final = tuple(mode for mode in MODES if mode != "hard")
+_NOT_ENFORCED: Final = tuple(mode for mode in MODES if mode != "hard")
 
 
 @dataclass(frozen=True)
 class EntityStates:
-    """``definitions``: columns of ``DEFINITIONS``, each group once. Of e entities: ``names``,
-    ``dimension`` (e,), an index into ``DIMENSIONS``, and ``last_ms`` (e,), the epoch milliseconds
-    of the last answer, 0 for none; the bank and the meter have the same order.
+    """The states of e entities, and all definitions.
 
-    The bank has a last time, too, but begins anew with another law; what was said is said.
+    The bank has a last request time, too, but loses it if the law changes; ``last_ms`` does not.
     """
 
     definitions: pa.Table
+    """Columns of ``DEFINITIONS``, one row per group."""
     names: pa.StringArray
+    """(e,)"""
     dimension: IntArray
+    """(e,) indexes into ``DIMENSIONS``."""
     last_ms: IntArray
+    """(e,) epoch milliseconds of the newest answered request; 0: none."""
     bank: Bank
+    """The laws' states, in the same order."""
     meter: Meter
+    """Metrics, in the same order."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def with_all(self, names: pa.StringArray, dimension: IntArray) -> tuple[EntityStates, IntArray]:
-        """The ledger with n different askers, and which entity each is; -1: it has no quota.
+        """Add entities for n distinct pairs; returns the states and each pair's entity (n,).
 
-        Those that have one and are new become its last entities.
+        -1: the pair has no quota. New entities are appended.
         """
         entity = self._find(names, dimension)
         new = np.flatnonzero(entity < 0)
-        law, quotas = held(self.definitions, names.take(pa.array(new)), dimension[new])
+        law, quotas = quotas_of(self.definitions, names.take(pa.array(new)), dimension[new])
         limited = np.isfinite(quotas.rate_per_s)
         new = new[limited]
         if not len(new):
             return self, entity
-        # What holds for the others is known: to read it again costs more than to answer them.
+        # Keep the known quotas of the others: reading them again costs more than answering.
         law = np.concatenate([self.bank.law, law[limited]])
-        of_all = zip(_held(self.bank.quotas), _held(quotas.take(limited)), strict=True)
+        columns = zip(_fields_of(self.bank.quotas), _fields_of(quotas.take(limited)), strict=True)
         entity[new] = np.arange(len(self), len(self) + len(new))
         grown = replace(
             self,
             names=pa.concat_arrays([self.names, names.take(pa.array(new))]),
             dimension=np.concatenate([self.dimension, dimension[new]]),
             last_ms=np.concatenate([self.last_ms, np.zeros(len(new), np.int64)]),
-            bank=self.bank.change(law, Quotas(*map(np.concatenate, of_all))),
+            bank=self.bank.change(law, Quotas(*map(np.concatenate, columns))),
             meter=meters.grown(self.meter, len(self) + len(new)),
         )
         return grown, entity
 
     def answer(self, requests: Requests) -> tuple[EntityStates, Answers]:
-        """The answers to requests, none of which is before its entity's ``last_ms``, and the
-        ledger after them.
+        """Answer requests, none of them before its entity's ``last_ms``; returns the new states.
 
         Raises:
             InputError: as ``Bank.answer``.
         """
-        bank, said = self.bank.answer(requests)
+        bank, answers = self.bank.answer(requests)
         last_ms = self.last_ms.copy()
         np.maximum.at(last_ms, requests.entity, requests.at_ms)
-        meter = meters.record(self.meter, requests, said)
-        return replace(self, last_ms=last_ms, bank=bank, meter=meter), said
+        meter = meters.record(self.meter, requests, answers)
+        return replace(self, last_ms=last_ms, bank=bank, meter=meter), answers
 
     def enforces(self, names: pa.StringArray) -> BoolArray:
-        """Whether quotas bind the n names, or are only watched: soft or shadow (``model.Mode``), or
-        not on 100 % of brokers. A share of one entity there is not.
+        """Which of n names are limited, not only observed.
+
+        Observed are groups in soft or shadow mode (``model.Mode``), and those enforced on less than
+        100 % of brokers: a single entity can't be limited in part.
         """
-        only = pc.is_in(self.definitions["mode"], value_set=pa.array(_WATCHED))
+        observing = pc.is_in(self.definitions["mode"], value_set=pa.array(_NOT_ENFORCED))
         percent = self.definitions["enforcement_percent"].fill_null(100.0)
-        watched = self.definitions.filter(pc.or_(only, pc.less(percent, 100.0)))
-        return places(names, _joined(watched["group"])) < 0
+        observed = self.definitions.filter(pc.or_(observing, pc.less(percent, 100.0)))
+        return places(names, _joined(observed["group"])) < 0
 
     def _find(self, names: pa.StringArray, dimension: IntArray) -> IntArray:
-        found = np.full(len(names), -1, np.int64)
-        for one in np.unique(dimension).tolist():
-            asked, own = np.flatnonzero(dimension == one), np.flatnonzero(self.dimension == one)
+        entity = np.full(len(names), -1, np.int64)
+        for number in np.unique(dimension).tolist():
+            asked, own = (
+                np.flatnonzero(dimension == number),
+                np.flatnonzero(self.dimension == number),
+            )
             at = places(names.take(pa.array(asked)), self.names.take(pa.array(own)))
-            found[asked[at >= 0]] = own[at[at >= 0]]
-        return found
+            entity[asked[at >= 0]] = own[at[at >= 0]]
+        return entity
 
     def defined(self, definitions: pa.Table) -> EntityStates:
-        """Under other definitions: columns of ``DEFINITIONS``, and others that say nothing here.
+        """The states under new definitions (columns of ``DEFINITIONS``; others are ignored).
 
-        Entities keep what they used as ``Bank.change`` has it. Who has no quota any more is
-        forgotten, or who comes and goes would fill up the memory.
+        Entities keep what they used as ``Bank.change`` describes. Entities without a quota are
+        removed, or names that come and go would fill the memory.
         """
-        told = _complete(definitions)
-        law, quotas = held(told, self.names, self.dimension)
+        complete = _complete(definitions)
+        law, quotas = quotas_of(complete, self.names, self.dimension)
         stays = np.flatnonzero(np.isfinite(quotas.rate_per_s))
         return replace(
             self,
-            definitions=told,
+            definitions=complete,
             names=self.names.take(pa.array(stays)),
             dimension=self.dimension[stays],
             last_ms=self.last_ms[stays],
@@ -150,9 +158,9 @@ class EntityStates:
         )
 
     def changed(self, changes: pa.Table) -> EntityStates:
-        """After changes of definitions; ``deleted`` and ``version`` are columns, too.
+        """The states after changes of definitions, with columns ``deleted`` and ``version``.
 
-        Of several changes of a group the last version counts; of one version, what was put.
+        Of several changes of a group the highest version counts; within a version, a put counts.
         """
         put_last = pc.invert(changes["deleted"])
         changes = changes.append_column("put_last", put_last).sort_by(
@@ -163,11 +171,11 @@ class EntityStates:
         newest = changes.take(pa.array(last, pa.int64()))
         put = newest.filter(pc.invert(newest["deleted"])).select(DEFINITIONS.names)
         stays = pc.invert(pc.is_in(self.definitions["group"], value_set=_joined(newest["group"])))
-        kept = self.definitions.filter(stays)
-        return self.defined(pa.concat_tables([kept, put.cast(DEFINITIONS)]))
+        unchanged = self.definitions.filter(stays)
+        return self.defined(pa.concat_tables([unchanged, put.cast(DEFINITIONS)]))
 
     def to_bytes(self) -> bytes:
-        """The ledger as Arrow IPC streams, one behind the other.
+        """Encode as Arrow IPC streams, one after the other.
 
         >>> EntityStates.from_bytes(begin().to_bytes()).definitions.num_rows
         0
@@ -178,7 +186,7 @@ class EntityStates:
                 "dimension": self.dimension.astype(np.int8),
                 "last_ms": self.last_ms,
                 "law": self.bank.law.astype(np.int8),
-                **dict(zip(_HELD, _held(self.bank.quotas), strict=True)),
+                **dict(zip(_QUOTA_FIELDS, _fields_of(self.bank.quotas), strict=True)),
             },
             metadata={"format": FORMAT},
         )
@@ -187,30 +195,30 @@ class EntityStates:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> EntityStates:
-        """Read ``to_bytes`` back: the same ledger, to the bit.
+        """Decode ``to_bytes``; the result is identical to the bit.
 
         Raises:
-            HistoryError: the blob was written by another version of the ledger's format.
+            HistoryError: another version of this format wrote the blob.
         """
         entities, definitions, *arrays = unpack(blob)
-        found = (entities.schema.metadata or {}).get(b"format", b"none").decode()
-        if found != FORMAT:
+        version = (entities.schema.metadata or {}).get(b"format", b"none").decode()
+        if version != FORMAT:
             raise HistoryError(
-                f"checkpoint: throttle state has format {found}, this version reads {FORMAT}; "
+                f"checkpoint: throttle state has format {version}, this version reads {FORMAT}; "
                 "start a new checkpoint folder"
             )
         column = {
             name: entities[name].to_numpy() for name in entities.column_names if name != "name"
         }
         law = column["law"].astype(np.int64)
-        quotas = Quotas(*(column[name] for name in _HELD))
+        quotas = Quotas(*(column[name] for name in _QUOTA_FIELDS))
         states = {}
         for number, (name, table) in enumerate(zip(LAWS, arrays, strict=False)):
             if table.num_columns:
                 blank = FORMS[name].begin(Quotas.of([]))
                 states[name] = _unpacked(table, blank, np.count_nonzero(law == number))
         return cls(
-            _complete(definitions),  # of an earlier version it may lack some
+            _complete(definitions),  # written by an earlier version, it may lack columns
             _joined(entities["name"]),
             column["dimension"].astype(np.int64),
             column["last_ms"],
@@ -220,11 +228,11 @@ class EntityStates:
 
 
 def begin(definitions: pa.Table | None = None) -> EntityStates:
-    """Nobody asked yet; ``definitions`` as ``EntityStates.defined`` takes them.
+    """States without entities; ``definitions`` as for ``EntityStates.defined``.
 
-    >>> ledger = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
-    >>> ledger, entity = ledger.with_all(pa.array(["a", "b"]), np.array([0, 0]))
-    >>> ledger.names.to_pylist(), entity.tolist()
+    >>> states = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
+    >>> states, entity = states.with_all(pa.array(["a", "b"]), np.array([0, 0]))
+    >>> states.names.to_pylist(), entity.tolist()
     (['a'], [0, -1])
     """
     none = np.empty(0, np.int64)
@@ -239,29 +247,29 @@ def begin(definitions: pa.Table | None = None) -> EntityStates:
     return empty if definitions is None else empty.defined(definitions)
 
 
-def held(
+def quotas_of(
     definitions: pa.Table, names: pa.StringArray, dimension: IntArray
 ) -> tuple[IntArray, Quotas]:
-    """The law (n,), a place in ``LAWS``, and the quotas of n names in dimensions (n,).
+    """The laws (n,), as indexes into ``LAWS``, and quotas of n pairs of name and dimension.
 
-    Without a definition, or a quota in it, the rate is inf. What ``groups put`` would refuse is
-    taken for the nearest that it allows.
+    Without a definition, or without a quota in it, the rate is inf. A value that ``groups put``
+    would refuse is replaced by the nearest valid one.
     """
     place = places(names, _joined(definitions["group"]))
-    found = definitions.take(pa.array(place, mask=place < 0))
-    texts = np.array(found["throttle"].fill_null("").to_pylist(), dtype=object)
+    rows = definitions.take(pa.array(place, mask=place < 0))
+    texts = np.array(rows["throttle"].fill_null("").to_pylist(), dtype=object)
     law, quotas = np.zeros(len(names), np.int64), Quotas.of(np.full(len(names), np.inf))
-    for one in np.unique(dimension).tolist():
-        mine = np.flatnonzero(dimension == one)
-        rates = _rates(found, RATE_COLUMNS[one])[mine]
-        law[mine], own = held_to(texts[mine].tolist(), rates[:, None], [DIMENSIONS[one]])
-        for whole, part in zip(_held(quotas), _held(own), strict=True):
+    for number in np.unique(dimension).tolist():
+        mine = np.flatnonzero(dimension == number)
+        rates = _rates(rows, RATE_COLUMNS[number])[mine]
+        law[mine], own = laws_and_quotas(texts[mine].tolist(), rates[:, None], [DIMENSIONS[number]])
+        for whole, part in zip(_fields_of(quotas), _fields_of(own), strict=True):
             whole[mine] = part
     return law, quotas
 
 
-def _held(quotas: Quotas) -> list[Any]:
-    return [getattr(quotas, name) for name in _HELD]
+def _fields_of(quotas: Quotas) -> list[Any]:
+    return [getattr(quotas, name) for name in _QUOTA_FIELDS]
 
 
 def _complete(definitions: pa.Table) -> pa.Table:
@@ -284,7 +292,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _packed(arrays: tuple[Any, ...]) -> pa.Table:
-    """The arrays of a named tuple, or of none, in one row: each a list, written out row by row."""
+    """One row with each array of a named tuple (or of an empty tuple) as a flattened list."""
     names = getattr(arrays, "_fields", ())
     return pa.table(
         {
@@ -295,7 +303,7 @@ def _packed(arrays: tuple[Any, ...]) -> pa.Table:
 
 
 def _unpacked(table: pa.Table, blank: Fields, entities: int) -> Fields:
-    """Read ``_packed`` back; ``blank`` is of the same kind, and the entities are its last axis."""
+    """Decode ``_packed``; ``blank`` has the same type, with the entities on the last axis."""
     if not entities:
         return blank
     flat = (_joined(column).values.to_numpy() for column in table.columns)

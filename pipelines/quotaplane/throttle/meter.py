@@ -1,8 +1,7 @@
 """KIP-599's metrics of every entity: rate, tokens, throttle time.
 
-Measured over the last ``WINDOWS`` windows of a second, Kafka's default for the metrics of quotas;
-windows begin with the clock's. Whatever the law and its windows: what is measured here decides
-nothing.
+They are measured over the last ``WINDOWS`` windows of one second, Kafka's default for quota
+metrics, aligned with the clock, whatever the entity's law. They don't influence decisions.
 """
 
 from __future__ import annotations
@@ -21,40 +20,41 @@ WINDOW_MS: Final = 1000
 
 
 class Meter(NamedTuple):
-    """Of e entities; arrays over windows have shape (11, e), a window's row is its number mod 11.
-
-    ``newest`` (e,): the number of the last window with a request. ``units`` admitted,
-    ``throttled`` requests and ``throttle_ms``, the sum of their throttle times, in each window.
-    """
+    """Sums per window for e entities; the row of a window is its number mod 11."""
 
     newest: IntArray
+    """(e,) number of the newest window with a request."""
     units: FloatArray
+    """(11, e) admitted units."""
     throttled: FloatArray
+    """(11, e) throttled requests."""
     throttle_ms: FloatArray
+    """(11, e) sum of the throttle times."""
 
     def take(self, entities: IntArray) -> Meter:
-        """That of some entities."""
+        """The meter of some entities."""
         return take(self, entities)
 
 
 class Metrics(NamedTuple):
-    """Each (e,): units per second; what is left (``Bank.balance``); the mean throttle time of
-    what was throttled, NaN if nothing was.
-    """
+    """Metrics of e entities."""
 
     rate_per_s: FloatArray
+    """(e,)"""
     tokens: FloatArray
+    """(e,) units left (``Bank.balance``)."""
     throttle_ms: FloatArray
+    """(e,) mean throttle time of throttled requests; NaN if there were none."""
 
 
 def begin(entities: int) -> Meter:
-    """Nothing measured yet."""
+    """A meter without measurements."""
     shape = WINDOWS, entities
     return Meter(np.zeros(entities, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
 
 def grown(meter: Meter, entities: int) -> Meter:
-    """The meter of more entities, the new ones last."""
+    """The meter with more entities, the new ones last."""
     more = begin(entities - len(meter.newest))
     return Meter(
         np.concatenate([meter.newest, more.newest]),
@@ -63,7 +63,7 @@ def grown(meter: Meter, entities: int) -> Meter:
 
 
 def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
-    """The meter after requests were answered so; ``meter`` itself stays as it is."""
+    """The meter after requests and their answers; ``meter`` is not modified."""
     window = requests.at_ms // WINDOW_MS
     newest = meter.newest.copy()
     np.maximum.at(newest, requests.entity, window)
@@ -71,7 +71,7 @@ def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
     counts = np.flatnonzero(window > newest[requests.entity] - WINDOWS)
     at = window[counts] % WINDOWS, requests.entity[counts]
     throttle_ms = answers.throttle_ms[counts]
-    # One after the other, so that a batch may be split anywhere.
+    # In the requests' order, so that the sums don't depend on how batches are split.
     np.add.at(after.units, at, np.where(answers.admitted, requests.units, 0.0)[counts])
     np.add.at(after.throttled, at, np.where(throttle_ms > 0, 1.0, 0.0))
     np.add.at(after.throttle_ms, at, throttle_ms)
@@ -79,7 +79,7 @@ def record(meter: Meter, requests: Requests, answers: Answers) -> Meter:
 
 
 def metrics(meter: Meter, bank: Bank, at_ms: int | IntArray) -> Metrics:
-    """The metrics at a time, or at one for each entity (e,), which is not before its last request.
+    """The metrics at one time, or at a time per entity (e,), not before its last request.
 
     >>> from quotaplane.throttle.bank import begin as begin_bank
     >>> from quotaplane.throttle.types import Quotas
@@ -100,9 +100,9 @@ def metrics(meter: Meter, bank: Bank, at_ms: int | IntArray) -> Metrics:
 
 
 def _within(meter: Meter, newest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Copies of the windows' arrays, with 0 where a window is too old beside ``newest`` (e,)."""
+    """Copies of the windows' arrays, with 0 for windows too old in relation to ``newest`` (e,)."""
     row = np.arange(WINDOWS)[:, None]
     number = meter.newest - (meter.newest - row) % WINDOWS
-    kept = number > newest - WINDOWS
-    units, throttled, throttle_ms = (np.where(kept, field, 0.0) for field in meter[1:])
+    recent = number > newest - WINDOWS
+    units, throttled, throttle_ms = (np.where(recent, field, 0.0) for field in meter[1:])
     return units, throttled, throttle_ms

@@ -1,10 +1,9 @@
-"""The step of dry runs, and of services without an enforcer: events to decisions and metrics.
+"""The throttle step: request events to decisions and metrics. For dry runs and the throttle job.
 
-Pure, and the same whether Spark reads a stream or a table: ``(ledger, events, now) -> (ledger,
-decided)``. Events may come in any order. Those of one step are answered in the order of time; one
-that is older than the newest that an earlier step answered for its entity is late: it is answered
-as if it came at that newest time. Too late, it is a dead letter. One that is ahead of now counts as
-of now.
+Pure, and the same on a stream and on a table: ``(states, events, now) -> (states, decided)``.
+Events may come in any order; those of one step are answered in order of time. An event is late if
+it is older than the newest that an earlier step answered for its entity: it is answered as of that
+newest time, or rejected if it is too late. An event ahead of now counts as of now.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ DECIDED: Final = pa.schema(
         pa.field("enforced", pa.bool_(), nullable=False),
     ]
 )
-"""What is added to an event that was answered.
+"""Columns that are added to an answered event.
 
-``throttle_ms``: for how long the client is to be delayed or, refused, when to come back; 0: not at
-all, null: for ever. ``balance``: what is left, in units; null without a quota. ``error``: what a
-client is told that is refused, else null. ``late_ms``: how much older it is than the newest event
-answered before it; it was answered as of that one's time. 0: not late. ``enforced``: False where
-the group's mode is soft or shadow, or its ``enforcement_percent`` below 100, and the rest only what
-would be.
+``throttle_ms``: how long the client must wait or, if refused, when it may retry; 0: not at all,
+null: for ever. ``balance``: units left; null without a quota. ``error``: the error for a refused
+client, else null. ``late_ms``: how much older the event is than the newest one answered before it,
+as of whose time it was answered; 0: not late. ``enforced``: False if the group's mode is soft or
+shadow, or its ``enforcement_percent`` below 100; the other columns are then hypothetical.
 """
 
 METRICS: Final = pa.schema(
@@ -58,38 +56,38 @@ METRICS: Final = pa.schema(
         pa.field("throttle_ms", pa.float64()),
     ]
 )
-"""What an entity did in a step, and what KIP-599's metrics were at its last event (``until_ms``).
+"""An entity's activity in a step, and KIP-599's metrics as of its last event (``until_ms``).
 
-``rate_per_s`` and ``tokens`` are null without a quota, ``throttle_ms`` where nothing was throttled
-in the last 11 seconds, or for ever.
+``rate_per_s`` and ``tokens`` are null without a quota; ``throttle_ms`` is null if nothing was
+throttled in the last 11 seconds, or something for ever.
 """
 
 _MAX_MS: Final = 2.0**63
 
 
 class Decided(NamedTuple):
-    """What came of a step's events."""
+    """The results of a step."""
 
     decisions: pa.Table
-    """The events that could be used, in the order they came, with the columns of ``DECIDED``."""
+    """The usable events in their order of arrival, with the columns of ``DECIDED``."""
     rejected: pa.Table
-    """The others, with ``reason``: a key of ``REASONS``."""
+    """The other events, with ``reason``: a key of ``REASONS``."""
     metrics: pa.Table
-    """A row of ``METRICS`` for each entity that was answered."""
+    """One row of ``METRICS`` per entity with answers."""
 
 
 def decide(
-    ledger: EntityStates, events: pa.Table, now_ms: int, bounds: Bounds
+    states: EntityStates, events: pa.Table, now_ms: int, bounds: Bounds
 ) -> tuple[EntityStates, Decided]:
-    """Answer events (``events.EVENTS``), and the ledger after them; ``ledger`` stays as it is.
+    """Answer events (``requests.EVENTS``); returns the new states, ``states`` is not modified.
 
-    Who has no quota is admitted. Two steps give what one with the events of both would, unless an
-    event of the second is late, or one is ahead of now.
+    Events without a quota are admitted. Two steps give the same result as one with the events of
+    both, unless an event of the second is late, or any event is ahead of now.
 
     >>> from quotaplane.throttle.entities import begin
-    >>> ledger = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
+    >>> states = begin(pa.table({"group": ["a"], "publish_messages_per_s": [5.0]}))
     >>> events = pa.table({"entity": ["a", "b"], "at_ms": [1000, 1000], "units": [7.0, 9.0]})
-    >>> ledger, decided = decide(ledger, events, 1000, Bounds(60_000, 30_000))
+    >>> states, decided = decide(states, events, 1000, Bounds(60_000, 30_000))
     >>> decided.decisions.select(["entity", "throttle_ms", "balance"]).to_pylist()
     [{'entity': 'a', 'throttle_ms': 400, 'balance': -2.0},
      {'entity': 'b', 'throttle_ms': 0, 'balance': None}]
@@ -97,14 +95,14 @@ def decide(
     at_ms, units, dimension, reason = read(events, now_ms, bounds)
     used = np.flatnonzero(reason < 0)
     asker, names, dimensions = _askers(events["entity"].take(pa.array(used)), dimension[used])
-    ledger, entity = ledger.with_all(names, dimensions)
+    states, entity = states.with_all(names, dimensions)
 
-    last_ms = np.append(ledger.last_ms, 0)[entity][asker]  # the last for -1
+    last_ms = np.append(states.last_ms, 0)[entity][asker]  # entity -1 reads the appended 0
     late_ms = np.maximum(last_ms - at_ms[used], 0)
     in_time = late_ms <= bounds.late_ms
     reason[used[~in_time]] = CODES.index(TOO_LATE)
     used, asker, late_ms = used[in_time], asker[in_time], late_ms[in_time]
-    # One clock that is ahead would make late what everybody else sends until then.
+    # Without this cap, one client with a fast clock would make all others' events late.
     at_ms, units = np.minimum(at_ms[used], now_ms), units[used]
     counted_ms = np.maximum(at_ms, last_ms[in_time])
 
@@ -112,32 +110,32 @@ def decide(
     order = in_order(asker, at_ms, usable)
     order = order[entity[asker[order]] >= 0]
     requests = Requests(entity[asker[order]], counted_ms[order], units[order])
-    ledger, said = ledger.answer(requests)
+    states, own_answers = states.answer(requests)
 
     n = len(used)
     answers = Answers(np.ones(n, np.bool_), np.zeros(n), np.full(n, np.inf))
-    for whole, part in zip(answers, said, strict=True):
+    for whole, part in zip(answers, own_answers, strict=True):
         whole[order] = part
     columns = (names, dimensions, entity)
     counts = _counts(len(entity), asker, at_ms, counted_ms, units, late_ms, answers)
-    return ledger, Decided(
-        _with_answers(usable, answers, late_ms, ledger.enforces(names)[asker]),
+    return states, Decided(
+        _with_answers(usable, answers, late_ms, states.enforces(names)[asker]),
         _with_reasons(events, reason),
-        _metrics(ledger, columns, counts),
+        _metrics(states, columns, counts),
     )
 
 
 def _askers(
     names: pa.ChunkedArray, dimension: IntArray
 ) -> tuple[IntArray, pa.StringArray, IntArray]:
-    """Who asked: different pairs of a name and a dimension, and which of them each event is."""
+    """The distinct pairs of name and dimension, and the index of each event's pair."""
     coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0)
     pair = coded.indices.to_numpy() * np.int64(len(DIMENSIONS)) + dimension
-    there = np.bincount(pair, minlength=len(coded.dictionary) * len(DIMENSIONS)) > 0
-    number = np.cumsum(there) - 1
-    code, dimensions = np.divmod(np.flatnonzero(there), len(DIMENSIONS))
+    occurs = np.bincount(pair, minlength=len(coded.dictionary) * len(DIMENSIONS)) > 0
+    number = np.cumsum(occurs) - 1
+    code, dimensions = np.divmod(np.flatnonzero(occurs), len(DIMENSIONS))
     return number[pair], coded.dictionary.take(pa.array(code)), dimensions
 
 
@@ -150,7 +148,7 @@ def _counts(
     late_ms: IntArray,
     answers: Answers,
 ) -> dict[str, Any]:
-    """Of each asker (a,), by the columns of ``METRICS``."""
+    """Per asker (a,): columns of ``METRICS``."""
 
     def count(weights: Any = None) -> Any:
         return np.bincount(asker, weights, minlength=askers)
@@ -172,14 +170,14 @@ def _counts(
 
 
 def _metrics(
-    ledger: EntityStates, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
+    states: EntityStates, askers: tuple[pa.StringArray, IntArray, IntArray], counts: dict[str, Any]
 ) -> pa.Table:
     names, dimensions, entity = askers
     busy = np.flatnonzero(counts["events"])
     limited = entity[busy] >= 0
     own = entity[busy][limited]
-    bank, meter = ledger.bank.take(own), ledger.meter.take(own)
-    measured = meters.metrics(meter, bank, ledger.last_ms[own])
+    bank, meter = states.bank.take(own), states.meter.take(own)
+    measured = meters.metrics(meter, bank, states.last_ms[own])
     columns = {name: column[busy] for name, column in counts.items()}
     for name, column in zip(measured._fields, measured, strict=True):
         values = np.full(len(busy), np.nan)
@@ -211,9 +209,9 @@ def _with_answers(
 
 def _with_reasons(events: pa.Table, reason: IntArray) -> pa.Table:
     bad = np.flatnonzero(reason >= 0)
-    words = pa.array(CODES).take(pa.array(reason[bad]))
+    texts = pa.array(CODES).take(pa.array(reason[bad]))
     field = pa.field("reason", pa.string(), nullable=False)
-    return events.take(pa.array(bad)).append_column(field, words)
+    return events.take(pa.array(bad)).append_column(field, texts)
 
 
 def _finite(values: FloatArray) -> pa.Array:

@@ -1,8 +1,8 @@
-"""On what terms requests are held to a quota: the law, over what time, refused or delayed.
+"""Throttle terms: the law, its windows, and whether excess requests are refused or delayed.
 
-The column ``throttle`` of ``resource_groups`` holds them as JSON, by dimension. Its ``mode`` is
-what becomes of a single request above the limit; the column ``mode`` of a group, with which a
-quota is rolled out, is another thing: whether brokers are limited at all.
+The column ``throttle`` of ``resource_groups`` has them as JSON, by dimension. Their ``mode``
+applies to a single request above the limit. The column ``mode`` of a group is different: it is for
+rolling out a quota, and says whether brokers are limited at all.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
 ALL_DIMENSIONS: Final = "*"
-"""In place of a dimension: every one that has no terms of its own."""
+"""Key for all dimensions that have no terms of their own."""
 
 MAX_SAMPLES: Final = 1000
-"""Whoever holds to a quota keeps a number per sample for each who shares it."""
+"""An enforcer keeps one number per sample for each entity."""
 
 MIN_WINDOW_S: Final = 0.001
 MAX_WINDOW_S: Final = 86_400.0
 
 MAX_TIME_S: Final = 11 * MAX_WINDOW_S
-"""Of all windows together: the longest ones, as many of them as Kafka has."""
+"""Limit for all windows together: the longest ones, in Kafka's number."""
 
 WINDOWS: Final[Mapping[str, tuple[int, float]]] = {
     ThrottleLaw.TOKEN_BUCKET: (1, 1.0),
@@ -43,17 +43,18 @@ WINDOWS: Final[Mapping[str, tuple[int, float]]] = {
     ThrottleLaw.AMENDED_RATE: (11, 1.0),
     ThrottleLaw.SLIDING_WINDOW: (10, 0.1),
 }
-"""What a law has that is told nothing else: samples and ``window_s``.
+"""Each law's default samples and ``window_s``.
 
-A bucket holds what comes in within a second. Kafka's ``quota.window.num`` and
+A bucket holds one second's tokens. Kafka's defaults for ``quota.window.num`` and
 ``quota.window.size.seconds`` are 11 and 1, "10 whole windows + 1 current window". ZooKeeper's
 document splits a second into ten slots.
 """
 
-_NOTHING_SAID: Final = "{}"
+_DEFAULTS_TEXT: Final = "{}"
 
 _SPLIT: Final = 10
-"""Into how many windows a minute, an hour or a day is split: 11 would not be milliseconds."""
+"""Number of windows for a minute, an hour or a day; with 11 they would not be whole
+milliseconds."""
 
 _STRICT: Final = ConfigDict(
     extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -67,7 +68,7 @@ def _whole_milliseconds(window_s: float) -> float:
 
 
 class ThrottleTerms(BaseModel):
-    """The terms of one dimension; what is not given is as ``WINDOWS`` has it for the law.
+    """The terms of one dimension; fields default to the law's ``WINDOWS``.
 
     >>> ThrottleTerms.model_validate({"law": "sliding_window"}).window_ms
     100
@@ -75,7 +76,7 @@ class ThrottleTerms(BaseModel):
 
     model_config = _STRICT
 
-    # A JSON object that is parsed already has texts here, which strict would refuse.
+    # Strict validation accepts only enum members, but parsed JSON has strings.
     law: ThrottleLaw = Field(default=ThrottleLaw.TOKEN_BUCKET, strict=False)
     mode: ThrottleMode = Field(default=ThrottleMode.SOFT, strict=False)
     window_s: Annotated[
@@ -100,11 +101,11 @@ class ThrottleTerms(BaseModel):
 
     @property
     def window_ms(self) -> int:
-        """The window in milliseconds, as ``Quotas`` has it."""
+        """The window in milliseconds, as in ``Quotas``."""
         return round(self.window_s * 1000)
 
     def over(self, timeframe_s: int) -> ThrottleTerms:
-        """The same law and mode, measured over a timeframe: a minute, an hour, a day.
+        """The same law and mode, measured over a timeframe: a minute, an hour or a day.
 
         >>> minute = ThrottleTerms(law=ThrottleLaw.WINDOWED_RATE).over(60)
         >>> minute.samples, minute.window_s
@@ -116,7 +117,7 @@ class ThrottleTerms(BaseModel):
         )
 
     def given(self) -> dict[str, Any]:
-        """What is not the default, as JSON has it.
+        """The values that differ from the defaults, for JSON.
 
         >>> ThrottleTerms(mode=ThrottleMode.HARD, window_s=60).given()
         {'mode': 'hard', 'window_s': 60.0}
@@ -136,7 +137,7 @@ def _checked_dimension(name: str) -> str:
 class TermsByDimension(
     RootModel[dict[Annotated[str, AfterValidator(_checked_dimension)], ThrottleTerms]]
 ):
-    """The column ``throttle``: terms by dimension; those of ``"*"`` are for all that have none.
+    """The column ``throttle``: terms by dimension; ``"*"`` applies to dimensions without own terms.
 
     >>> terms = {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard", "window_s": 60}}
     >>> TermsByDimension.model_validate(terms).text()
@@ -146,28 +147,26 @@ class TermsByDimension(
     model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True)
 
     def text(self) -> str:
-        """As JSON in one form only, without what says nothing.
-
-        Equal terms, of each dimension and of those that are not named, are equal texts.
+        """Canonical JSON, without redundant values: equal terms give equal texts.
 
         >>> TermsByDimension.model_validate({"*": {"samples": 1}, "publish_bytes": {}}).text()
         '{}'
         """
         root = dict(self.root)
         if root.keys() >= set(DIMENSIONS):
-            root.pop(ALL_DIMENSIONS, None)  # there is nothing left that it is for
+            root.pop(ALL_DIMENSIONS, None)  # no dimension is left for it
         everywhere = root.get(ALL_DIMENSIONS, ThrottleTerms())
         default = {ALL_DIMENSIONS: ThrottleTerms()}
-        said = {
+        values = {
             name: terms.given()
             for name, terms in root.items()
             if terms != default.get(name, everywhere)
         }
-        return json.dumps(said, sort_keys=True)
+        return json.dumps(values, sort_keys=True)
 
 
 def parsed(text: str) -> Mapping[str, ThrottleTerms] | None:
-    """The terms in a column's text, by dimension and ``"*"``; None if it is no such text."""
+    """The terms in a column's text, by dimension and ``"*"``; None if the text is invalid."""
     try:
         return TermsByDimension.model_validate_json(text).root
     except ValidationError:
@@ -177,27 +176,30 @@ def parsed(text: str) -> Mapping[str, ThrottleTerms] | None:
 # Many groups have the same text.
 @lru_cache(maxsize=1024)
 def read_throttle(text: str | None) -> Mapping[str, ThrottleTerms]:
-    """As ``parsed``, but none at all for null, and for what is no such text.
+    """As ``parsed``, but null and invalid texts give no terms.
 
     >>> read_throttle("no json"), read_throttle(None)
     ({}, {})
     """
-    # `groups put` refuses such a text; what others write becomes a dead letter (``groups.flaws``).
+    # `groups put` refuses invalid texts; those of other writers become dead letters
+    # (``policy.flaws``).
     return (parsed(text) if text is not None else None) or {}
 
 
-def told_text(text: str | None) -> str:
-    """The column's text as brokers are told it: in its one form, "" where all is default.
+def canonical_text(text: str | None) -> str:
+    """The canonical form of a column's text, which messages to brokers have; "" for the defaults.
 
-    >>> told_text('{"*": {"mode": "hard", "samples": 1}}'), told_text("{}"), told_text("no json")
-    ('{"*": {"mode": "hard"}}', '', '')
+    >>> canonical_text('{"*": {"mode": "hard", "samples": 1}}')
+    '{"*": {"mode": "hard"}}'
+    >>> canonical_text("{}"), canonical_text("no json")
+    ('', '')
     """
     text = TermsByDimension(dict(read_throttle(text))).text()
-    return "" if text == _NOTHING_SAID else text
+    return "" if text == _DEFAULTS_TEXT else text
 
 
 def terms_of(text: str | None, dimension: str) -> ThrottleTerms:
-    """The terms of a dimension, given the column's text: its own, those of all, or the defaults.
+    """The terms of a dimension, from the column's text: its own, those of ``"*"``, or the defaults.
 
     >>> terms_of('{"*": {"mode": "hard"}, "publish_bytes": {"samples": 5}}', "publish_bytes").mode
     <ThrottleMode.SOFT: 'soft'>
@@ -209,9 +211,9 @@ def terms_of(text: str | None, dimension: str) -> ThrottleTerms:
 
 
 def measured_over(text: str | None, timeframes: Mapping[str, int]) -> str:
-    """The column's text with the windows of some dimensions set by timeframes, in seconds.
+    """The column's text with some dimensions' windows set by timeframes, in seconds.
 
-    A second is what rates are per anyway: it sets none.
+    A timeframe of one second changes nothing, because rates are per second.
 
     >>> measured_over('{"*": {"mode": "hard"}}', {"publish_bytes": 60})
     '{"*": {"mode": "hard"}, "publish_bytes": {"mode": "hard", "window_s": 60.0}}'
@@ -225,9 +227,9 @@ def measured_over(text: str | None, timeframes: Mapping[str, int]) -> str:
 
 
 def windows_kept(text: str | None, dimension: str) -> ThrottleTerms | None:
-    """A dimension's own terms, if they have windows that neither the law nor a second implies.
+    """A dimension's own terms, if their windows are not the law's defaults and not one second.
 
-    A timeframe of long ago may have set them, and a quota per second leaves them.
+    An earlier quota may have set them by its timeframe; a quota per second does not reset them.
 
     >>> windows_kept('{"publish_bytes": {"window_s": 60}}', "publish_bytes").window_ms
     60000

@@ -1,8 +1,8 @@
 """KIP-599's token bucket, as Kafka's ``TokenBucket`` computes it.
 
-Tokens come in at the quota's rate Q, up to the burst B = Q * S * W: at a request they are
-``min(B, tokens + Q * elapsed)``. It takes as many as it has units, also more than there are. While
-there are less than none the quota is exceeded, and it takes ``-tokens / Q`` until there are none.
+Tokens arrive at the quota's rate Q, up to the burst B = Q * S * W: at a request there are
+``min(B, tokens + Q * elapsed)``. The request takes one token per unit, also more than there are.
+While tokens are negative the quota is exceeded, for ``-tokens / Q``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ from quotaplane.throttle.waves import WaveOutcome, WaveOutcomes
 
 
 class Buckets(NamedTuple):
-    """The buckets of e entities, each (e,): when the last request was, and the tokens it left."""
+    """The buckets of e entities."""
 
     last_ms: FloatArray
+    """(e,) time of the last request."""
     tokens: FloatArray
+    """(e,) tokens left by that request."""
 
 
 class BucketTerms(NamedTuple):
-    """Each (e,); ``burst`` in units. Without a quota the rate is 0 and the burst infinite."""
+    """The terms of e entities, (e,) each."""
 
     rate_per_s: FloatArray
+    """0 without a quota."""
     burst: FloatArray
+    """Units; inf without a quota."""
     hard: BoolArray
 
 
@@ -37,7 +41,7 @@ def begin(quotas: Quotas) -> Buckets:
 
 
 def terms(quotas: Quotas) -> BucketTerms:
-    """Rate, burst and mode."""
+    """The terms from quotas."""
     limited = np.isfinite(quotas.rate_per_s)
     return BucketTerms(np.where(limited, quotas.rate_per_s, 0.0), quotas.burst, quotas.hard)
 
@@ -54,12 +58,12 @@ def balance(state: Buckets, terms: BucketTerms, at_ms: FloatArray) -> FloatArray
     tokens *= terms.rate_per_s
     tokens += state.tokens
     np.minimum(tokens, terms.burst, out=tokens)
-    tokens[np.isinf(terms.burst)] = np.inf  # they may have been fewer while there was a quota
+    tokens[np.isinf(terms.burst)] = np.inf  # tokens of an earlier quota may be finite
     return tokens
 
 
 def wave(state: Buckets, terms: BucketTerms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
-    """One request of each entity."""
+    """Answer one request of each entity."""
     tokens = balance(state, terms, at_ms)
     refused = terms.hard & (tokens < 0)
     tokens -= np.where(refused, 0.0, units) if refused.any() else units
@@ -70,15 +74,15 @@ def wave(state: Buckets, terms: BucketTerms, at_ms: FloatArray, units: FloatArra
     return WaveOutcome(refused, over_ms, tokens)
 
 
-def plain(
+def sequence(
     state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
 ) -> WaveOutcomes:
-    """Requests of one entity, one after the other."""
+    """Answer requests of one entity, one after the other."""
     last_ms, tokens = state
     rate, burst, hard = terms
     if burst == np.inf:
         tokens = np.inf
-    # Busy entities are answered here, a million requests at a time: hence so little in the loop.
+    # Busy entities have a million requests here at once, so keep the loop small.
     balance: list[float] = []
     refused: list[bool] = [False] * len(at_ms)
     for now, asked in zip(at_ms, units, strict=True):

@@ -1,7 +1,7 @@
-"""The words of throttling: laws, modes, requests and answers to them.
+"""Types of throttling: laws, modes, quotas, requests and answers.
 
-Arrays, so that a batch of requests of many entities is answered in one call. An entity is
-whatever has a quota of its own: a group at a broker, a user, a client. Entities are numbered.
+They consist of arrays, so that one call answers a batch of requests of many entities. An entity is
+anything with a quota of its own: a group at a broker, a user, a client. Entities are numbered.
 """
 
 from __future__ import annotations
@@ -20,72 +20,69 @@ class ThrottleLaw(str, Enum):
     """How requests are measured against a quota."""
 
     TOKEN_BUCKET = "token_bucket"
-    """KIP-599: tokens come in at the quota's rate, up to the burst; a request may overdraw them."""
+    """KIP-599: tokens arrive at the quota's rate, up to the burst; a request may overdraw them."""
     WINDOWED_RATE = "windowed_rate"
-    """Kafka's: the mean rate over the last windows, as each of them was begun by a request."""
+    """Kafka's: the mean rate over the last windows, each of which begins with a request."""
     AMENDED_RATE = "amended_rate"
-    """KIP-599's other proposal: a burst is written down to the earlier windows, up to the quota."""
+    """KIP-599's alternative: a burst is distributed over earlier windows, up to the quota in
+    each."""
     SLIDING_WINDOW = "sliding_window"
-    """ZooKeeper's: what the slots of the last window add up to."""
+    """ZooKeeper's: the sum of the slots of the last window."""
 
 
 class ThrottleMode(str, Enum):
-    """What becomes of a request above the quota."""
+    """The treatment of a request above the quota."""
 
     HARD = "hard"
-    """Refused, with a time to come back after; it counts for nothing (KIP-599: strict)."""
+    """Refused, with a time for a retry; it is not counted (KIP-599: strict)."""
     SOFT = "soft"
-    """Admitted and counted, and the client is delayed (KIP-599: permissive)."""
+    """Admitted and counted, but the client is delayed (KIP-599: permissive)."""
 
 
 class Requests(NamedTuple):
-    """n requests in the order of time: ``at_ms`` never falls within an entity."""
+    """n requests in time order: ``at_ms`` never decreases within an entity."""
 
     entity: IntArray
-    """(n,) whose: 0 to the number of entities - 1."""
+    """(n,) numbers of the requesting entities."""
     at_ms: IntArray
     """(n,) epoch milliseconds."""
     units: FloatArray
-    """(n,) what it asks for: messages, bytes, mutations; 0 or more, and finite."""
+    """(n,) requested messages, bytes or mutations; 0 or more, and finite."""
 
 
 class Answers(NamedTuple):
     """The answers to n requests, in their order."""
 
     admitted: BoolArray
-    """(n,) False: refused, and counts for nothing. Never False where the mode is soft."""
+    """(n,) False: refused and not counted. Always True in soft mode."""
     throttle_ms: FloatArray
-    """(n,) soft: for how long the client is to be delayed; hard: when to come back, of what was
-    refused. Whole milliseconds; inf: never."""
+    """(n,) soft: how long the client must wait; hard: when a refused client may retry. Whole
+    milliseconds; inf: never."""
     balance: FloatArray
-    """(n,) what is left afterwards, in units; below 0 the quota is exceeded."""
+    """(n,) units left afterwards; negative: the quota is exceeded."""
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """What each of e entities is held to.
-
-    ``rate_per_s`` 0 or more, inf is no quota at all; ``samples`` windows of ``window_ms`` make up
-    the time over which the rate is measured. They make up the burst, too, unless a token bucket's
-    is told in units.
-    """
+    """The quotas of e entities and how they are measured."""
 
     rate_per_s: FloatArray
-    """(e,)"""
+    """(e,) 0 or more; inf: no quota."""
     samples: IntArray
-    """(e,)"""
+    """(e,) number of windows over which the rate is measured, and for which the burst is
+    allowed."""
     window_ms: IntArray
-    """(e,)"""
+    """(e,) length of a window."""
     hard: BoolArray
     """(e,) the mode."""
     burst_units: FloatArray | None = None
-    """(e,) the burst of a token bucket, finite; None: by the windows. Other laws have none."""
+    """(e,) a token bucket's burst, finite; None: as the windows define it. For no other law."""
 
     def __post_init__(self) -> None:
-        """Refuse what no law could hold anybody to.
+        """Refuse invalid values.
 
         Raises:
-            InputError: a rate is negative or no number, or there is no window.
+            InputError: a rate is negative or NaN, or there is no window.
         """
         for name, values, least in (
             ("rate_per_s", self.rate_per_s, 0),
@@ -99,8 +96,9 @@ class Quotas:
 
     @property
     def burst(self) -> FloatArray:
-        """(e,) in units: the quota over all windows (KIP-599: B = Q * S * W), or as told; inf
-        without a quota.
+        """(e,) units: the quota over all windows (KIP-599: B = Q * S * W), or ``burst_units``.
+
+        inf without a quota.
 
         >>> Quotas.of([5.0], samples=100, window_ms=1000).burst.tolist()
         [500.0]
@@ -114,7 +112,7 @@ class Quotas:
         return burst
 
     def take(self, entities: BoolArray | IntArray) -> Quotas:
-        """Those of some entities."""
+        """The quotas of some entities."""
         return Quotas(
             self.rate_per_s[entities],
             self.samples[entities],
@@ -133,7 +131,9 @@ class Quotas:
         hard: bool = False,
         burst_units: FloatArray | list[float] | None = None,
     ) -> Quotas:
-        """The same terms for all entities, at rates (e,) and bursts (e,) of their own."""
+        """Quotas with rates (e,) and bursts (e,), and otherwise the same values for all
+        entities.
+        """
         rates = np.asarray(rate_per_s, dtype=np.float64)
         return cls(
             rates,

@@ -1,10 +1,10 @@
-"""The engine under all laws: requests in waves, the first of every entity, then the second, ...
+"""Answers requests in waves: the first request of every entity, then the second, and so on.
 
-An answer depends on the one before it of the same entity, and on nobody else's. So a wave is one
-operation on arrays, whoever is in it, and n requests cost as many operations as the busiest entity
-has requests. Each request's arithmetic is that of a plain loop, in the same order: answers are
-equal to the last bit, and a batch may be split anywhere. Waves that have become narrow are left to
-such a loop.
+An answer depends only on earlier requests of the same entity. So a wave is one operation on arrays
+for any number of entities, and n requests need as many operations as the busiest entity has
+requests. The arithmetic of each request is that of a plain loop, in the same order: answers are
+equal to the last bit, and a batch may be split anywhere. Once waves are narrow, a plain loop does
+the rest.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle.types import Answers, Quotas, Requests
 
 _NARROW: Final = 24
-"""Entities in a wave below which array operations cost more than a plain loop."""
+"""Entities in a wave below which array operations cost more than a loop."""
 
 _CACHED: Final = 1 << 17
-"""Numbers of state that a processor keeps at hand: so many entities are answered at a time."""
+"""Numbers of state that fit into a processor's cache; entities are processed in blocks of this
+size."""
 
 _DIGIT: Final = 1 << 16
-"""numpy sorts 16-bit numbers by radix, in a sixth of the time it needs for wider ones."""
+"""numpy sorts 16-bit numbers by radix, in a sixth of the time for wider ones."""
 
 
 class WaveOutcome(NamedTuple):
-    """What came of a request of each of m entities, (m,) each.
-
-    ``over_ms``: the time until the quota is kept again, not rounded; 0 or less, or NaN: it is kept.
-    """
+    """The results of one request of each of m entities."""
 
     refused: BoolArray
+    """(m,)"""
     over_ms: FloatArray
+    """(m,) time until the quota is no longer exceeded, not rounded; 0 or less, or NaN: it is
+    not."""
     balance: FloatArray
+    """(m,) units left."""
 
 
 class WaveOutcomes(NamedTuple):
-    """The same, of the requests of one entity."""
+    """As ``WaveOutcome``, for the requests of one entity."""
 
     refused: list[bool]
     over_ms: list[float]
@@ -54,39 +56,40 @@ Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
 class Form(Protocol[State, Terms]):
-    """A law as the engine needs it.
+    """The interface of a law.
 
-    State and terms are named tuples of arrays whose last axis is the entities. The first field of
-    a state is ``last_ms`` (e,), when the last request was. Milliseconds are floats in them: whole
-    numbers, and exact.
+    State and terms are named tuples of arrays with the entities on the last axis. A state's first
+    field is ``last_ms`` (e,), the time of the last request. Milliseconds are floats here: whole
+    numbers, so exact.
     """
 
     def begin(self, quotas: Quotas) -> State:
-        """The state of entities that requested nothing yet."""
+        """The state of unused entities."""
 
     def terms(self, quotas: Quotas) -> Terms:
-        """What requests are measured against."""
+        """The terms from quotas."""
 
     def wave(self, state: State, terms: Terms, at_ms: FloatArray, units: FloatArray) -> WaveOutcome:
-        """One request of each entity; ``state`` is changed in place, but for ``last_ms``."""
+        """Answer one request of each entity; changes ``state`` in place, except ``last_ms``."""
 
-    def plain(
+    def sequence(
         self, state: list[Any], terms: tuple[Any, ...], at_ms: list[float], units: list[float]
     ) -> WaveOutcomes:
-        """Requests of one entity, one after the other; ``state`` is changed in place."""
+        """Answer requests of one entity, one after the other; changes ``state`` in place."""
 
     def balance(self, state: State, terms: Terms, at_ms: FloatArray) -> FloatArray:
-        """What each entity has left at a time, which is not before its last request."""
+        """The units that each entity has left at a time, not before its last request."""
 
 
 def answer(
     form: Form[State, Terms], state: State, quotas: Quotas, requests: Requests
 ) -> tuple[State, Answers]:
-    """The answers to n requests, and the state after them; ``state`` itself stays as it is.
+    """Answer n requests; returns the new state, ``state`` is not modified.
 
     Raises:
-        InputError: a request is earlier than one before it of the same entity, asks for what is no
-            number of units, or is of no entity; names it by its index.
+        InputError: a request is earlier than a previous one of its entity, its units are invalid,
+        or
+            there is no such entity; the message has its index.
     """
     n, entities = len(requests.entity), len(quotas.rate_per_s)
     check_entities(requests.entity, entities)
@@ -113,7 +116,7 @@ def answer(
 
 
 def check_entities(entity: IntArray, entities: int) -> None:
-    """Raise if a request is of nobody; a negative index would be that of the last entities."""
+    """Raise if a request's entity does not exist; numpy would accept negative indexes."""
     bad = np.flatnonzero((entity < 0) | (entity >= entities))
     if len(bad):
         raise InputError(
@@ -130,17 +133,17 @@ def _check_units(units: FloatArray) -> None:
 def _check_order(
     source: IntArray, at_ms: FloatArray, counts: IntArray, last_ms: FloatArray
 ) -> None:
-    """``source`` and ``at_ms`` (n,) are by entity."""
+    """Raise if a request precedes the previous one; ``source`` and ``at_ms`` (n,) are by entity."""
     before = np.empty_like(at_ms)
     before[1:] = at_ms[:-1]
-    there = np.flatnonzero(counts)
-    before[(np.cumsum(counts) - counts)[there]] = last_ms[there]
+    requested = np.flatnonzero(counts)
+    before[(np.cumsum(counts) - counts)[requested]] = last_ms[requested]
     late = np.flatnonzero(at_ms < before)
     if len(late):
-        one = late[source[late].argmin()]
+        first = late[source[late].argmin()]
         raise InputError(
-            f"request {source[one]}: is at {at_ms[one]:.0f} ms, "
-            f"before the last one at {before[one]:.0f} ms"
+            f"request {source[first]}: is at {at_ms[first]:.0f} ms, "
+            f"before the last one at {before[first]:.0f} ms"
         )
 
 
@@ -152,7 +155,7 @@ def _block(
     at_ms: FloatArray,
     units: FloatArray,
 ) -> WaveOutcome:
-    """The requests of some entities, by entity; ``state`` is changed in place."""
+    """Answer the requests of a block of entities, by entity; changes ``state`` in place."""
     busy = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     first = (np.cumsum(counts) - counts)[busy]
     counts = counts[busy]
@@ -161,9 +164,9 @@ def _block(
     answers = WaveOutcome(np.zeros(n, np.bool_), np.empty(n), np.empty(n))
     for rank, width in _waves(counts):
         if width < _NARROW:
-            for one in range(width):
-                rest = slice(first[one] + rank, first[one] + counts[one])
-                outcome = _alone(form, part, part_terms, one, at_ms[rest], units[rest])
+            for busy_one in range(width):
+                rest = slice(first[busy_one] + rank, first[busy_one] + counts[busy_one])
+                outcome = _one_entity(form, part, part_terms, busy_one, at_ms[rest], units[rest])
                 for whole, values in zip(answers, outcome, strict=True):
                     whole[rest] = values
             break
@@ -181,22 +184,22 @@ def _block(
 
 
 def take(fields: Fields, entities: IntArray | slice) -> Fields:
-    """Those of some entities, of a named tuple of arrays whose last axis is the entities."""
+    """Select entities of a named tuple of arrays with the entities on the last axis."""
     if isinstance(entities, slice):
         return type(fields)(*(field[..., entities] for field in fields))
-    # Indexing would put the entities of a row apart in memory.
+    # Indexing would make the entities of a row non-contiguous in memory.
     return type(fields)(*(field.take(entities, axis=-1) for field in fields))
 
 
 def _waves(counts: IntArray) -> Iterator[tuple[int, int]]:
-    """Each wave's rank and how many entities are in it; ``counts`` are of the busiest first."""
+    """Rank and number of entities of each wave; ``counts`` are sorted, the busiest first."""
     for rank, done in zip(count(), np.bincount(counts).cumsum().tolist(), strict=False):
         if done < len(counts):
             yield rank, len(counts) - done
 
 
 def _by_entity(entity: IntArray, entities: int) -> IntArray:
-    """Where the requests of the first entity are, then those of the second, each in their order.
+    """Indexes of the requests sorted by entity; those of one entity keep their order.
 
     >>> _by_entity(np.array([70_000, 1, 70_000, 0]), 70_001).tolist()
     [3, 1, 0, 2]
@@ -212,7 +215,7 @@ def _by_entity(entity: IntArray, entities: int) -> IntArray:
     return np.concatenate([part[np.argsort(low[part], kind="stable")] for part in parts])
 
 
-def _alone(
+def _one_entity(
     form: Form[State, Terms],
     state: State,
     terms: Terms,
@@ -220,10 +223,10 @@ def _alone(
     at_ms: FloatArray,
     units: FloatArray,
 ) -> WaveOutcome:
-    """Requests of one entity; its column of the state is changed in place."""
+    """Answer requests of one entity; changes its column of the state in place."""
     own = [field[..., one].tolist() for field in state]
     own_terms = tuple(field[..., one].tolist() for field in terms)
-    outcomes = form.plain(own, own_terms, at_ms.tolist(), units.tolist())
+    outcomes = form.sequence(own, own_terms, at_ms.tolist(), units.tolist())
     for field, new in zip(state, own, strict=True):
         field[..., one] = new
     return WaveOutcome(*map(np.array, outcomes))

@@ -26,7 +26,7 @@ from quotaplane.settings import Settings
 from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
 from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events
 from quotaplane.text_table import render
-from quotaplane.throttle.entities import begin, held
+from quotaplane.throttle.entities import begin, quotas_of
 from quotaplane.throttle.requests import REASONS
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _summary(throttled: Throttled, entities: DataFrame, definitions: pa.Table, f
     rows = [row.asDict() for row in most_affected.collect()]
     names = pa.array([row["entity"] for row in rows], pa.string())
     codes = np.array([DIMENSIONS.index(row["dimension"]) for row in rows], np.int64)
-    _, quotas = held(definitions, names, codes)
+    _, quotas = quotas_of(definitions, names, codes)
     for row, rate in zip(rows, quotas.rate_per_s.tolist(), strict=True):
         row["quota_per_s"] = rate
     if form == "json":

@@ -125,9 +125,9 @@ def throttle_table(
     now_ms = time.time_ns() // 1_000_000
 
     def answers(batches: Batches) -> Iterator[pa.RecordBatch]:
-        ledger = begin(checked_definitions)
+        states = begin(checked_definitions)
         for piece in _pieces(batches):
-            ledger, decided = decide(ledger, piece, now_ms, bounds)
+            states, decided = decide(states, piece, now_ms, bounds)
             rows = [output._asdict() for output in outputs_of(decided)]
             yield pa.RecordBatch.from_pylist(rows, _OUTPUT)
 
