@@ -278,8 +278,8 @@ def test_known_cases(forest: list[Node], expected: list[float]) -> None:
     [
         ([1, 0], "is its own ancestor"),
         ([-1, 1], "is its own ancestor"),
-        ([-1, 2], "an index of a group"),
-        ([-2], "an index of a group"),
+        ([-1, 2], "the index of a group"),
+        ([-2], "the index of a group"),
     ],
 )
 def test_a_parent_that_can_not_be(parent: list[int], says: str) -> None:

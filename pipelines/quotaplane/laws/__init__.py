@@ -1,4 +1,4 @@
-"""Laws: pure functions from what brokers use and want, and a quota, to limits (docs/laws.md).
+"""Division laws: pure functions from a quota, usage and demand to brokers' limits (docs/laws.md).
 
 >>> law = get_law("max_min")
 >>> law(one_group(100, demand=[40, 80, 10])).limits
@@ -43,14 +43,14 @@ DEFAULT_LAW: Final = "max_min"
 
 @dataclass(frozen=True, slots=True)
 class LawInfo:
-    """What there is to know about a law before it is chosen."""
+    """A law's description."""
 
     function: Callable[..., Allocation]
     summary: str
     conserving: bool
-    """Whether the limits of a group never add up to more than its quota, not even briefly."""
+    """Whether the limits of a group never exceed its quota together, not even briefly."""
     options: Mapping[str, tuple[Any, ...]]
-    """Option: the values it takes, the default first."""
+    """Allowed values of each option, the default first."""
 
 
 LAWS: Final[Mapping[str, LawInfo]] = {
@@ -75,14 +75,14 @@ LAWS: Final[Mapping[str, LawInfo]] = {
         proportional, "what stock Pulsar computes: in proportion to usage", False, {}
     ),
 }
-"""Every law by its name."""
+"""All laws by name."""
 
 
 def get_law(name: str, options: Mapping[str, Any] | None = None) -> Law:
-    """A law with its options.
+    """Return a law with its options set.
 
     Raises:
-        ConfigError: there is no such law or option, or the option does not take that value.
+        ConfigError: there is no such law or option, or the option does not allow that value.
 
     >>> get_law("pip82", {"residual": "proportional"})(one_group(100, usage=[10, 30])).limits
     array([25., 75.])
@@ -98,7 +98,7 @@ def get_law(name: str, options: Mapping[str, Any] | None = None) -> Law:
         if option not in known:
             has = f"has: {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"options.{option}: unknown option of law {name} ({has})")
-        # Also the type: 1 == True, but an option that takes true does not take 1.
+        # Compare types, too: 1 == True, but an option that allows true does not allow 1.
         if not any(type(value) is type(allowed) and value == allowed for allowed in known[option]):
             words = " or ".join(str(allowed).lower() for allowed in known[option])
             raise ConfigError(f"options.{option}: must be {words}, not {value!r}")
@@ -117,10 +117,10 @@ def one_group(
     ceiling: Sequence[float] | None = None,
     priority: Sequence[int] | None = None,
 ) -> Problem:
-    """A problem of one group: for tests, docs and a look at a law.
+    """A problem with one group, for tests, docs and trying out a law.
 
-    Absent: demand = usage and the other way round, limit inf, weight 1, floor 0, no ceiling,
-    one priority for all.
+    Defaults: demand = usage and vice versa, limit inf, weight 1, floor 0, no ceiling, one priority
+    for all.
 
     >>> one_group(100, usage=[80, 20]).demand
     array([80., 20.])

@@ -1,4 +1,4 @@
-"""Big problems in blocks of whole groups: what a law works on then stays in the CPU's cache."""
+"""Splits big problems into blocks of whole groups, which fit into the CPU's cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from quotaplane.laws.problem import Allocation, Problem
 
 BLOCK_ROWS: Final = 32_768
-"""Measured: 16 to 64 thousand rows are about twice as fast as all at once, smaller ones slower."""
+"""Measured: 16 to 64 thousand rows are about twice as fast as no blocks; smaller ones are
+slower."""
 
 Options = ParamSpec("Options")
 
@@ -20,7 +21,7 @@ Options = ParamSpec("Options")
 def in_blocks(
     law: Callable[Concatenate[Problem, Options], Allocation],
 ) -> Callable[Concatenate[Problem, Options], Allocation]:
-    """A law that goes through its groups block by block; groups know nothing of each other."""
+    """Decorate a law to process its groups block by block; groups are independent."""
 
     @wraps(law)
     def blocked(problem: Problem, /, *args: Options.args, **kwargs: Options.kwargs) -> Allocation:

@@ -1,4 +1,4 @@
-"""Why each broker got its limit, in words and with the numbers, for an operator."""
+"""Explains each broker's limit to operators, in words and numbers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from quotaplane.model import BoolArray
 
 
 def explain(problem: Problem, allocation: Allocation) -> list[str]:
-    """Say row by row why it has its limit. Not for hot paths: it loops.
+    """Explain each row's limit. Not for hot paths: it loops over rows.
 
     Args:
-        problem: as a law got it.
-        allocation: as the law answered.
+        problem: the law's input.
+        allocation: the law's result.
 
     Returns:
-        One text for each of the n rows.
+        One text per row (n).
 
     >>> from quotaplane.laws import get_law, one_group
     >>> case = one_group(100, demand=[5, 15, 500, 500], floor=[20, 0, 0, 0])
@@ -42,7 +42,7 @@ def explain(problem: Problem, allocation: Allocation) -> list[str]:
 
 
 def short(number: float) -> str:
-    """A number as people write it: about three digits, whole ones in full.
+    """A number with about three digits, whole numbers in full.
 
     >>> short(33.300000000000004), short(80.0), short(166.666), short(0.012345), short(1048576.4)
     ('33.3', '80', '166.7', '0.0123', '1048576')
@@ -55,7 +55,7 @@ def short(number: float) -> str:
 
 
 class _Group:
-    """One group's part of problem and answer; figures of the whole group are computed once."""
+    """One group's part of problem and allocation; values of the whole group are cached."""
 
     def __init__(self, problem: Problem, allocation: Allocation, group: int, at: slice) -> None:
         self.quota = float(problem.quota[group])
@@ -86,9 +86,9 @@ class _Group:
 
     @cached_property
     def shared(self) -> str:
-        """What the saturated share, and who left it to them."""
+        """What the saturated brokers share, and which others left it over."""
         saturated = self._has(Reason.FAIR_SHARE)
-        left = max(self.quota - float(self.given[~saturated].sum()), 0.0)
+        remaining = max(self.quota - float(self.given[~saturated].sum()), 0.0)
         sharing = int(saturated.sum())
         before = self.priority > self.priority[saturated].max()
         satisfied = int((self._has(Reason.DEMAND) & ~before).sum())
@@ -105,21 +105,21 @@ class _Group:
             if count
         ]
         if not others:
-            whole = f"the whole quota of {short(left)}"
-            return f"fair share of {short(left)} among {sharing}" if sharing > 1 else whole
+            whole = f"the whole quota of {short(remaining)}"
+            return f"fair share of {short(remaining)} among {sharing}" if sharing > 1 else whole
         by = f"{', '.join(others[:-1])} and {others[-1]}" if others[1:] else others[0]
-        return f"{'fair share' if sharing > 1 else 'all'} of {short(left)} left over by {by}"
+        return f"{'fair share' if sharing > 1 else 'all'} of {short(remaining)} left over by {by}"
 
     @cached_property
     def sharing_weight(self) -> float:
         return float(self.weight[self._has(Reason.FAIR_SHARE)].sum())
 
     def _has(self, reason: Reason) -> BoolArray:
-        found: BoolArray = self.reason == reason
-        return found
+        matches: BoolArray = self.reason == reason
+        return matches
 
     def higher(self, row: int) -> int:
-        """How many brokers go before a row."""
+        """Number of brokers with a higher priority than a row's."""
         return int((self.priority > self.priority[row]).sum())
 
 
@@ -129,7 +129,7 @@ def _row(group: _Group, row: int) -> str:
 
 
 def _wants(group: _Group, row: int, before: str = ", ") -> str:
-    """What a row wants, if anybody knows how much that is."""
+    """What a row wants, if that is known."""
     demand = float(group.demand[row])
     return f"{before}wants {short(demand)}" if np.isfinite(demand) else ""
 
@@ -253,4 +253,4 @@ _WORDS: Final[dict[Reason, Callable[[_Group, int], str]]] = {
     Reason.MINIMUM: _minimum,
     Reason.NO_USAGE: _no_usage,
 }
-"""The reasons that have numbers to tell; the others are well said by their texts."""
+"""Texts with numbers; the other reasons have none, so their plain texts are used."""

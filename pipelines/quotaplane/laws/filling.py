@@ -1,4 +1,4 @@
-"""What the level of a group means for each of its brokers: bounds, room for spare, priorities."""
+"""Turns a group's water level into its brokers' limits: bounds, spare quota, priorities."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 
 @dataclass(slots=True)
 class Vessels:
-    """The brokers of g groups, n rows in all, while they are filled; absent is None throughout."""
+    """The brokers of g groups, n rows, while their limits are computed; None means absent."""
 
     rows: Segments
     fits: BoolArray
-    """(g,) all that is wanted fits under the quota: the level is that of the spare, on top."""
+    """(g,) the demands fit into the quota: the level is that of the spare, on top of demands."""
     weight: FloatArray | None
-    """(n,); None = all 1."""
+    """(n,); None: all 1."""
     low: FloatArray | None
-    """(n,) floors that fit; None = all 0."""
+    """(n,) floors, cut to fit; None: all 0."""
     high: FloatArray
-    """(n,) what is filled at most while not everything fits; not below ``low``."""
+    """(n,) upper bounds if the demands don't fit; not below ``low``."""
     ceiling: FloatArray | None = None
-    """(n,) up to which spare is filled on top of ``high``; None = no bound."""
+    """(n,) upper bounds for spare on top of ``high``; None: no bounds."""
     cut: BoolArray | None = None
-    """(g,) whose floors exceeded the quota, by more than a rounding; None = nobody's."""
-    held: FloatArray | None = None
-    """(n,) what those have that no level moves, because of their priority; NaN = the others."""
+    """(g,) the floors exceeded the quota by more than a rounding error; None: no group's did."""
+    fixed: FloatArray | None = None
+    """(n,) limits that priorities determine, whatever the level; NaN: none."""
     waiting: BoolArray | None = None
-    """(n,) those who have only their floors because higher priorities leave nothing."""
+    """(n,) only the floor is left, because brokers of higher priority take the rest."""
 
 
 def filled(vessels: Vessels, level: FloatArray) -> FloatArray:
-    """(n,) limits at a level (g,): on top of what is wanted where all fits, else within bounds."""
+    """(n,) limits at levels (g,): on top of the demand if all fits, else within bounds."""
     rows, fits, high = vessels.rows, vessels.fits, vessels.high
     limits: FloatArray = rows.spread(level)
     if vessels.weight is not None:
@@ -45,7 +45,7 @@ def filled(vessels: Vessels, level: FloatArray) -> FloatArray:
         if vessels.ceiling is not None:
             np.minimum(limits, vessels.ceiling, out=limits)
         return limits
-    # Arithmetic instead of masks: several times faster where the two kinds alternate.
+    # Arithmetic, not masks: several times faster if groups that fit and others alternate.
     if fits.any():
         limits += high * rows.spread(fits)
         if vessels.ceiling is None:
@@ -56,8 +56,8 @@ def filled(vessels: Vessels, level: FloatArray) -> FloatArray:
         np.minimum(limits, high, out=limits)
     if vessels.low is not None:
         np.maximum(limits, vessels.low, out=limits)
-    if vessels.held is not None:
-        np.copyto(limits, vessels.held, where=~np.isnan(vessels.held))
+    if vessels.fixed is not None:
+        np.copyto(limits, vessels.fixed, where=~np.isnan(vessels.fixed))
     return limits
 
 
@@ -67,18 +67,18 @@ def spare_level(
     level: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Fill the spare of the groups in which all fits up to ceilings.
+    """Find the level of the spare in groups where all fits and ceilings exist.
 
     Args:
         vessels: rows, bounds, and which groups have spare.
-        spare: (g,) quota that nobody wants; only read where all fits.
-        level: (g,) as if there were no ceilings; set anew where one is in the way. inf means that
-            all are at their ceilings and something stays unallocated.
-        slope: (g,) units per unit of level; likewise.
+        spare: (g,) quota that is left after all demands; read only where all fits.
+        level: (g,) the level without ceilings; updated in place where a ceiling is lower. inf: all
+            brokers are at their ceilings and some quota stays unallocated.
+        slope: (g,) units per unit of level; updated likewise.
     """
     rows, weight = vessels.rows, vessels.weight
     assert vessels.ceiling is not None
-    # More than all of the spare can't matter; where not all fits there is none.
+    # Room above twice the spare never matters; where not all fits there is no spare.
     most = rows.spread(np.where(vessels.fits, 2.0 * spare, 0.0))
     room: FloatArray = np.minimum(vessels.ceiling - vessels.high, most)
     np.maximum(room, 0.0, out=room)
@@ -99,43 +99,43 @@ def spare_level(
 def by_priority(
     vessels: Vessels, priority: IntArray, quota: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Find the priority that each group's quota ends in; those above have all they want.
+    """Find the priority at which each group's quota ends; higher ones get their whole demand.
 
-    Sets ``held`` and ``waiting`` of the groups in which not everything fits.
+    Sets ``fixed`` and ``waiting`` in groups where not everything fits.
 
     Args:
         vessels: rows and bounds.
-        priority: (n,); the loop is over the distinct ones.
+        priority: (n,); the loop is over distinct values.
         quota: (g,) finite.
 
     Returns:
-        (g,) what is left for the brokers that share the end of the quota, their own floors with
-        it, and (n,) which brokers these are.
+        (g,) what is left for the brokers at that priority, including their floors, and (n,) which
+        brokers these are.
     """
     rows, high = vessels.rows, vessels.high
     low = np.zeros(len(high)) if vessels.low is None else vessels.low
     above = high - low
-    rest = np.maximum(quota - rows.total(low), 0.0)  # what no floor takes
+    rest = np.maximum(quota - rows.total(low), 0.0)  # after all floors
     none_left = quota * rows.slack
     open_ = ~vessels.fits
     started = np.zeros(rows.groups, dtype=np.bool_)
-    held = np.where(rows.spread(open_), low, np.nan)
+    fixed = np.where(rows.spread(open_), low, np.nan)
     rising = np.zeros(len(high), dtype=np.bool_)
     waiting = np.zeros(len(high), dtype=np.bool_)
-    for this in np.unique(priority)[::-1]:
-        of_this = priority == this
-        more = rows.total(above * of_this)
-        # All the quota but a rounding: somebody has to be at the level, to pay for it.
+    for current in np.unique(priority)[::-1]:
+        of_current = priority == current
+        more = rows.total(above * of_current)
+        # Leave at least a rounding error: some broker at the level must absorb it.
         served = open_ & ((more <= rest - none_left) | (more == 0))
-        np.copyto(held, high, where=of_this & rows.spread(served))
+        np.copyto(fixed, high, where=of_current & rows.spread(served))
         ends_here = open_ & ~served
-        # Not for the first: what the floors of others take is no matter of priority.
+        # Not for the highest priority: what other brokers' floors take is no matter of priority.
         shut_out = (~vessels.fits & ~open_) | (ends_here & started & (rest <= none_left))
-        waiting |= of_this & rows.spread(shut_out)
-        rising |= of_this & rows.spread(ends_here & ~shut_out)
+        waiting |= of_current & rows.spread(shut_out)
+        rising |= of_current & rows.spread(ends_here & ~shut_out)
         started |= served & (more > 0)
         rest = np.where(served, np.maximum(rest - more, 0.0), rest)
         open_ = served
-    held[rising] = np.nan
-    vessels.held, vessels.waiting = held, waiting
+    fixed[rising] = np.nan
+    vessels.fixed, vessels.waiting = fixed, waiting
     return rest + rows.total(low * rising), rising

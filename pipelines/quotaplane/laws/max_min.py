@@ -15,24 +15,24 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 
 @in_blocks
 def max_min(problem: Problem) -> Allocation:
-    """Fill every broker like a vessel, as wide as its weight, from one common level.
+    """Divide each quota by weighted max-min fairness (water-filling).
 
-    ``limit = max(floor, min(demand, ceiling, weight * level))`` with the level at which the limits
-    add up to the quota. Nobody's limit can be raised without lowering that of a broker which has
-    less (per weight), goes before it by priority, or is held by its floor. In this order:
+    ``limit = max(floor, min(demand, ceiling, weight * level))``, with the level at which the limits
+    add up to the quota. No limit can be raised without lowering that of a broker that has less (per
+    weight), a higher priority, or only its floor. In this order:
 
     1. Floors are lower bounds on limits (not extra on top), whatever demand and priority. A floor
        above its own ceiling is cut to the ceiling; floors that together exceed the quota are cut
        in proportion.
-    2. The demands of the highest priority are filled from what the floors of the others leave,
-       each up to ``min(demand, ceiling)``; then those of the next priority from what is left.
-    3. When all of that fits, the spare is handed out on top, by weight and whatever the priority,
-       to all who are below their ceilings; what nobody may take stays unallocated. Without
-       ceilings the limits thus always add up to the quota, and nobody who wakes finds nothing.
+    2. Demands of the highest priority, each up to ``min(demand, ceiling)``, are met from what the
+       floors of the others leave; then those of the next priority from the rest.
+    3. If all demands fit, the spare is given on top, by weight and whatever the priority, to all
+       brokers below their ceilings; what no broker may take stays unallocated. So without ceilings
+       the limits always add up to the quota, and a broker that becomes busy has a limit to use.
 
-    Conserving, in floating point too: however the limits are added up, the sum never exceeds the
-    quota. Against exact arithmetic each is off by less than 1e-9 of the quota, for all weights from
-    1e-9 to 1e9; ``2 * Segments.slack`` of the quota is left over at most.
+    Conserving, in floating point too: in whatever order the limits are added, the sum never exceeds
+    the quota. The error of each limit is below 1e-9 of the quota, for weights from 1e-9 to 1e9; at
+    most ``2 * Segments.slack`` of the quota is left over.
 
     Source: max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
 
@@ -56,14 +56,14 @@ def max_min(problem: Problem) -> Allocation:
     total = rows.total(limits)
     over = overshooting(rows, limits, total, quota)
     if over.any():
-        # Rounding is paid for by those who are filled to the level, not by the satisfied.
+        # Brokers at the level absorb rounding errors, not those whose demand is met.
         margin = np.where(over, quota * (1.0 - rows.safe_part), 0.0)
         margin = np.divide(margin, slope, out=np.zeros(rows.groups), where=slope > 0)
         level = np.maximum(level - margin, 0.0)
         limits = filled(vessels, level)
         total = rows.total(limits)
-    # That fails where it takes a broker off its bound that weighs far more than those at the level,
-    # and where bounds hold all of them. These few groups are solved again, for a little less.
+    # That fails if it moves a broker off its bound that weighs far more than those at the level, or
+    # if bounds fix all of them. These few groups are solved again for a slightly smaller quota.
     off = over & (total > quota * (1.0 - rows.slack / 2))
     off |= (total < quota * (1.0 - rows.slack)) & np.isfinite(level) & (rows.counts > 0)
     if off.any():
@@ -81,16 +81,16 @@ def max_min(problem: Problem) -> Allocation:
 def _fill(
     problem: Problem, rows: Segments, quota: FloatArray
 ) -> tuple[Vessels, FloatArray, FloatArray]:
-    """The brokers, the level of each group, and the units per unit of level there, both (g,).
+    """The vessels, and each group's level and units per unit of level, both (g,).
 
-    What is filled to these levels adds up to the quota, but for rounding.
+    Limits at these levels add up to the quota, except for rounding.
     """
     weight = None if (problem.weight == 1.0).all() else problem.weight
     ceiling = problem.ceiling
     if ceiling is not None and np.isinf(ceiling).all():
         ceiling = None
-    # More than the quota is never reached, and finite numbers are easier to add. Not the quota
-    # itself: who wants more than there is has not been satisfied by all of it.
+    # Bound demands at twice the quota: they are never met, and finite numbers are easier to add. At
+    # the quota itself they would count as met if one broker gets all of it.
     high = np.minimum(problem.demand, rows.spread(2.0 * quota))
     if ceiling is not None:
         np.minimum(high, ceiling, out=high)
@@ -120,21 +120,21 @@ def _fill(
 def _for_less(
     problem: Problem, rows: Segments, quota: FloatArray, limits: FloatArray, groups: BoolArray
 ) -> FloatArray:
-    """The limits, those of the chosen groups anew, for a quota that leaves room for rounding."""
+    """The limits, with those of the chosen groups solved again for a slightly smaller quota."""
     some, at = rows.keep(groups)
     starts = np.concatenate([[0], np.cumsum(some.counts)])
-    part, whole = problem.part(starts, groups, at), quota[groups]
-    vessels, level, _ = _fill(part, some, whole * (1.0 - some.slack))
-    anew = filled(vessels, level)
-    over = some.total(anew) > whole * (1.0 - some.slack / 2)
-    limits[at] = scale_down(some, anew, whole, over) if over.any() else anew
+    part, part_quota = problem.part(starts, groups, at), quota[groups]
+    vessels, level, _ = _fill(part, some, part_quota * (1.0 - some.slack))
+    new_limits = filled(vessels, level)
+    over = some.total(new_limits) > part_quota * (1.0 - some.slack / 2)
+    limits[at] = scale_down(some, new_limits, part_quota, over) if over.any() else new_limits
     return limits
 
 
 def _fitting_floors(
     rows: Segments, floor: FloatArray, quota: FloatArray
 ) -> tuple[FloatArray, BoolArray | None, BoolArray | None]:
-    """Floors that fit their quotas, which groups' quotas they fill, and which had to be cut."""
+    """Floors cut to fit, which groups' quotas they fill (g,), and which had to be cut (g,)."""
     total = rows.total(floor)
     full = total > quota * (1.0 - rows.slack)
     if not full.any():
@@ -144,14 +144,14 @@ def _fitting_floors(
     low = floor * rows.spread(factor)
     safe = _safe_quota(rows, low, rows.total(low), quota, full)
     low *= rows.spread(np.divide(safe, quota, out=factor, where=quota > 0))
-    # A group of a tree may be given its floors but for a rounding: nobody cut them.
+    # A group in a tree may get its floors less a rounding error: that does not count as cut.
     return low, full, total > quota * (1.0 + 1e-9)
 
 
 def _safe_quota(
     rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray, groups: BoolArray
 ) -> FloatArray:
-    """(g,) the quotas, less by a rounding for those of the chosen groups whose limits need it."""
+    """(g,) the quotas, reduced by a rounding error in chosen groups whose limits need it."""
     if not groups.any():
         return quota
     some, at = rows.keep(groups)
@@ -169,7 +169,7 @@ def _level_of_tight(
     level: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Set level and slope of the groups whose demands do not all fit in what is available."""
+    """Set level and slope of the groups whose demands don't fit into ``available``."""
     rows, weight, low, high = vessels.rows, vessels.weight, vessels.low, vessels.high
     if priority is not None and (priority != priority[0]).any():
         available, rising = by_priority(vessels, priority, available)
@@ -193,15 +193,15 @@ def _level_of_tight(
 
 def _reasons(problem: Problem, vessels: Vessels, limits: FloatArray) -> ReasonArray:
     rows, low, ceiling, demand = vessels.rows, vessels.low, vessels.ceiling, problem.demand
-    satisfied = limits >= demand * (1.0 - 1e-12)  # less by a rounding leaves nobody wanting
+    satisfied = limits >= demand * (1.0 - 1e-12)  # tolerate rounding errors
     table = np.array([Reason.FAIR_SHARE, Reason.DEMAND, Reason.FAIR_SHARE, Reason.HEADROOM])
     fits = rows.spread(vessels.fits)
     reasons: ReasonArray = table.astype(np.uint8).take(fits * np.uint8(2) + satisfied)
     if vessels.waiting is not None:
         reasons[vessels.waiting & ~satisfied] = Reason.PRIORITY
     if low is not None:
-        held = (low > 0) & ((limits <= low) | (low > demand))
-        reasons[held] = Reason.FLOOR
+        at_floor = (low > 0) & ((limits <= low) | (low > demand))
+        reasons[at_floor] = Reason.FLOOR
     if ceiling is not None:
         reasons[(limits >= ceiling) & (fits | (demand > ceiling))] = Reason.CEILING
     if vessels.cut is not None:

@@ -1,4 +1,4 @@
-"""The laws of PIP-82, as the proposal words them."""
+"""The laws of PIP-82, as the proposal describes them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ def pip82(problem: Problem, residual: Residual, reduction: Reduction, steal: boo
 
     - Under the quota the residual ``quota - sum(usage)`` is split. ``each``: every broker adds all
       of it to its usage ("each adding the remaining 10 units"). ``proportional``: by usage, that
-      is ``usage * quota / sum(usage)``; when nobody uses anything there is no proportion, and it
-      is split evenly.
+      is ``usage * quota / sum(usage)``; without any usage it is split evenly.
     - Over the quota usage is reduced to it. ``proportional``: every broker by the same fraction
-      ("the corresponding fractional amount"), ``usage * quota / sum(usage)``. ``dominant``: who
-      uses most gives way first ("trigger broker-1 to reduce its limit to 70"),
+      ("the corresponding fractional amount"), ``usage * quota / sum(usage)``. ``dominant``: the
+      highest usage is reduced first ("trigger broker-1 to reduce its limit to 70"),
       ``min(usage, level)`` with the level at which they add up to the quota.
-    - ``steal``: of the brokers that may be unfairly throttled (they want more than the limit they
-      have) the one with the lowest limit steals from the one with the highest usage of all, the
+    - ``steal``: of the brokers that may be unfairly throttled (their demand exceeds their current
+      limit), the one with the lowest limit steals from the one with the highest usage of all, the
       second lowest from the second highest, and so on. It goes half-way,
       ``own + (other - own) / 2``, both after reduction, unless it has more than that already. The
-      dominant one keeps its own until the usage of the other shows. Brokers with equal limit and
-      usage share what their places in the order bring.
+      dominant broker keeps its limit until the other's usage is reported. Brokers with equal limit
+      and usage share the sum of what their ranks give.
 
     Not conserving, by design ("in the short term, this will lead to passing the set quota").
     At most ``1.5 * quota`` for residual ``proportional`` (``quota`` without stealing, but for
     rounding), ``n * quota`` for ``each`` (with n >= 2 brokers; ``max(sum(usage) + n * residual)``).
-    Weights, floors, ceilings and priorities are not in the proposal and not looked at.
+    Weights, floors, ceilings and priorities are not in the proposal and are ignored.
 
     Source: PIP-82, "Communications between brokers".
 
@@ -93,13 +92,13 @@ def pip82(problem: Problem, residual: Residual, reduction: Reduction, steal: boo
 def _stolen(
     rows: Segments, problem: Problem, settled: FloatArray, throttled: BoolArray
 ) -> FloatArray:
-    """(n,): half of what each throttled row has less than the one it steals from; else 0."""
+    """(n,): half of what a throttled row has less than the row it steals from; else 0."""
     usage, limit = problem.usage, problem.limit
     thieves = np.lexsort((usage, limit, ~throttled, rows.of_row))
     dominant = np.lexsort((-usage, rows.of_row))
     gain = np.maximum(settled[dominant] - settled[thieves], 0.0) / 2
     gain[~throttled[thieves]] = 0.0
-    # Equals get equal answers, or the answer would depend on the order of the input.
+    # Equal brokers get equal limits; otherwise the result would depend on the input's order.
     keys = (rows.of_row[thieves], throttled[thieves], limit[thieves], usage[thieves])
     new = np.ones(len(usage), dtype=np.bool_)
     new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])

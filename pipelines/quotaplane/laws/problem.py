@@ -1,4 +1,4 @@
-"""What a law is given and what it answers: one dimension of many groups at once."""
+"""The input and the result of a law: one dimension of many groups at once."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class Problem:
     """One dimension of g groups with n rows in all; a row is one broker of one group.
 
     The rows of group i are ``starts[i]:starts[i + 1]``; a group may have none. Rates are per
-    second. Nothing may be NaN or negative: whoever builds a problem has checked its inputs. (What
-    laws promise holds for rates that are 0 or between 1e-100 and 1e100.)
+    second. No value may be NaN or negative; the caller has checked that. (The laws' guarantees hold
+    for rates that are 0 or between 1e-100 and 1e100.)
     """
 
     starts: IntArray
     """(g + 1,) from 0 to n."""
     quota: FloatArray
-    """(g,); inf = unlimited."""
+    """(g,); inf: unlimited."""
     usage: FloatArray
-    """(n,) what each broker measured."""
+    """(n,) measured usage."""
     limit: FloatArray
-    """(n,) the limit that was in force; inf = never limited."""
+    """(n,) the limit that was in force; inf: none."""
     demand: FloatArray
-    """(n,) what each would use if nothing limited it; inf = saturated, more than anybody knows."""
+    """(n,) estimated usage without any limit; inf: saturated, so not known."""
     weight: FloatArray
     """(n,) above 0; only ratios within a group matter."""
     floor: FloatArray
-    """(n,) what a broker is guaranteed whatever its demand."""
+    """(n,) guaranteed limit, whatever the demand."""
     ceiling: FloatArray | None = None
-    """(n,) what a broker may have at most, whatever is left over; inf = none; None = all inf."""
+    """(n,) highest limit, whatever is left over; inf: no bound; None: all inf."""
     priority: IntArray | None = None
-    """(n,) whose demand is met first: the higher; None = all the same."""
+    """(n,) higher priorities are served first; None: all equal."""
 
     def part(self, starts: IntArray, groups: Selection, rows: Selection) -> Problem:
-        """Some of the groups, with all their rows, as a problem of their own.
+        """Some of the groups, with all their rows, as a problem.
 
-        ``starts`` is theirs, from 0 on; ``groups`` and ``rows`` pick them, in order.
+        ``starts`` are the new ones, from 0; ``groups`` and ``rows`` select, in order.
         """
         return Problem(
             starts=starts,
@@ -59,13 +59,13 @@ class Problem:
 
 
 class Allocation(NamedTuple):
-    """A law's answer, row by row."""
+    """A law's result, by row."""
 
     limits: FloatArray
-    """(n,); inf exactly where the group's quota is."""
+    """(n,); inf exactly if the group's quota is inf."""
     reasons: ReasonArray
     """(n,) codes of ``laws.reason.Reason``."""
 
 
 Law = Callable[[Problem], Allocation]
-"""A pure function; the same problem always gets the same answer, bit for bit."""
+"""A pure function: equal problems give equal allocations, bit for bit."""

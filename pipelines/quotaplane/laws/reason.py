@@ -1,4 +1,4 @@
-"""Why a broker got the limit it got: a small code in arrays, words for an operator."""
+"""Codes for why a broker got its limit, and their texts for operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ReasonArray = npt.NDArray[np.uint8]
 
 
 class Reason(IntEnum):
-    """Codes are stored in history tables: never renumber, only append."""
+    """Codes are stored in history tables: never renumber them, only append."""
 
     UNLIMITED = 0
     NO_QUOTA = 1
@@ -58,5 +58,5 @@ _TEXTS: Final = {
 }
 
 REASON_TEXTS: Final[tuple[str, ...]] = tuple(_TEXTS[reason] for reason in Reason)
-"""Words by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once. ``laws.explain`` has
-better ones, with the numbers, for whoever has problem and answer at hand."""
+"""Texts by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once. ``laws.explain`` has more
+detailed ones, with numbers, but needs the problem and its allocation."""

@@ -1,4 +1,4 @@
-"""Sums over, and values spread to, the rows of each group (CSR), and sums that never overshoot."""
+"""Sums over the rows of each group (CSR) and values spread to them; sums that never overshoot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPS: Final = float(np.finfo(np.float64).eps)
 
 
 class Segments:
-    """Which group each row belongs to.
+    """The rows of each group.
 
     >>> rows = Segments(np.array([0, 2, 2, 3]))
     >>> rows.total(np.array([1.0, 2.0, 5.0]))
@@ -31,57 +31,57 @@ class Segments:
         self.counts = counts
         self.groups = len(counts)
         self.of_row: IntArray = np.repeat(np.arange(self.groups), counts)
-        # Relative error that summing a group's limits may have, in whatever order they are added
-        # (n roundings of half an eps), and as much again for computing them.
+        # Upper bound of the relative error when a group's limits are added in any order (n
+        # roundings of half an eps), plus as much again for computing them.
         self.slack: FloatArray = ((2.0 * counts + 8.0) * EPS).astype(np.float64, copy=False)
 
     @property
     def safe_part(self) -> FloatArray:
-        """(g,): what part of its quota a group's limits are made to add up to if they are rounded.
+        """(g,) the part of its quota that a group's limits add up to if they need rounding.
 
-        So much less than all of it that half the slack is left in any case, and never all of it.
+        At least half the slack is left, so the sum is always below the quota.
         """
         return 1.0 - 0.75 * self.slack
 
     def total(self, values: npt.NDArray[Any]) -> FloatArray:
-        """(n,) -> (g,): the sum of each group's rows, 0 for a group without any.
+        """(n,) -> (g,): the sum of each group's rows, 0 for an empty group.
 
-        ``bincount``, not ``add.reduceat``: faster on small groups, and right on empty ones.
+        ``bincount``, not ``add.reduceat``: faster on small groups, and correct on empty ones.
         """
         sums = np.bincount(self.of_row, weights=values, minlength=self.groups)
-        return sums.astype(np.float64, copy=False)  # a no-op, but for mypy
+        return sums.astype(np.float64, copy=False)  # no effect; for mypy
 
     def spread(self, per_group: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(g,) -> (n,): each group's value on each of its rows."""
         return per_group.take(self.of_row)
 
     def keep(self, groups: BoolArray) -> tuple[Segments, IntArray]:
-        """The chosen groups alone, and the indices of their rows."""
+        """Only the chosen groups, and the indexes of their rows."""
         return self.pick(groups.take(self.of_row), groups, self.counts)
 
     def pick(
         self, chosen: BoolArray, groups: BoolArray, counts: IntArray | None = None
     ) -> tuple[Segments, IntArray]:
-        """The chosen rows (n,) alone, and their indices; all are of the chosen groups (g,).
+        """Only the chosen rows (n,), all of chosen groups (g,), and their indexes.
 
-        ``counts`` (g,): how many rows of each group are chosen, if that is known.
+        ``counts`` (g,): number of chosen rows per group, if known.
         """
         at = np.flatnonzero(chosen)
         if counts is None:
             counts = np.bincount(self.of_row[at], minlength=self.groups)
-        kept = Segments.__new__(Segments)
-        kept._set(counts[groups])
-        return kept, at
+        part = Segments.__new__(Segments)
+        part._set(counts[groups])
+        return part, at
 
 
 def overshooting(
     rows: Segments, limits: FloatArray, total: FloatArray, quota: FloatArray
 ) -> BoolArray:
-    """(g,): groups whose limits, added up in floating point in some order, might exceed the quota.
+    """(g,): groups whose limits might exceed the quota if added in some order in floating point.
 
-    Multiples of 2^-51 of the quota (rounded to a power of two) add up without any rounding, so
-    whole numbers and the like only have to add up to at most the quota, and so has a limit alone.
-    Other groups need slack.
+    Multiples of 2^-51 of the quota (rounded to a power of two) are added without rounding. So
+    groups with only such limits, or with one limit, need only a sum up to the quota; others need
+    slack.
 
     Args:
         rows: g groups with n rows.
@@ -100,13 +100,13 @@ def overshooting(
 def scale_down(
     rows: Segments, limits: FloatArray, quota: FloatArray, groups: BoolArray
 ) -> FloatArray:
-    """Scale the chosen groups' limits so that no way of adding them up exceeds the quota."""
+    """Scale the chosen groups' limits so that their sum, in any order, is at most the quota."""
     total = rows.total(limits)
     factor = np.ones(rows.groups)
     np.divide(quota, total, out=factor, where=groups & (total > quota))
     factor[groups] *= 1.0 - rows.slack[groups]
     scaled: FloatArray = limits * rows.spread(factor)
-    # Numbers near the smallest there is (5e-324) have too few digits for that.
+    # Numbers near the smallest float (5e-324) have too few digits for that.
     over = groups & (rows.total(scaled) > quota)
     if over.any():
         scaled[rows.spread(over)] = 0.0

@@ -1,4 +1,4 @@
-"""Laws without memory or estimates: the naive even split, and what stock Pulsar computes."""
+"""Laws without state or estimates: the even split, and what stock Pulsar computes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from quotaplane.laws.segments import Segments, overshooting, scale_down
 
 @in_blocks
 def static(problem: Problem) -> Allocation:
-    """The quota divided evenly (by weight), whatever anybody uses or wants.
+    """Divide the quota evenly (by weight), whatever the usage and demand.
 
-    ``limit = quota * weight / sum(weight)``. The naive baseline of the discussion of PIP-82:
-    nobody starves and nothing has to be measured, but a busy broker can't use what an idle one
-    leaves. Floors, ceilings and priorities are not looked at. Conserving.
+    ``limit = quota * weight / sum(weight)``. The naive baseline in the discussion of PIP-82: no
+    broker starves and nothing must be measured, but a busy broker can't use what idle ones leave.
+    Floors, ceilings and priorities are ignored. Conserving.
 
     >>> from quotaplane.laws import one_group
     >>> static(one_group(100, usage=[80, 20, 0, 0])).limits
@@ -42,7 +42,7 @@ def static(problem: Problem) -> Allocation:
 
 
 _LONG_MAX: Final = 2.0**63
-"""What a Java ``long`` holds, as a float: the most that stock can be told of or answer."""
+"""Maximum of a Java ``long``, as a float: the largest number in stock Pulsar."""
 
 
 @in_blocks
@@ -50,18 +50,18 @@ def proportional(problem: Problem) -> Allocation:
     """What stock Pulsar computes (``ResourceQuotaCalculatorImpl``), for comparison, bit for bit.
 
     ``limit = max(usage + (quota - sum(usage)) * (usage / sum(usage)), 1)``, in 32-bit floats and
-    with the fraction of the result cut off; the whole quota for each when nobody uses anything.
-    But for rounding that is ``quota * usage / sum(usage)``. Any split is a fixed point: whoever
-    was given little uses little and stays there.
+    with the fraction of the result cut off; the whole quota for each broker if there is no usage.
+    Except for rounding that is ``quota * usage / sum(usage)``. Any split is a fixed point: a broker
+    with a low limit uses little, and keeps it.
 
-    Stock's quota and usage are whole numbers (Java's ``long``); whole numbers get stock's answer
-    exactly, up to 2^53. Others are not cut first but go through the same arithmetic as they are,
-    and so does a quota that nobody uses. More than a ``long`` holds counts as 2^63.
+    Stock's quota and usage are whole numbers (Java's ``long``); for whole numbers up to 2^53 the
+    result is exactly stock's. Other numbers are not truncated first but go through the same
+    arithmetic, and so does a quota without usage. Numbers above a ``long`` count as 2^63.
 
-    Not conserving: n brokers get at most ``n * quota`` when all are idle, else at most
-    ``max(quota, 1) + n`` because of the minimum of 1, which they have even of a quota of 0; and
-    the rounding to 32 bits may add 4e-7 of quota and usage for each. Weights, floors, ceilings,
-    priorities and demand are not looked at.
+    Not conserving: n brokers get at most ``n * quota`` if all are idle, else at most
+    ``max(quota, 1) + n``, because each has at least 1, even with a quota of 0; and rounding to 32
+    bits may add 4e-7 of quota and usage for each. Weights, floors, ceilings, priorities and demand
+    are ignored.
 
     >>> from quotaplane.laws import one_group
     >>> proportional(one_group(100, usage=[40, 20])).limits
@@ -74,7 +74,7 @@ def proportional(problem: Problem) -> Allocation:
     quota = np.minimum(np.where(limited, problem.quota, 0.0), _LONG_MAX)
     usage = np.minimum(problem.usage, _LONG_MAX)
     total = np.minimum(rows.total(usage), _LONG_MAX)
-    # long to float, as Java rounds it; the subtraction comes before that.
+    # long to float as Java rounds; the subtraction comes first.
     residual = rows.spread((quota - total).astype(np.float32))
     mine, whole = usage.astype(np.float32), rows.spread(total.astype(np.float32))
     used = whole > 0

@@ -1,4 +1,4 @@
-"""Quotas within quotas: what a forest of groups leaves for each group's own brokers."""
+"""Divides quotas in a forest of groups: what remains for each group's own brokers."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ def effective_quota(
 ) -> FloatArray:
     """Divide the quotas of a forest, level by level, in one dimension.
 
-    All that belongs to a group, its own brokers and its children's, stays inside its quota. What a
-    group has is shared by ``max_min`` among its children and, as one child more of weight 1 and
-    priority 0, its own brokers. Of each child count, for all brokers below it:
+    All brokers of a group and of its descendants stay within its quota together. ``max_min``
+    divides a group's quota among its children and, as one more child with weight 1 and priority 0,
+    its own brokers. For each child these values count, for all brokers in its subtree:
 
-    - at most: its quota, or what those brokers and groups may have together, if that is less. So
-      spare is handed down by weight to where it can be used;
-    - guaranteed: its floor, or the sum of what is guaranteed below it, if that is more. A broker's
-      floor is a guarantee. Guarantees that exceed what their parent has are cut in proportion;
-    - wanted: the sum of what is wanted below it, but no less than its guarantee. A broker wants its
-      demand up to its ceiling, and no less than its floor.
+    - ceiling: its quota, or the most that these brokers and groups may have together, if that is
+      less. So spare goes, by weight, where it can be used;
+    - floor: its floor, or the sum of the floors below it, if that is more. Floors that exceed the
+      parent's quota are cut in proportion;
+    - demand: the sum of the demands below it, but not less than its floor. A broker's demand counts
+      up to its ceiling, and not less than its floor.
 
-    A subtree without any broker takes no part, not even with its floor. A group without a quota
-    shares what its parent gives it; a root without one has infinite quota, so its children have
-    their own quotas, and that is infinite if they have none.
+    A subtree without brokers takes no part, not even with its floor. A group without a quota shares
+    what its parent gives it. A root without a quota has infinite quota, so its children have their
+    own quotas, or infinite quota.
 
-    Weight, floor and priority of a root mean nothing. (The wants go up and the shares come down, as
-    in hierarchical max-min: Kumar et al., BwE, SIGCOMM 2015.)
+    Weight, floor and priority of a root have no effect. (Demands go up and shares come down, as in
+    hierarchical max-min: Kumar et al., BwE, SIGCOMM 2015.)
 
     Args:
-        parent: (g,) index of each group's parent, -1 = none.
-        brokers: each group's own brokers: their demands, floors and ceilings. ``quota`` is each
-            group's own, inf = none.
-        weight: (g,) above 0, among its siblings.
-        floor: (g,) what the whole subtree is guaranteed of what its parent has, per second.
-        priority: (g,) among its siblings; higher goes first.
+        parent: (g,) index of each group's parent; -1: none.
+        brokers: demands, floors and ceilings of each group's own brokers. ``quota`` is each group's
+            own; inf: none.
+        weight: (g,) above 0, among siblings.
+        floor: (g,) guaranteed to the whole subtree from the parent's quota, per second.
+        priority: (g,) among siblings; higher is served first.
 
     Returns:
-        (g,) the quota that the group's own brokers may share, per second; inf = unlimited, 0 where
-        it has no brokers. Below every quota they add up to at most that quota.
+        (g,) quota for the group's own brokers, per second; inf: unlimited; 0 if it has no brokers.
+        In each subtree with a quota they add up to at most that quota.
 
     Raises:
-        ValueError: ``parent`` names a group that isn't there, or has a cycle.
+        ValueError: ``parent`` has an index that does not exist, or a cycle.
 
-    A tenant has 100. One of its groups is on a broker that may have 1 at most:
+    A tenant has 100. One of its groups has one broker with ceiling 1:
 
     >>> nothing = np.zeros(2)
     >>> brokers = Problem(
@@ -67,12 +67,12 @@ def effective_quota(
     array([ 0.,  1., 99.])
     """
     groups, has_brokers = len(parent), np.diff(brokers.starts) > 0
-    # Own brokers beside children become a child of their own: then all brokers are in leaves.
+    # Own brokers of an inner node become a child of it, so all brokers are in leaves.
     inner = np.zeros(groups, dtype=np.bool_)
     depth = _depths(parent)
     inner[parent[parent >= 0]] = True
     own = np.flatnonzero(inner & has_brokers)
-    node = np.concatenate([np.arange(groups), own])  # whose brokers are there, if it is a leaf
+    node = np.concatenate([np.arange(groups), own])  # for a leaf: the group of its brokers
     above = np.concatenate([parent, own])
     depth = np.concatenate([depth, depth[own] + 1])
     leaf = np.concatenate([~inner & has_brokers, np.ones(len(own), dtype=np.bool_)])
@@ -83,31 +83,31 @@ def effective_quota(
     priority = np.concatenate([priority, np.zeros(extra, dtype=priority.dtype)])
 
     levels = _levels(above, depth)
-    asked = _Asked(*(np.where(leaf, sums[node], 0.0) for sums in _of_brokers(brokers)))
-    _add_up(asked, levels, quota, floor)
-    has = quota.copy()
+    totals = _Totals(*(np.where(leaf, sums[node], 0.0) for sums in _of_brokers(brokers)))
+    _add_up(totals, levels, quota, floor)
+    share = quota.copy()
     for children, parents, starts in levels:
         siblings = Problem(
             starts=np.append(starts, len(children)),
-            quota=has[parents],
+            quota=share[parents],
             usage=np.zeros(len(children)),
             limit=np.full(len(children), np.inf),
-            demand=asked.want[children],
+            demand=totals.demand[children],
             weight=weight[children],
-            floor=asked.least[children],
-            ceiling=asked.most[children],
+            floor=totals.floor[children],
+            ceiling=totals.ceiling[children],
             priority=priority[children],
         )
-        has[children] = np.minimum(max_min(siblings).limits, quota[children])
+        share[children] = np.minimum(max_min(siblings).limits, quota[children])
     effective = np.zeros(groups)
-    effective[node[leaf]] = has[leaf]
+    effective[node[leaf]] = share[leaf]
     return effective
 
 
 def _depths(parent: IntArray) -> IntArray:
-    """(g,) how many ancestors each group has; the loop is over depths."""
+    """(g,) number of ancestors of each group; the loop is over depths."""
     if len(parent) and not -1 <= parent.min() <= parent.max() < len(parent):
-        raise ValueError("parent: an index of a group, or -1")
+        raise ValueError("parent: must be the index of a group, or -1")
     depth: IntArray = np.zeros(len(parent), dtype=np.int64)
     child, ancestor = np.flatnonzero(parent >= 0), parent[parent >= 0]
     for _ in range(len(parent)):
@@ -122,15 +122,18 @@ def _depths(parent: IntArray) -> IntArray:
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth, siblings side by side; their parents; where each family starts."""
+    """The nodes of one depth."""
 
     children: IntArray
+    """Nodes, siblings adjacent."""
     parents: IntArray
+    """Their parents, each once."""
     starts: IntArray
+    """Where each parent's children begin."""
 
 
 def _levels(above: IntArray, depth: IntArray) -> list[_Level]:
-    """All nodes that have a parent, from the children of the roots downwards."""
+    """All nodes with a parent, from the children of the roots downwards."""
     order = np.lexsort((above, depth))
     ends = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(1, dtype=np.int64)
     levels = []
@@ -142,36 +145,36 @@ def _levels(above: IntArray, depth: IntArray) -> list[_Level]:
     return levels
 
 
-class _Asked(NamedTuple):
-    """What each group or subtree wants, is guaranteed, and may have at most."""
+class _Totals(NamedTuple):
+    """Sums over the brokers of a group or subtree."""
 
-    want: FloatArray
-    least: FloatArray
-    most: FloatArray
+    demand: FloatArray
+    floor: FloatArray
+    ceiling: FloatArray
 
 
-def _of_brokers(brokers: Problem) -> _Asked:
-    """(g,) of each group's own brokers together."""
-    rows, want = Segments(brokers.starts), brokers.demand
-    least: FloatArray = np.zeros(rows.groups)
-    most = np.where(rows.counts > 0, np.inf, 0.0)
+def _of_brokers(brokers: Problem) -> _Totals:
+    """(g,) sums over each group's own brokers."""
+    rows, demand = Segments(brokers.starts), brokers.demand
+    floor: FloatArray = np.zeros(rows.groups)
+    ceiling = np.where(rows.counts > 0, np.inf, 0.0)
     if brokers.ceiling is not None:
-        want, most = np.minimum(want, brokers.ceiling), rows.total(brokers.ceiling)
+        demand, ceiling = np.minimum(demand, brokers.ceiling), rows.total(brokers.ceiling)
     if brokers.floor.any():
         low = brokers.floor
         if brokers.ceiling is not None:
             low = np.minimum(low, brokers.ceiling)
-        want, least = np.maximum(want, low), rows.total(low)
-    return _Asked(rows.total(want), least, most)
+        demand, floor = np.maximum(demand, low), rows.total(low)
+    return _Totals(rows.total(demand), floor, ceiling)
 
 
-def _add_up(asked: _Asked, levels: list[_Level], quota: FloatArray, floor: FloatArray) -> None:
-    """From the leaves, which ``asked`` has, to the roots; all (nodes,), in place."""
-    want, least, most = asked
+def _add_up(totals: _Totals, levels: list[_Level], quota: FloatArray, floor: FloatArray) -> None:
+    """Sum up from the leaves, whose values ``totals`` has, to the roots; (nodes,), in place."""
+    demand, own_floor, ceiling = totals
     for children, parents, starts in reversed(levels):
-        most[children] = np.minimum(quota[children], most[children])
-        guarantee = np.maximum(floor[children], least[children])
-        least[children] = np.minimum(guarantee, most[children])
-        want[children] = np.clip(want[children], least[children], most[children])
-        for sums in asked:
+        ceiling[children] = np.minimum(quota[children], ceiling[children])
+        guarantee = np.maximum(floor[children], own_floor[children])
+        own_floor[children] = np.minimum(guarantee, ceiling[children])
+        demand[children] = np.clip(demand[children], own_floor[children], ceiling[children])
+        for sums in totals:
             sums[parents] += np.add.reduceat(sums[children], starts)

@@ -10,13 +10,13 @@ from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 _RISING_ROUNDS: Final = 10
-"""Rounds of removal before the search; enough for any group of up to ten brokers."""
+"""Rounds of removal before the search; enough for groups of up to ten brokers."""
 
 _NEWTON_ROUNDS: Final = 6
 """Rounds of the search before every third one halves the bracket."""
 
 _FEW_ROWS: Final = 1_000
-"""With fewer, calls of numpy cost more than what they work on."""
+"""With fewer rows, numpy calls cost more than the work on arrays."""
 
 
 def water_level(
@@ -27,28 +27,28 @@ def water_level(
     high: FloatArray,
     rising_rounds: int = _RISING_ROUNDS,
 ) -> tuple[FloatArray, FloatArray]:
-    """Where ``sum(clip(weight * level, low, high))`` is the quota, group by group.
+    """The level at which ``sum(clip(weight * level, low, high))`` is the quota, by group.
 
-    Without floors the brokers that the level satisfies are taken out, and the rest of the quota is
+    Without floors, brokers that are full at the level are removed, and the rest of the quota is
     divided again among the others; most groups settle in two to four rounds, and the unsettled ones
-    go on alone. With floors, and after ``rising_rounds``, it is Newton's method within a bracket
-    that is halved as well, so that no input makes it slow.
+    continue alone. With floors, and after ``rising_rounds``, Newton's method is used within a
+    bracket that is also halved, so that no input makes it slow.
 
-    At the level that is returned the sum is the quota but for rounding, in each term and in adding
-    them up, however far the weights are apart.
+    At the returned level the sum is the quota except for rounding errors, of each term and of the
+    addition, however different the weights are.
 
     Args:
-        rows: g groups with n rows; every group has ``sum(low) <= quota <= sum(high)``, but for
+        rows: g groups with n rows; every group has ``sum(low) <= quota <= sum(high)``, except for
             rounding, and at least one row.
         quota: (g,) finite.
-        weight: (n,) above 0; None = all 1.
-        low: (n,) not above ``high``; None = all 0.
+        weight: (n,) above 0; None: all 1.
+        low: (n,) not above ``high``; None: all 0.
         high: (n,) finite.
-        rising_rounds: how many rounds of removal there are at most.
+        rising_rounds: maximum number of rounds of removal.
 
     Returns:
-        The level, and how many units per unit of level the group takes there (0 when all its
-        brokers are held by a bound); both (g,).
+        The level, and the group's units per unit of level there (0 if all its brokers are at a
+        bound); both (g,).
 
     >>> rows = Segments(np.array([0, 3]))
     >>> water_level(rows, np.array([120.0]), None, None, np.array([120.0, 60.0, 10.0]))
@@ -58,23 +58,23 @@ def water_level(
     level, slope = filling.level.copy(), filling.slope.copy()
     at: IntArray = np.arange(rows.groups)
     round_ = rising_rounds if low is not None else 0
-    # Newton's method may divide by 0; what is not finite is not within a bracket either.
+    # Newton's method may divide by 0; a result that is not finite is outside the bracket.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         while True:
             searched = round_ - rising_rounds
             unsettled = filling.rise() if searched < 0 else filling.search(searched)
             level[at], slope[at] = filling.level, filling.slope
-            left = np.count_nonzero(unsettled)
-            if not left:
+            remaining = np.count_nonzero(unsettled)
+            if not remaining:
                 return level, slope
-            # Copying the unsettled rows pays once many settled ones are in the way.
-            if 2 * left < len(at) and len(filling.high) > _FEW_ROWS:
+            # Copying the unsettled rows pays off once they are a minority.
+            if 2 * remaining < len(at) and len(filling.high) > _FEW_ROWS:
                 filling, at = filling.keep(unsettled), at[unsettled]
             round_ += 1
 
 
 class _Filling:
-    """The groups that are still being filled, and how far they are."""
+    """The groups that are not settled, and their current levels."""
 
     def __init__(
         self,
@@ -87,26 +87,26 @@ class _Filling:
         self.rows, self.quota, self.weight, self.low, self.high = rows, quota, weight, low, high
         self.slope = rows.counts.astype(np.float64) if weight is None else rows.total(weight)
         self.level = quota / self.slope
-        # The bracket of the search, and how near the quota it ends.
+        # The bracket of the search, and the distance from the quota at which it ends.
         self.lowest: FloatArray = np.zeros(rows.groups)
         self.highest: FloatArray = np.full(rows.groups, np.inf)
         self.near = quota * rows.slack / 4
 
     def keep(self, groups: BoolArray) -> _Filling:
-        """The chosen groups alone, as far as they are."""
-        kept = _Filling.__new__(_Filling)
-        kept.rows, at = self.rows.keep(groups)
-        kept.quota = self.quota[groups]
-        kept.level, kept.slope = self.level[groups], self.slope[groups]
-        kept.lowest, kept.highest = self.lowest[groups], self.highest[groups]
-        kept.near = self.near[groups]
-        kept.high = self.high[at]
-        kept.weight = None if self.weight is None else self.weight[at]
-        kept.low = None if self.low is None else self.low[at]
-        return kept
+        """Only the chosen groups, with their current levels."""
+        part = _Filling.__new__(_Filling)
+        part.rows, at = self.rows.keep(groups)
+        part.quota = self.quota[groups]
+        part.level, part.slope = self.level[groups], self.slope[groups]
+        part.lowest, part.highest = self.lowest[groups], self.highest[groups]
+        part.near = self.near[groups]
+        part.high = self.high[at]
+        part.weight = None if self.weight is None else self.weight[at]
+        part.low = None if self.low is None else self.low[at]
+        return part
 
     def rise(self) -> BoolArray:
-        """One round without floors: take out whoever is full; the level only ever rises.
+        """One round without floors: remove full brokers; the level only rises.
 
         Returns:
             (g,) which groups may still rise. (Newton's method on a concave function from the left.)
@@ -121,20 +121,20 @@ class _Filling:
         return rising
 
     def search(self, searched: int) -> BoolArray:
-        """One round of Newton's method, or of halving the bracket; ``searched``: rounds before.
+        """One round of Newton's method, or of halving; ``searched``: number of previous rounds.
 
         Returns:
-            (g,) which groups are not at their quota yet; the others keep their level.
+            (g,) which groups are not settled; the others keep their level.
         """
         filled = self._filled()
         full = filled >= self.high
-        held, free = self.high * full, ~full
+        at_bound, free = self.high * full, ~full
         dry = None
         if self.low is not None:
             dry = filled < self.low
-            held += self.low * dry
+            at_bound += self.low * dry
             free &= ~dry
-        rest = self.quota - self.rows.total(held)
+        rest = self.quota - self.rows.total(at_bound)
         self.slope = self._width(free)
         short = rest - self.slope * self.level
         unsettled: BoolArray = np.abs(short) > self.near
@@ -162,17 +162,17 @@ class _Filling:
         dry: BoolArray | None,
         halving: bool,
     ) -> tuple[FloatArray, BoolArray]:
-        """Levels within the bracket for groups that Newton's method leads out of it.
+        """Levels within the bracket, for groups where Newton's method leaves it.
 
         Returns:
-            The level of each of these groups, and for which of them it is the last one.
+            The level of each of these groups, and which of these levels are final.
         """
         rows, at = self.rows.keep(outside)
         lowest, highest = self.lowest[outside], self.highest[outside]
         full, high = full[at], self.high[at]
         dry = np.zeros_like(full) if dry is None else dry[at]
         low = np.zeros_like(high) if self.low is None else self.low[at]
-        # Below its quota a group's full brokers stay full; above it those on their floors stay.
+        # Below the quota, full brokers stay full; above it, brokers on their floors stay there.
         up = rows.spread(under[outside])
         stay = np.where(up, full, dry)
         rest = self.quota[outside] - rows.total(np.where(up, high, low) * stay)
@@ -181,12 +181,12 @@ class _Filling:
         next_ = middle
         if not halving:
             next_ = rest / width
-            # The bracket may have no end yet, or no other beginning than 0.
+            # The bracket may have no upper end yet, or 0 as its lower end.
             mean = np.where(np.isinf(highest), 4 * lowest, (lowest + highest) / 2)
             mean = np.where(lowest > 0, mean, highest / 4)
             next_ = np.where((next_ > lowest) & (next_ < highest), next_, mean)
             next_ = np.where(np.isfinite(next_), next_, middle)
-        # Bounds may hold all brokers, and no level would move any of them the right way.
+        # If bounds fix all brokers, no level moves any of them in the right direction.
         stuck = (self.slope[outside] == 0) & (rows.total(np.where(up, dry, full)) == 0)
         ended = stuck | (middle == lowest)
         return np.where(stuck, self.level[outside], np.where(ended, lowest, next_)), ended
@@ -200,9 +200,9 @@ class _Filling:
 
 
 def _halfway(low: FloatArray, high: FloatArray) -> FloatArray:
-    """The number in the middle of all floats between two that are not negative.
+    """The middle of all floats between two non-negative ones; ``low`` if there is none between.
 
-    That halves the bracket whatever its order of magnitude; it is ``low`` if there is none between.
+    That halves the bracket whatever its order of magnitude.
     """
     bits = low.view(np.int64)
     middle: FloatArray = (bits + (high.view(np.int64) - bits) // 2).view(np.float64)
