@@ -211,7 +211,7 @@ def test_a_stream_that_was_opened_first_reads_from_the_first_report(
 def test_some_other_table_is_refused(delta_rig: DeltaRig) -> None:
     path = f"{delta_rig.settings().path}/reports"
     write_deltalake(path, pa.table({"something": [1]}))
-    with pytest.raises(TransportError, match=r"reports: is no topic .*transport\.path"):
+    with pytest.raises(TransportError, match=r"reports: is not a topic .*transport\.path"):
         open_transport(delta_rig.settings()).check()
 
 

@@ -39,7 +39,7 @@ class Dead:
 def test_a_dead_cluster_is_waited_for_once() -> None:
     cluster: Any = Dead()
     outbox = PulsarOutbox(OPTIONS, cluster)
-    with pytest.raises(TransportError, match="did not take 1 bytes for 'k': no answer in time"):
+    with pytest.raises(TransportError, match="did not accept 1 bytes for 'k': no answer in time"):
         outbox.send([Outgoing(TOPIC, "k", b"x")] * 1000)
     assert cluster.tried == 1
 

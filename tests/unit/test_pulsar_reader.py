@@ -88,7 +88,7 @@ def test_a_message_that_never_comes_is_not_waited_for_each_time(
     now_s += 31.0
     assert reader.take(100, 100_000) == []
     assert cluster.asked == 2
-    assert caplog.text.count("is there and is not delivered") == 1
+    assert caplog.text.count("exists but is not delivered") == 1
 
 
 class Odd(FakeMessage):

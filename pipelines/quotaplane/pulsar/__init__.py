@@ -1,5 +1,5 @@
 """Pulsar as a PySpark Python Data Source, ``format("pulsar")``: see docs/pulsar.md.
 
-What is needed of pulsar-client without Spark (offsets, readers, the producer) is in files of its
-own; only ``source.py`` imports pyspark.
+The parts that need only pulsar-client (offsets, readers, the producer) don't import pyspark; only
+``source.py`` does.
 """

@@ -1,4 +1,4 @@
-"""How quotaplane uses pulsar-client: one way to connect, errors that say which cluster and why."""
+"""Wrapper of pulsar-client: connections, and errors that name the cluster and the reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS: Final = {
     "TopicNotFound": "does not exist: create it (docs/pulsar.md says how) or correct the name",
     "MessageTooBig": "the message is too large",
 }
-"""For errors of pulsar-client, which have a name and little else."""
+"""Texts for pulsar-client's errors, which have a name and little else."""
 
 PASSING: Final = (
     pulsar.Timeout,
@@ -41,18 +41,18 @@ PASSING: Final = (
     pulsar.exceptions.BrokerMetadataError,
     pulsar.exceptions.BrokerPersistenceError,
     pulsar.exceptions.TooManyLookupRequestException,
-    # Seen of a cluster without any authorization, while a broker that was killed was taken over.
+    # Seen in a cluster without authorization, while topics of a killed broker were reassigned.
     pulsar.exceptions.AuthorizationError,
     pulsar.exceptions.UnknownError,
 )
-"""What a cluster answers while a broker is restarted or its topics move to another."""
+"""Errors that are temporary: a broker restarts, or its topics move to another one."""
 
 
 def open_client(place: PulsarConnection) -> pulsar.Client:
-    """A client; nothing is connected to before its first use. Its log goes nowhere.
+    """Create a client; it connects on first use. Its log is discarded.
 
     Raises:
-        ConfigError: a file that ``security`` names can't be read.
+        ConfigError: a file in ``security`` can't be read.
     """
     security = place.security
     for key in ("ca_file", "certificate_file", "key_file", "token_file"):
@@ -73,7 +73,7 @@ def open_client(place: PulsarConnection) -> pulsar.Client:
         tls_trust_certs_file_path=security.ca_file or ssl.get_default_verify_paths().cafile,
         tls_validate_hostname=security.verify_hostname,
         stats_interval_in_seconds=0,
-        # A Python logger would be called by the client's own threads while Python shuts down.
+        # A Python logger would be called by the client's threads while Python shuts down.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
         **options,
     )
@@ -88,7 +88,7 @@ def _authentication(security: PulsarSecurity) -> Any:
     if security.oauth2 is None:
         return None
     oauth2 = security.oauth2
-    said = {
+    parameters = {
         "type": "client_credentials",
         "issuer_url": oauth2.issuer_url,
         "audience": oauth2.audience,
@@ -99,7 +99,9 @@ def _authentication(security: PulsarSecurity) -> Any:
     }
     if oauth2.private_key_file is not None:
         _readable("oauth2.private_key_file", oauth2.private_key_file)
-    return pulsar.AuthenticationOauth2(json.dumps({k: v for k, v in said.items() if v is not None}))
+    return pulsar.AuthenticationOauth2(
+        json.dumps({k: v for k, v in parameters.items() if v is not None})
+    )
 
 
 def _readable(key: str, path: str | None) -> None:
@@ -109,7 +111,7 @@ def _readable(key: str, path: str | None) -> None:
         with open(path, "rb"):
             pass
     except OSError as error:
-        # Settings know it by one name, the Data Source by the other.
+        # In settings the key has dots, as an option of the Data Source underscores.
         option = key.replace(".", "_")
         raise ConfigError(
             f"option {option} or transport.security.{key}: {path}: can't be read: {error.strerror}"
@@ -117,16 +119,16 @@ def _readable(key: str, path: str | None) -> None:
 
 
 def close_quietly(client: pulsar.Client) -> None:
-    """Let go of a client and of all that it opened, also when the cluster is gone.
+    """Close a client and everything that it opened; errors are ignored.
 
-    Not ``shutdown``: that keeps Python's lock, and waits 10 s where a callback waits for it.
+    Not ``shutdown``: it holds Python's global lock, and waits 10 s if a callback needs that lock.
     """
     with suppress(pulsar.PulsarException):
         client.close()
 
 
 def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) -> list[str]:
-    """The topic's partitions, or itself if it has none; neither makes it nor asks if it is there.
+    """The topic's partitions, or the topic itself if it has none. Does not create it.
 
     Raises:
         TransportError: no answer within ``connect_timeout_s``, or the cluster refuses.
@@ -134,25 +136,25 @@ def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) ->
     answered = threading.Event()
     answer: list[Any] = []
 
-    def keep(result: Any, found: list[str]) -> None:
-        answer.extend((result, found))
+    def keep(result: Any, partitions: list[str]) -> None:
+        answer.extend((result, partitions))
         answered.set()
 
-    # Its own time limit does not hold against a server that says nothing.
+    # The client's own timeout has no effect if a server accepts connections but never answers.
     with as_transport_error(place, f"topic {topic!r}"):
         client._client.get_topic_partitions_async(topic, keep)
     if not answered.wait(place.connect_timeout_s + 1.0):
         raise TransportError(unreachable(place))
-    result, found = answer
+    result, partitions = answer
     if result == pulsar.Result.Ok:
-        return list(found)
+        return list(partitions)
     if result.name in ("Timeout", "ConnectError", "TimeOut", "Retryable", "Disconnected"):
         raise TransportError(unreachable(place))
     raise TransportError(f"Pulsar at {place.service_url}: topic {topic!r}: {words(result.name)}")
 
 
 def unreachable(place: PulsarConnection) -> str:
-    """Say which cluster did not answer, why as far as we can see, and what to check."""
+    """The message about a cluster that did not answer: which, a likely reason, what to check."""
     return (
         f"Pulsar at {place.service_url}: can't be reached within {place.connect_timeout_s:g} s "
         f"({_why_not(place)}); check service_url and security"
@@ -160,7 +162,7 @@ def unreachable(place: PulsarConnection) -> str:
 
 
 def _why_not(place: PulsarConnection) -> str:
-    """What a plain connection to the first address meets; the client keeps that to its log."""
+    """The error of a plain connection to the first address, as the client only logs its own."""
     url = urlsplit(place.service_url.split(",")[0])
     tls = url.scheme == "pulsar+ssl"
     host, port = url.hostname or "", url.port or (6651 if tls else 6650)
@@ -176,17 +178,17 @@ def _why_not(place: PulsarConnection) -> str:
         return " ".join((error.strerror or str(error) or type(error).__name__).split())
 
 
-_SILENT: Final = "it takes connections and says nothing, as brokers do that refuse a token"
+_SILENT: Final = "it accepts connections but does not answer, as brokers do that refuse a token"
 
 
 def words(name: str) -> str:
-    """What an error of pulsar-client means."""
+    """The text for an error of pulsar-client."""
     return _WORDS.get(name, name)
 
 
 @contextmanager
 def as_transport_error(place: PulsarConnection, what: str) -> Iterator[None]:
-    """Turn what pulsar-client raises into one line."""
+    """Turn exceptions of pulsar-client into one-line errors."""
     try:
         yield
     except (pulsar.Timeout, pulsar.exceptions.ConnectError):

@@ -1,4 +1,4 @@
-"""Where a topic partition ends, and all that it holds up to there."""
+"""Finds the end of a topic partition, and reads up to a known message."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PIECE_BYTES: Final = 16 * 1024 * 1024
 
 
 def rows_until(reader: TopicReader, last: Id) -> Iterator[list[Row]]:
-    """All that is left up to the message ``last``, in pieces; errors of pulsar-client as they are.
+    """The messages up to ``last``, in pieces; raises pulsar-client's errors unchanged.
 
-    Who begins at a time may find nothing since then.
+    A reader that started at a time may find no message since then.
     """
     while is_before(reader.position, last):
         rows = reader.take(_PIECE, _PIECE_BYTES, until=last)
@@ -31,15 +31,15 @@ def rows_until(reader: TopicReader, last: Id) -> Iterator[list[Row]]:
 
 
 def is_before(position: str, last: Id) -> bool:
-    """Is there something between the two, as far as the position tells?"""
+    """May there be messages after ``position`` up to ``last``?"""
     return position == EARLIEST or time_of(position) is not None or Id.parse(position) < last
 
 
 def last_position(client: pulsar.Client, options: Options, topic: str) -> str:
-    """The position after everything that is there now.
+    """The position after the newest message.
 
     Raises:
-        TransportError: the last message is not delivered.
+        TransportError: the broker does not deliver the last message.
     """
     reader = client.create_reader(
         topic, pulsar.MessageId.latest, receiver_queue_size=1, start_message_id_inclusive=True
@@ -53,7 +53,7 @@ def last_position(client: pulsar.Client, options: Options, topic: str) -> str:
             pass
     finally:
         reader.close()
-    # Of a message in chunks, the last chunk alone is nothing: find the whole message.
+    # The last chunk of a chunked message can't be read alone: find the whole message.
     for back_ms in _BACK_MS:
         since = f"@{time.time_ns() // 1_000_000 - back_ms}" if back_ms else EARLIEST
         whole = TopicReader(client, options, topic, since, lambda *_: None)
@@ -63,9 +63,10 @@ def last_position(client: pulsar.Client, options: Options, topic: str) -> str:
         if time_of(whole.position) is None and whole.position != EARLIEST:
             return whole.position
     raise TransportError(
-        f"Pulsar at {options.service_url}: topic {topic!r}: its last message is not delivered"
+        f"Pulsar at {options.service_url}: topic {topic!r}: the broker does not deliver its last "
+        "message"
     )
 
 
 _BACK_MS: Final = (60_000, 3_600_000, 0)
-"""How long ago the first chunk may have been published; 0: read it all."""
+"""How long ago the first chunk may have been published; 0: read the whole topic."""

@@ -1,4 +1,4 @@
-"""A message as we keep it, out of what pulsar-client gives."""
+"""Converts messages of pulsar-client to our rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pulsar
 from quotaplane.pulsar.position import Id
 
 _ROW_BYTES: Final = 300
-"""What a message takes beside its value, key and properties."""
+"""Approximate size of a message apart from its value, key and properties."""
 _LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: Python and Spark know no time after it."""
+"""The end of the year 9999, the last time that Python and Spark support."""
 
 
 class Row(NamedTuple):
-    """A message; columns as ``rows.SCHEMA`` has them."""
+    """A message, with the columns of ``rows.SCHEMA``."""
 
     key: str | None
     value: bytes | None
@@ -27,14 +27,14 @@ class Row(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory."""
         properties = sum(len(name) + len(value) for name, value in self.properties.items())
         return len(self.value or b"") + len(self.key or "") + properties + _ROW_BYTES
 
 
 def row_of(message: pulsar.Message, topic: str, message_id: str) -> Row:
-    """The message's row; null stands for what Spark has no value for."""
-    # One message that Spark has no value for must not stop the query for good.
+    """The row of a message; null replaces values that Spark can't represent."""
+    # One such message must not stop the query for ever.
     try:
         key = message.partition_key() or None
     except UnicodeDecodeError:
@@ -56,6 +56,6 @@ def row_of(message: pulsar.Message, topic: str, message_id: str) -> Row:
 
 
 def id_of(message: pulsar.Message) -> Id:
-    """The id out of a message."""
-    found = message.message_id()
-    return Id(found.ledger_id(), found.entry_id(), found.batch_index())
+    """The id of a message."""
+    message_id = message.message_id()
+    return Id(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())

@@ -1,4 +1,4 @@
-"""Options of ``format("pulsar")``: texts, as Spark hands them on, to what they mean."""
+"""Parses the options of ``format("pulsar")``, which Spark passes as strings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REDACTED: Final = "(?i)token|secret"
 
 
 class Options(PulsarConnection):
-    """What a query reads or writes, and how the cluster is reached."""
+    """The topics that a query reads or writes, and the connection."""
 
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None
     starting: str | None = Field(default=None, pattern=r"^(earliest|latest|\d{1,15})$")
-    """None: a stream begins at the end, a batch at the beginning."""
+    """None: a stream starts at the end, a batch at the beginning."""
     max_messages_per_trigger: int | None = Field(default=None, ge=1)
     max_bytes_per_trigger: int = Field(default=128 * 1024 * 1024, ge=1)
     fail_on_data_loss: bool = True
@@ -43,7 +43,7 @@ class Options(PulsarConnection):
             try:
                 re.compile(parts[2])
             except re.error as error:
-                raise ValueError(f"{parts[2]!r} is no regular expression: {error}") from None
+                raise ValueError(f"{parts[2]!r} is not a regular expression: {error}") from None
         return text
 
     @model_validator(mode="after")
@@ -56,10 +56,10 @@ class Options(PulsarConnection):
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Check the options.
+    """Parse and check the options.
 
     Raises:
-        ConfigError: one is unknown, missing or wrong; names it.
+        ConfigError: an option is unknown, missing or wrong.
 
     >>> parse_options({"service_url": "pulsar://host:6650", "topics": "a, t/n/b"}).topics
     ('persistent://public/default/a', 'persistent://t/n/b')
@@ -92,10 +92,10 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def full_name(topic: str) -> str:
-    """A topic's full name, out of the short forms that Pulsar's own tools take.
+    """A topic's full name, from the short forms that Pulsar's own tools accept.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a topic name.
 
     >>> full_name("t"), full_name("acme/orders/t")
     ('persistent://public/default/t', 'persistent://acme/orders/t')
@@ -104,16 +104,16 @@ def full_name(topic: str) -> str:
         topic = f"persistent://{'public/default/' if '/' not in topic else ''}{topic}"
     if not re.match(r"^(non-persistent|persistent)://[^/\s]+/[^/\s]+/[^/\s]+$", topic):
         raise ConfigError(
-            f'format("pulsar"): {topic!r} is no topic: write persistent://tenant/namespace/topic'
+            f'format("pulsar"): {topic!r} is not a topic: write persistent://tenant/namespace/topic'
         )
     return topic
 
 
 def must_read(options: Options) -> None:
-    """A reader needs to know what.
+    """Check that the options name topics to read.
 
     Raises:
-        ConfigError: it doesn't.
+        ConfigError: they don't.
     """
     if not options.topics and options.topics_pattern is None:
         raise ConfigError('format("pulsar"): needs option topic, topics or topics_pattern')

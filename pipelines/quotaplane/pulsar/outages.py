@@ -1,4 +1,4 @@
-"""What a query bears: brokers that are silent for a while, and messages that are gone."""
+"""How queries handle outages: brokers that don't answer for a while, and deleted messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotaplane.pulsar.client import PASSING, as_transport_error, unreachable
 from quotaplane.pulsar.options import Options
 
 PATIENCE_S: Final = 120.0
-"""So long a topic partition may be out of reach: its broker restarts, or it moves to another."""
+"""How long a topic partition may be unavailable, because its broker restarts or it moves."""
 
 RETRY_S: Final = 1.0
 
@@ -23,43 +23,43 @@ _log = logging.getLogger(__name__)
 
 
 def loss_policy(options: Options) -> Callable[[str, str], None]:
-    """What is done when messages behind a position may be gone: stop, or tell."""
+    """The action if messages after a position may be deleted: raise an error, or log a warning."""
 
     def lost(topic: str, position: str) -> None:
         what = (
             f"topic {topic!r}: messages after {position} may be gone (deleted by retention, or "
-            "with a topic that was made anew)"
+            "with a topic that was created again)"
         )
         if options.fail_on_data_loss:
-            raise TransportError(f"{what}; set fail_on_data_loss to false to go on without them")
-        _log.warning("%s; going on with what is there", what)
+            raise TransportError(f"{what}; to continue without them set fail_on_data_loss to false")
+        _log.warning("%s; continuing with the remaining ones", what)
 
     return lost
 
 
 class Patience:
-    """Since when each topic partition is silent, and which ones may be gone."""
+    """Tracks since when topic partitions don't answer, and when that is too long."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._since_s: dict[str, float] = {}
         self.doubted = False
-        """Has a topic that a pattern matched become silent? It may have been deleted."""
+        """A topic that matches a pattern stopped answering, so it may have been deleted."""
 
     def is_silent(self, topic: str) -> bool:
-        """Did it fail when it was last asked?"""
+        """Did its last request fail?"""
         return topic in self._since_s
 
     def keep_only(self, topics: list[str]) -> None:
-        """Forget all others."""
+        """Forget all other topics."""
         self._since_s = {topic: self._since_s[topic] for topic in topics if topic in self._since_s}
 
     @contextmanager
     def with_topic(self, topic: str, failed: Callable[[str], None]) -> Iterator[None]:
-        """Let what may pass pass, until it has lasted too long; ``failed`` is told of it.
+        """Tolerate temporary errors for ``PATIENCE_S``; ``failed`` is called for each.
 
         Raises:
-            TransportError: it has, or it can't pass.
+            TransportError: the outage lasts too long, or the error is not temporary.
         """
         options = self._options
         try:

@@ -1,14 +1,14 @@
-"""Where reading a topic partition stands, as a text that is the same for the same place.
+"""Positions in a topic partition, as texts; equal positions are equal texts.
 
 Spark compares offsets as JSON. An offset is ``{topic partition: position}``, sorted by name:
 
 * ``"earliest"``: nothing was read yet;
-* ``"latest"``: a query begins here, and its first read says where that is: Spark does not keep the
-  offset a query began at, so it must be the same whenever it is asked for;
-* ``"@1790000000000"``: what was published at this time (milliseconds since 1970) or later is next;
-* ``"12:5:3"``: the message with this id was the last one (ledger, entry, place in its batch or -1);
-* ``"1790000000000#17"``: of a non-persistent topic, whose ids tell nothing: 17 messages were
-  received by a query that began at this time.
+* ``"latest"``: a query starts at the end, which its first read determines. Spark does not store a
+  query's initial offset, so this text must be the same each time;
+* ``"@1790000000000"``: next are messages published at this time (milliseconds since 1970) or later;
+* ``"12:5:3"``: the id of the last message read (ledger, entry, index in its batch or -1);
+* ``"1790000000000#17"``: for a non-persistent topic, whose ids have no meaning: the query that
+  started at this time has received 17 messages.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class Id(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Id:
-        """The id out of its text.
+        """Parse an id.
 
         Raises:
-            TransportError: it is none.
+            TransportError: the text is not an id.
         """
-        found = re.fullmatch(r"(-?\d+):(-?\d+):(-?\d+)", text)
-        if found is None:
+        match = re.fullmatch(r"(-?\d+):(-?\d+):(-?\d+)", text)
+        if match is None:
             raise TransportError(
-                f"{text!r} is no position in a Pulsar topic: not this checkpoint's"
+                f"{text!r} is not a position in a Pulsar topic: not this checkpoint's"
             )
-        return Id(*map(int, found.groups()))
+        return Id(*map(int, match.groups()))
 
 
 class Received(NamedTuple):
-    """How far a non-persistent topic was followed.
+    """The position in a non-persistent topic: when the query started, messages received since.
 
     >>> Received.parse("1790000000000#17"), str(Received(1790000000000, 17))
     (Received(since_ms=1790000000000, seen=17), '1790000000000#17')
@@ -70,29 +70,31 @@ class Received(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Received:
-        """The count out of its text.
+        """Parse such a position.
 
         Raises:
-            TransportError: it is none.
+            TransportError: the text is not one.
         """
-        found = re.fullmatch(r"(\d+)#(\d+)", text)
-        if found is None:
-            raise TransportError(f"{text!r} is no position in a live topic: not this checkpoint's")
-        return Received(*map(int, found.groups()))
+        match = re.fullmatch(r"(\d+)#(\d+)", text)
+        if match is None:
+            raise TransportError(
+                f"{text!r} is not a position in a live topic: not this checkpoint's"
+            )
+        return Received(*map(int, match.groups()))
 
 
 def is_live(topic: str) -> bool:
-    """Is the topic non-persistent: only those hear a message who listen when it is sent?"""
+    """Is the topic non-persistent, so that only connected consumers get a message?"""
     return topic.startswith("non-persistent://")
 
 
 def from_time(since_ms: int) -> str:
-    """The position before what was published at ``since_ms`` or later."""
+    """The position before messages published at ``since_ms`` or later."""
     return f"@{since_ms}"
 
 
 def time_of(position: str) -> int | None:
-    """The time in ``from_time``'s position; None if it is another one.
+    """The time of a position made by ``from_time``; None for others.
 
     >>> time_of("@17"), time_of("earliest")
     (17, None)
@@ -101,23 +103,23 @@ def time_of(position: str) -> int | None:
 
 
 def as_offset(positions: Mapping[str, str]) -> Offset:
-    """Positions in the one order that makes equal offsets equal texts."""
+    """Sort positions, so that equal offsets are equal texts."""
     return dict(sorted(positions.items()))
 
 
 def ranges(start: Mapping[str, str], end: Mapping[str, str]) -> list[tuple[str, str, Id]]:
-    """What lies between two offsets: (topic partition, position before the first, last id).
+    """The ranges between two offsets: (topic partition, position before the first, last id).
 
-    A topic partition that appeared meanwhile is read from its beginning. So is one whose last id is
-    lower than the start: it was made anew. What was received live can't be read again, and the
-    first read of a query that began at the end found nothing.
+    A new topic partition is read from its beginning. So is one whose last id is lower than the
+    start: it was created again. There is no range for live topics, which can't be read again, and
+    none for the first read of a query that started at the end.
 
     >>> ranges({"a": "1:2:0", "b": "9:0:-1", "c": "3:0:-1"},
     ...     {"a": "1:7:0", "b": "4:0:-1", "c": "3:0:-1", "d": "5:5:-1"})
     [('a', '1:2:0', Id(ledger=1, entry=7, batch=0)), ('b', 'earliest', Id(ledger=4, entry=0,
     batch=-1)), ('d', 'earliest', Id(ledger=5, entry=5, batch=-1))]
     """
-    found = []
+    parts = []
     for topic, after in end.items():
         before = start.get(topic, EARLIEST)
         if is_live(topic) or before == LATEST or after in (before, EARLIEST):
@@ -128,5 +130,5 @@ def ranges(start: Mapping[str, str], end: Mapping[str, str]) -> list[tuple[str, 
         read_before = before == EARLIEST or time_of(before) is not None
         if not read_before and Id.parse(before) > last:
             before = EARLIEST
-        found.append((topic, before, last))
-    return found
+        parts.append((topic, before, last))
+    return parts

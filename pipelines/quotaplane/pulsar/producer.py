@@ -1,4 +1,4 @@
-"""Sending: producers that are opened at first use, kept, and replaced after an error."""
+"""Sends messages, by producers that are opened on first use, kept, and replaced after an error."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from quotaplane.pulsar.options import full_name
 from quotaplane.settings import PulsarConnection
 
 _BATCHED_BYTES: Final = 1024 * 1024
-"""Larger messages go in chunks where the broker's maximum asks for it; a producer can't do both."""
+"""Larger messages are sent in chunks if the broker's limit requires it; batching excludes that."""
 _PENDING: Final = 1000
 _PIECE: Final = 10_000
 
 
 class Outgoing(NamedTuple):
-    """One message on its way out. Without a value it is a tombstone, as Pulsar knows them."""
+    """A message to send; without a value it is a tombstone."""
 
     topic: str
     key: str | None
@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
 
 
 class PulsarOutbox:
-    """Sends to any topics of one cluster; not for use by several threads at once."""
+    """Sends to any topics of one cluster; not thread-safe."""
 
     def __init__(self, place: PulsarConnection, client: pulsar.Client | None = None) -> None:
         self._place = place
@@ -39,15 +39,15 @@ class PulsarOutbox:
         self._producers: dict[tuple[str, bool], pulsar.Producer] = {}
 
     def send(self, messages: Sequence[Outgoing]) -> None:
-        """Send and wait until the cluster has them; those of one key stay in order.
+        """Send and wait until the cluster has the messages; those of one key stay in order.
 
         Raises:
-            TransportError: some were not taken within ``publish_timeout_s``.
+            TransportError: some were not accepted within ``publish_timeout_s``.
         """
         if not messages:
             return
         try:
-            with as_transport_error(self._place, "messages were not taken"):
+            with as_transport_error(self._place, "messages were not accepted"):
                 self._send(messages)
         except TransportError:
             self.close()
@@ -65,7 +65,7 @@ class PulsarOutbox:
         refused: list[tuple[str, Outgoing]] = []
         used = set()
         for message in messages:
-            # Behind one that was not taken in time, each would wait as long again.
+            # After one timeout, each further message would wait as long again.
             if refused:
                 break
             producer = self._producer(message.topic, chunked=large)
@@ -88,16 +88,16 @@ class PulsarOutbox:
         if refused:
             name, message = refused[0]
             raise TransportError(
-                f"Pulsar at {self._place.service_url}: topic {message.topic!r} did not take "
+                f"Pulsar at {self._place.service_url}: topic {message.topic!r} did not accept "
                 f"{len(message.value or b'')} bytes for {message.key!r}: {words(name)}"
             )
 
     def _producer(self, topic: str, *, chunked: bool) -> pulsar.Producer:
-        found = self._producers.get((topic, chunked))
-        if found is None:
+        producer = self._producers.get((topic, chunked))
+        if producer is None:
             if self._client is None:
                 self._client = open_client(self._place)
-            found = self._client.create_producer(
+            producer = self._client.create_producer(
                 topic,
                 send_timeout_millis=int(self._place.publish_timeout_s * 1000),
                 compression_type=getattr(pulsar.CompressionType, _CODECS[self._place.compression]),
@@ -108,8 +108,8 @@ class PulsarOutbox:
                 batching_max_allowed_size_in_bytes=_BATCHED_BYTES,
                 chunking_enabled=chunked,
             )
-            self._producers[topic, chunked] = found
-        return found
+            self._producers[topic, chunked] = producer
+        return producer
 
 
 _CODECS: Final = {
@@ -129,14 +129,14 @@ _COLUMNS: Final = {
     "properties": {"map<string,string>"},
 }
 _READ_ONLY: Final = {"message_id", "publish_time"}
-"""The cluster gives these anew."""
+"""The cluster assigns these."""
 
 
 def check_columns(columns: Mapping[str, str]) -> None:
-    """Check what is to be written; ``columns`` are Spark's simple types by name.
+    """Check the columns to write; ``columns`` are Spark's simple types by name.
 
     Raises:
-        ConfigError: one is missing, unknown or of another type.
+        ConfigError: a column is missing, unknown or has another type.
 
     >>> check_columns({"value": "binary", "key": "string"})
     """
@@ -147,18 +147,18 @@ def check_columns(columns: Mapping[str, str]) -> None:
             continue
         if name not in _COLUMNS:
             wanted = ", ".join(_COLUMNS)
-            raise ConfigError(f'format("pulsar"): column {name} is none of {wanted}')
+            raise ConfigError(f'format("pulsar"): column {name} is not one of {wanted}')
         if kind not in _COLUMNS[name]:
             wanted = " or ".join(sorted(_COLUMNS[name]))
             raise ConfigError(f'format("pulsar"): column {name} is {kind}, not {wanted}')
 
 
 def write_rows(place: PulsarConnection, topics: Sequence[str], rows: Iterable[Any]) -> None:
-    """Send a task's rows, which have the columns ``value`` and maybe others: docs/pulsar.md.
+    """Send a task's rows, with the column ``value`` and optional others: docs/pulsar.md.
 
     Raises:
-        ConfigError: a row has no topic where the options have none, or can't be a message.
-        TransportError: some were not taken.
+        ConfigError: a row has no topic and the options name none, or it can't become a message.
+        TransportError: some were not accepted.
     """
     outbox = PulsarOutbox(place)
     messages = _outgoing(topics, rows)

@@ -1,8 +1,8 @@
-"""One topic partition, read from a position on.
+"""Reads one topic partition from a position.
 
-Traps that are told apart here (each with a test): a reader may begin at the start of a batch in
-whose middle it was to go on; what was published in chunks has the id of its last one, and another
-message's may lie between them; a topic may have been emptied by retention, or made anew.
+Handles these cases (each has a test): a reader may begin at the start of a batch although the
+position is in its middle; a chunked message has the id of its last chunk, and other messages may
+lie between its chunks; a topic may have been emptied by retention, or created again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from quotaplane.pulsar.position import EARLIEST, Id, Received, time_of
 from quotaplane.pulsar.topics import last_entry
 
 _BACK_ENTRIES: Final = 32
-"""A reader begins so far before its position: what has its first chunk there comes whole."""
+"""A reader begins this many entries before its position, so that chunked messages arrive whole."""
 _DELIVERY_MS: Final = 5000
-"""A message that is there is delivered by then, or the next micro-batch tries again."""
+"""Time for the broker to deliver an existing message; otherwise the next micro-batch tries
+again."""
 _QUIET_S: Final = 30.0
-"""So long a reader is not waited for again whose message was not delivered."""
+"""Pause before a reader waits again for a message that was not delivered."""
 _ANSWER_S: Final = 5.0
 _LIVE_QUEUE: Final = 10_000
-"""What is kept of a non-persistent topic between two micro-batches: brokers drop what is more."""
+"""Messages of a non-persistent topic kept between two micro-batches; brokers drop any more."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class TopicReader:
-    """A persistent topic partition; ``position`` moves with what is taken.
+    """Reads a persistent topic partition; ``position`` advances with the messages taken.
 
-    Errors of pulsar-client come as they are: the caller knows whether they may pass.
+    Raises pulsar-client's errors unchanged, because the caller knows which ones are temporary.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class TopicReader:
         self._options = options
         self._lost = lost
         self._asked: _Question | None = None
-        self._held: pulsar.Message | None = None
+        self._next_message: pulsar.Message | None = None
         self._quiet_until_s = 0.0
         self._last = Id(-1, -1, -1)
         self._since_ms = time_of(start)
@@ -68,14 +69,14 @@ class TopicReader:
             self._reader = self._open_after(self._last)
 
     def ask(self) -> None:
-        """Begin to ask whether there is anything: so several readers ask at once."""
+        """Start to ask the broker for new messages, so that several readers can ask at once."""
         if self._asked is None and time.monotonic() >= self._quiet_until_s:
             self._asked = _Question(self._reader)
 
     def take(self, most: int, most_bytes: int, until: Id | None = None) -> list[Row]:
-        """Messages that are there now; none after ``until``.
+        """The messages available now, up to ``until``.
 
-        Up to there, something must come: ``pulsar.Timeout`` if it is there and not delivered.
+        With ``until``, ``pulsar.Timeout`` is raised if an existing message is not delivered.
         """
         rows: list[Row] = []
         size = 0
@@ -83,33 +84,33 @@ class TopicReader:
             try:
                 message = self._next(wait=not rows, must_come=until is not None)
             except pulsar.PulsarException:
-                # The position is past what was taken: it goes out, the error comes again.
+                # Return what was taken, as the position is past it; the error will come again.
                 if rows:
                     break
                 raise
             if message is None:
                 break
-            found = id_of(message)
+            message_id = id_of(message)
             if self._since_ms is not None:
-                # What was on its way before the reader went to this time.
+                # Sent before the reader's seek took effect.
                 if message.publish_timestamp() < self._since_ms:
                     continue
                 self._since_ms = None
-            if found.ledger == self._last.ledger and found <= self._last:
+            if message_id.ledger == self._last.ledger and message_id <= self._last:
                 continue
-            if found.ledger < self._last.ledger:
+            if message_id.ledger < self._last.ledger:
                 self._lost(self.topic, self.position)
-            if until is not None and found > until:
-                self._held = message
+            if until is not None and message_id > until:
+                self._next_message = message
                 break
-            self._last, self.position = found, str(found)
+            self._last, self.position = message_id, str(message_id)
             row = row_of(message, self.topic, self.position)
             rows.append(row)
             size += row.size_bytes
         return rows
 
     def close(self) -> None:
-        """Let go of the reader."""
+        """Close the reader."""
         self._reader.close()
 
     def _open(self, start: Any) -> pulsar.Reader:
@@ -122,10 +123,10 @@ class TopicReader:
         )
 
     def _open_after(self, last: Id) -> pulsar.Reader:
-        """A reader that goes on after ``last``, once it is known whether that is still there.
+        """A reader positioned after ``last``; reports lost messages.
 
-        Ledgers are deleted as a whole: while there is something in the last message's, nothing that
-        came after it is gone.
+        Ledgers are deleted as a whole: as long as the ledger of ``last`` has an entry, no message
+        after it was deleted.
         """
         begin = pulsar.MessageId(-1, last.ledger, max(0, last.entry - _BACK_ENTRIES), -1)
         reader = self._open(begin)
@@ -134,11 +135,11 @@ class TopicReader:
             if id_of(first).ledger != last.ledger:
                 self._lost(self.topic, self.position)
                 self._last = Id(-1, -1, -1)
-            self._held = first
+            self._next_message = first
             return reader
         anew = self._open(pulsar.MessageId.earliest)
         if anew.has_message_available():
-            # Older ones are there, so retention did not delete ours.
+            # Older messages exist, so retention did not delete ours.
             self._lost(self.topic, self.position)
             self._last = Id(-1, -1, -1)
             reader.close()
@@ -151,12 +152,12 @@ class TopicReader:
         return reader
 
     def _next(self, *, wait: bool, must_come: bool) -> pulsar.Message | None:
-        if self._held is not None:
-            message, self._held = self._held, None
+        if self._next_message is not None:
+            message, self._next_message = self._next_message, None
             return message
         try:
             message = self._reader.read_next(0)
-            self._asked = None  # maybe about this message
+            self._asked = None  # the question may have been about this message
             return message
         except pulsar.Timeout:
             pass
@@ -173,8 +174,8 @@ class TopicReader:
                 raise
         if not self._quiet_until_s:
             _log.warning(
-                "topic %r: a message after %s is there and is not delivered (chunks of one that "
-                "was never finished?); looking again every %g s",
+                "topic %r: a message after %s exists but is not delivered (chunks of an unfinished "
+                "message?); trying again every %g s",
                 *(self.topic, self.position, _QUIET_S),
             )
         self._quiet_until_s = time.monotonic() + _QUIET_S
@@ -182,7 +183,7 @@ class TopicReader:
 
 
 class _Question:
-    """Is there a message? Asked without waiting for the answer."""
+    """Asks whether there is a message, without blocking."""
 
     def __init__(self, reader: pulsar.Reader) -> None:
         self._done = threading.Event()
@@ -204,7 +205,7 @@ class _Question:
 
 
 class LiveReader:
-    """A non-persistent topic partition: what arrives while this is open; ids there tell nothing."""
+    """Reads a non-persistent topic partition while open; message ids have no meaning there."""
 
     def __init__(self, client: pulsar.Client, topic: str, start: str) -> None:
         self.topic = topic
@@ -218,10 +219,10 @@ class LiveReader:
         )
 
     def ask(self) -> None:
-        """Nothing is to be asked for: brokers push."""
+        """Nothing to do: brokers push messages."""
 
     def take(self, most: int, most_bytes: int) -> list[Row]:
-        """Messages that have arrived."""
+        """The messages that have arrived."""
         rows: list[Row] = []
         size = 0
         while len(rows) < most and size < most_bytes:
@@ -243,5 +244,5 @@ class LiveReader:
         return rows
 
     def close(self) -> None:
-        """Let go of the reader."""
+        """Close the reader."""
         self._reader.close()

@@ -1,4 +1,4 @@
-"""What was read before, again, and what a batch reads: up to an id that is known."""
+"""Reads ranges of messages up to a known id: for repeated micro-batches, and for batch reads."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from quotaplane.pulsar.rows import batches
 
 
 def read_between(options: Options, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-    """The same rows that ``Follower.read`` gave between two offsets, but for live topics'.
+    """The rows that ``TopicPool.read`` gave between two offsets, except those of live topics.
 
     Raises:
-        TransportError: the cluster does not answer for two minutes, or messages may be gone.
+        TransportError: the cluster does not answer for two minutes, or messages may be deleted.
     """
     return _read(options, ranges(start, end), may_be_empty=False)
 
 
 def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[pa.RecordBatch]:
-    """What one topic partition holds after ``start`` and up to ``last``.
+    """The messages of one topic partition after ``start`` and up to ``last``.
 
-    Where ``start`` is a time, that may be nothing: the last message may be an older one.
+    If ``start`` is a time there may be none, because the last message may be older.
     """
     return _read(options, [(topic, start, last)], may_be_empty=time_of(start) is not None)
 
@@ -59,8 +59,8 @@ def _read(
 def _pieces(
     client: pulsar.Client, options: Options, topic: str, start: str, last: Id, may_be_empty: bool
 ) -> Iterator[list[Row]]:
-    """Rows up to ``last``; a broker that is silent is waited for as a running query waits."""
-    lost, position, heard_s = loss_policy(options), start, time.monotonic()
+    """Rows up to ``last``; waits for an unavailable broker like a running query."""
+    lost, position, answered_s = loss_policy(options), start, time.monotonic()
     while True:
         reader = None
         try:
@@ -68,10 +68,10 @@ def _pieces(
             for rows in rows_until(reader, last):
                 position = reader.position
                 yield rows
-                heard_s = time.monotonic()
+                answered_s = time.monotonic()
             break
         except PASSING:
-            if time.monotonic() - heard_s >= PATIENCE_S:
+            if time.monotonic() - answered_s >= PATIENCE_S:
                 raise TransportError(f"{unreachable(options)}: topic {topic!r}") from None
         except pulsar.PulsarException as error:
             with as_transport_error(options, f"topic {topic!r} can't be read"):

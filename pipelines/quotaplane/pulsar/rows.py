@@ -1,4 +1,4 @@
-"""Messages as Arrow record batches, and the columns that Spark is told of."""
+"""Converts messages to Arrow record batches; the columns of the Data Source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BYTES: Final = 16 * 1024 * 1024
 
 
 def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Record batches of at most 10,000 rows and, but for the last row, 16 MB."""
+    """Record batches of at most 10,000 rows and 16 MB, not counting the last row."""
     piece: list[Row] = []
     size = 0
     for row in rows:
@@ -55,6 +55,9 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
         pa.array(ids, pa.string()),
         pa.array(published, millis).cast(_TIME),
         pa.array(events, millis).cast(_TIME),
-        pa.array([list(each.items()) for each in properties], SCHEMA.field("properties").type),
+        pa.array(
+            [list(row_properties.items()) for row_properties in properties],
+            SCHEMA.field("properties").type,
+        ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

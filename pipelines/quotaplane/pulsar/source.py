@@ -1,4 +1,4 @@
-"""The Data Source that Spark is told of: ``spark.dataSource.register(PulsarDataSource)``."""
+"""The Data Source for Spark: ``spark.dataSource.register(PulsarDataSource)``."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from quotaplane.terminal import log_to_stderr
 
 
 class PulsarDataSource(DataSource):
-    """Pulsar topics as a table that is read whole, followed, or appended to."""
+    """Pulsar topics as a table that can be read, streamed, or appended to."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "pulsar"
 
     def schema(self) -> str:
-        """The columns of what is read."""
+        """The columns of a read."""
         return DDL
 
     def reader(self, schema: StructType) -> PulsarReader:
-        """For ``spark.read``."""
+        """The reader for ``spark.read``."""
         return PulsarReader(_to_read(self.options))
 
     def simpleStreamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802
-        """For ``spark.readStream``: one client on the driver, exact counts per micro-batch."""
+        """The reader for ``spark.readStream``: one client on the driver, exact batch sizes."""
         return PulsarStreamReader(_to_read(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
-        """For ``DataFrame.write``; topics can only be appended to."""
+        """The writer for ``DataFrame.write``, which can only append."""
         _must_append(overwrite)
         return PulsarWriter(parse_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802
-        """For ``DataFrame.writeStream``."""
+        """The writer for ``DataFrame.writeStream``."""
         _must_append(overwrite)
         return PulsarStreamWriter(parse_options(self.options), schema)
 
@@ -76,20 +76,20 @@ def _must_append(overwrite: bool) -> None:
 
 
 class _Piece(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, topic: str, start: str, last: Id) -> None:
         super().__init__((topic, start, tuple(last)))
 
 
 class PulsarReader(DataSourceReader):
-    """A batch read: a task each topic partition, to what was its end when the read was planned."""
+    """A batch read: one task per topic partition, up to its end when the read was planned."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Whatever is there now; of live topics nothing is kept."""
+        """One range per topic partition; live topics store nothing, so have none."""
         options = self._options
         starting = options.starting or EARLIEST
         if starting == "latest":
@@ -118,7 +118,7 @@ class PulsarReader(DataSourceReader):
 
 
 class PulsarStreamReader(SimpleDataSourceStreamReader):
-    """A streaming read; Spark keeps what ``read`` returned until its batch is committed."""
+    """A streaming read; Spark keeps the result of ``read`` until its batch is committed."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -126,16 +126,16 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
         log_to_stderr()
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """The offset where a query without a checkpoint starts."""
         return self._opened().begin()
 
     def read(self, start: Offset) -> tuple[Iterator[Any], Offset]:
-        """What is there now, and the offset after it."""
+        """The available rows, and the offset after them."""
         rows, end = self._opened().read(start)
         return iter(list(batches(rows))), end
 
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Any]:  # noqa: N802
-        """What ``read`` gave before a restart; runs in a task."""
+        """The rows that ``read`` gave before a restart; runs in a task."""
         return read_between(self._options, start, end)
 
     def _opened(self) -> TopicPool:
@@ -145,14 +145,14 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
 
 
 class _Writing:
-    """What both writers do: at least once, since a task that failed is run again."""
+    """Common part of both writers. At least once, because a failed task runs again."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """Send the rows of one task; Pulsar has acknowledged them when it returns."""
+        """Send one task's rows; Pulsar has acknowledged them when it returns."""
         write_rows(self._options, self._options.topics, iterator)
         return WriterCommitMessage()
 
@@ -165,7 +165,7 @@ class PulsarStreamWriter(_Writing, DataSourceStreamWriter):
     """A streaming write."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do: tasks wait for what they send."""
+        """Nothing to do: tasks wait until their messages are acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was sent stays sent."""
+        """Nothing to do: sent messages can't be withdrawn."""

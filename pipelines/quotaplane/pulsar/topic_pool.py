@@ -1,4 +1,4 @@
-"""All topic partitions of a query, followed while it runs: by one client, on the driver."""
+"""Reads all topic partitions of a running query, with one client on the driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicPool:
-    """Reads what is there, again and again; not for use by several threads."""
+    """Readers of a query's topic partitions; not thread-safe."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -50,7 +50,7 @@ class TopicPool:
         self._first = 0
 
     def begin(self) -> Offset:
-        """Where a query without a checkpoint begins; but for live topics always the same text.
+        """The offset where a query without a checkpoint starts; constant except for live topics.
 
         Raises:
             TransportError: the cluster does not answer or refuses, or a topic does not exist.
@@ -66,16 +66,17 @@ class TopicPool:
         return as_offset(positions)
 
     def read(self, start: Offset) -> tuple[list[Row], Offset]:
-        """What is there after ``start``, as much of it as one micro-batch takes; and its end.
+        """The messages after ``start``, up to the size of a micro-batch, and the end offset.
 
-        A topic partition that begins at the end gives nothing but where that is. One whose broker
-        does not answer is left for the next time, for two minutes.
+        A topic partition that starts at the end returns only that position. One whose broker does
+        not answer is skipped, for up to two minutes.
 
         Raises:
-            TransportError: longer than that, the cluster refuses, or messages may be gone.
+            TransportError: it does not answer for longer, the cluster refuses, or messages may be
+                deleted.
         """
         topics = self._discover(check=False)
-        # A topic that is no longer there is forgotten: made anew, it is read from its beginning.
+        # A deleted topic is forgotten: if it is created again, it is read from its beginning.
         positions = {topic: start[topic] for topic in topics if topic in start}
         unresolved = {topic for topic, position in positions.items() if position == LATEST}
         for topic in unresolved:
@@ -96,7 +97,7 @@ class TopicPool:
         return rows, as_offset(positions)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         close_quietly(self._client)
 
@@ -117,7 +118,7 @@ class TopicPool:
                 raise
             self._listed = False
             if str(error) != self._complaint:
-                _log.warning("%s; going on with the topics that are known", error)
+                _log.warning("%s; continuing with the known topics", error)
             self._complaint = str(error)
         self._patience.doubted, self._found_s = False, now_s
         self._patience.keep_only(self._topics)
@@ -126,7 +127,7 @@ class TopicPool:
         return self._topics
 
     def _prepare(self, topic: str, start: str | None) -> None:
-        """Begin to open a reader, if there is none at this place: several at once."""
+        """Start to open a reader at ``start``, in the background, unless there is one."""
         if start is None:
             start = _now() if is_live(topic) else EARLIEST
         reader = self._readers.get(topic)
@@ -134,7 +135,7 @@ class TopicPool:
             self._forget(topic)
         if topic in self._readers or topic in self._opening:
             return
-        # A reader makes a topic that was deleted anew, where brokers may create topics.
+        # Opening a reader may create a deleted topic again, where brokers may create topics.
         by_pattern = self._options.topics_pattern is not None
         if by_pattern and self._patience.is_silent(topic) and not self._listed:
             return
@@ -150,7 +151,7 @@ class TopicPool:
         if topic in self._readers:
             return self._readers[topic]
         opening = self._opening.get(topic)
-        # Who was silent is not waited for: the others go on.
+        # Don't wait for an unavailable topic partition; the others continue.
         if opening is None or (self._patience.is_silent(topic) and not opening.done()):
             raise pulsar.Timeout
         del self._opening[topic]
@@ -161,7 +162,7 @@ class TopicPool:
         """Rows of all readers in turn, until the batch is full or nothing is left."""
         most = self._options.max_messages_per_trigger or 2**31
         most_bytes = self._options.max_bytes_per_trigger
-        # Who comes first changes, so that nobody waits for ever where not all fits.
+        # Rotate the first reader, so that none waits for ever if not all fits.
         self._first = (self._first + 1) % max(len(readers), 1)
         left = readers[self._first :] + readers[: self._first]
         rows: list[Row] = []

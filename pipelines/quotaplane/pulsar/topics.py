@@ -1,4 +1,4 @@
-"""Which topic partitions there are, and what the REST API knows of one that the client does not."""
+"""Lists topic partitions, and gets facts from the REST API that the client does not provide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 def topic_partitions(client: pulsar.Client, options: Options) -> list[str]:
-    """Full names of all that is to be read now.
+    """Full names of all topic partitions to read now.
 
     Raises:
         TransportError: the cluster does not answer or refuses.
@@ -42,18 +42,18 @@ def _matching(place: PulsarConnection, pattern: str) -> list[str]:
             return await api.get(api.path(domain, tenant, namespace))
 
     name = re.compile(wanted)
-    found = _now(listed())
-    # Names with two underscores are Pulsar's own.
+    topics = _now(listed())
+    # Pulsar's own topics begin with two underscores.
     return sorted(
         topic
-        for topic in found
+        for topic in topics
         if (match := re.fullmatch(r".*/((?!__)[^/]+?)(-partition-\d+)?", topic))
         and name.fullmatch(match[1])
     )
 
 
 def is_there(place: PulsarConnection, topic: str) -> bool | None:
-    """Does the topic exist? None if only its use would tell: there is no ``admin_url``.
+    """Does the topic exist? None: not known without using it, as there is no ``admin_url``.
 
     Raises:
         TransportError: the REST API does not answer or refuses.
@@ -77,7 +77,7 @@ def is_there(place: PulsarConnection, topic: str) -> bool | None:
 
 
 def must_be_there(place: PulsarConnection, topic: str) -> None:
-    """Return if the topic exists, or if only its use would tell.
+    """Raise if the topic is known not to exist.
 
     Raises:
         TransportError: it does not, or the REST API does not answer or refuses.
@@ -90,10 +90,10 @@ def must_be_there(place: PulsarConnection, topic: str) -> None:
 
 
 def last_entry(place: PulsarConnection, topic: str) -> Id | None:
-    """The topic partition's last entry, deleted or not; None if nobody can or wants to tell.
+    """The topic partition's last entry, deleted or not; None: not known.
 
-    A topic that was loaded again after all was deleted begins a ledger, without an entry yet: what
-    was there before can't be told from it.
+    If a topic is loaded again after all its entries were deleted, it has a new ledger without
+    entries, which says nothing about earlier ones.
     """
     if place.admin_url is None:
         return None
@@ -111,7 +111,7 @@ def last_entry(place: PulsarConnection, topic: str) -> Id | None:
 
 
 def _now(question: Coroutine[Any, Any, _T]) -> _T:
-    """Ask in a thread of its own: a notebook's has an event loop that runs already."""
+    """Run a coroutine in a thread: a notebook's thread already runs an event loop."""
     answers: list[_T] = []
     errors: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Transports: where reports come from and where limits go; ``base`` says what each promises."""
+"""Transports of reports and limits; ``base`` has their interfaces and guarantees."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from quotaplane.transport.base import REPORTS_AND_LIMITS, BrokerLink, Starting, 
 
 
 def open_transport(settings: TransportSettings, topics: Topics | None = None) -> Transport:
-    """Open the control plane's end; nothing is connected to before its first use.
+    """Open the control plane's interface; it connects on first use.
 
     Raises:
-        ConfigError: what this kind of transport needs is not installed.
+        ConfigError: a package that this transport needs is not installed.
     """
     if isinstance(settings, DeltaTransport):
         from quotaplane.transport.delta import DeltaTopics
@@ -33,14 +33,14 @@ def open_broker_link(
     limits_from: Starting = "latest",
     topics: Topics | None = None,
 ) -> BrokerLink:
-    """Open a broker's end.
+    """Open a broker's interface.
 
-    ``limits_from="latest"`` hands out the limits published after this call, which is all a broker
-    needs, since every limit comes again within ``limits.refresh_rounds`` rounds; ``"earliest"``
-    begins with the oldest that the topic still holds.
+    With ``limits_from="latest"`` it returns limits published after this call; that is enough for a
+    broker, because every limit is sent again within ``limits.refresh_rounds`` rounds.
+    ``"earliest"`` begins with the oldest that the topic has.
 
     Raises:
-        ConfigError: what this kind of transport needs is not installed.
+        ConfigError: a package that this transport needs is not installed.
         TransportError: the limits topic can't be reached.
     """
     if isinstance(settings, DeltaTransport):

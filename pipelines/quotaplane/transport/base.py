@@ -1,20 +1,20 @@
-"""The two ends of a transport, and what they promise.
+"""The two interfaces of a transport, and what they guarantee.
 
-Every transport has two ends. The control plane holds a ``Transport``: reports as a streaming
-DataFrame, limits out from the driver. A broker (or its agent, or the simulator) holds a
-``BrokerLink``: reports out, limits in, without Spark or a JVM. All transports pass one suite,
-``tests/contract``; what it asserts is what the rest of the code may count on:
+The control plane has a ``Transport``: it reads reports as a streaming DataFrame and publishes
+limits from the driver. A broker (or its agent, or the simulator) has a ``BrokerLink``: it sends
+reports and polls limits, without Spark or a JVM. All transports pass the same test suite,
+``tests/contract``. The rest of the code may rely on these guarantees:
 
-* the bytes of a report arrive as they were sent, each report once, over restarts too;
-* ``position`` names one report for good (the same after a restart), so that a dead letter can be
-  found again, and a report sent later never comes in an earlier micro-batch of its broker;
-* within one micro-batch the order of rows is left open: reports carry their own sequence.
+* a report's bytes arrive unchanged, and each report once, also after restarts;
+* ``position`` identifies one report for ever (also after a restart), so that the report of a dead
+  letter can be found; a later report of a broker never arrives in an earlier micro-batch;
+* the order of rows within a micro-batch is undefined: reports have a sequence of their own.
 
-What ``publish`` and ``send_reports`` have returned from is acknowledged. What that is worth after a
-power loss depends on the kind. The embedded transport has it on the disk. Kafka has it in all
-in-sync replicas (``acks=all``), which by default do not wait for their disks. Pulsar has it on the
-disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic keeps
-nothing.
+Messages are acknowledged once ``publish`` or ``send_reports`` has returned. What that means for a
+power loss depends on the transport. The embedded transport has written them to disk. Kafka has them
+in all in-sync replicas (``acks=all``), which by default don't wait for their disks. Pulsar has them
+on the disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic
+stores nothing.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ Starting = Literal["earliest", "latest"]
 
 
 class Topics(NamedTuple):
-    """Which topics to read and to write in place of those for reports and for limits."""
+    """The input topic and the output topic of a job."""
 
     incoming: str
     outgoing: str
 
 
 class Message(NamedTuple):
-    """One message of the limits topic: ``key`` is the broker it is for."""
+    """A message to publish: ``key`` is the broker that it is for."""
 
     key: str
     value: bytes
 
 
 class Polled(NamedTuple):
-    """One message of the limits topic as a link read it."""
+    """A message that was read from the limits topic."""
 
     key: str
     value: bytes
     position: str
-    """Where in the topic it stands, in the words of the transport."""
+    """Its position in the topic, in the transport's notation."""
 
 
 class Portion(NamedTuple):
-    """The messages of one poll of the limits topic."""
+    """The messages of one poll."""
 
     messages: list[Polled]
-    """The oldest first within a broker."""
+    """Oldest first for each broker."""
     more: bool
-    """Whether the poll ended before it had everything that was there when it began."""
+    """The poll reached its size limit before the messages that existed when it began."""
     caught_up: bool
-    """Whether everything that was in the topic when the link was opened has been handed out."""
+    """All messages that existed when the link was opened have been returned."""
 
 
 PORTION_MESSAGES: Final = 10_000
 PORTION_BYTES: Final = 16 * 1024 * 1024
-"""A poll ends after so many messages, or so many bytes and the message that reaches them."""
+"""A poll ends after so many messages, or with the message that reaches so many bytes."""
 
 REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
-"""The embedded transport's; with Kafka the settings have them."""
+"""Topics of the embedded transport; for Kafka and Pulsar the settings have them."""
 
 
 class OutgoingReport(NamedTuple):
-    """One report as its broker sends it; ``published_at_ms`` is milliseconds since 1970 in UTC."""
+    """A report to send; ``published_at_ms`` is in milliseconds since 1970, UTC."""
 
     broker: str
     value: bytes
@@ -79,15 +79,15 @@ class OutgoingReport(NamedTuple):
 
 
 class Transport(Protocol):
-    """The control plane's end of the reports and limits topics."""
+    """The control plane's interface to the topics of reports and limits."""
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
-        """Return if the topics can be reached and exist, with warnings, a line each.
+        """Check that the topics exist and can be reached; returns warnings, a line each.
 
-        ``max_report_bytes``: a larger report is refused by the job, and should be by the topic.
+        ``max_report_bytes``: the job refuses larger reports, and the topic should, too.
 
         Raises:
-            TransportError: they can't or don't, within seconds.
+            TransportError: a topic does not exist or can't be reached; raised within seconds.
         """
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
@@ -98,45 +98,45 @@ class Transport(Protocol):
         """
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """What the topic of reports holds now, with the same columns, not streaming."""
+        """The current content of the reports topics, with the same columns, not streaming."""
 
     def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
-        """The place in the reports before which all were published earlier than that.
+        """The first offset in the reports such that all earlier ones were published before a time.
 
-        As the source of ``read_reports`` writes offsets down. None: the transport can't tell.
+        In the notation of the offsets of the source of ``read_reports``. None: not supported.
 
         Raises:
             TransportError: the topics can't be reached.
         """
 
     def publish(self, messages: Sequence[Message]) -> None:
-        """Send limits from the driver; acknowledged when it returns (see above).
+        """Send limits from the driver; they are acknowledged when it returns.
 
         Raises:
-            TransportError: some were not accepted; the same call may be made again, because
-                limits are absolute and applying one twice is harmless.
+            TransportError: some were not accepted; the call may be repeated, because limits are
+                absolute and applying them twice is harmless.
         """
 
     def close(self) -> None:
-        """Let go of connections; a second call does nothing."""
+        """Close connections; a second call does nothing."""
 
 
 class BrokerLink(Protocol):
-    """A broker's end: reports out, limits in. Needs neither Spark nor a JVM."""
+    """A broker's interface: sends reports, polls limits. Needs neither Spark nor a JVM."""
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
-        """Send ``(broker, bytes, published_at_ms)`` each; acknowledged when it returns.
+        """Send ``(broker, bytes, published_at_ms)`` each; they are acknowledged when it returns.
 
         Raises:
             TransportError: some were not accepted.
         """
 
     def poll_limits(self) -> Portion:
-        """Return the next limits, up to a bounded number and size, without waiting for more.
+        """Return the next limits, up to a maximum number and size, without waiting for more.
 
         Raises:
-            TransportError: they can't be read; messages that this call had read come again.
+            TransportError: they can't be read; the next poll returns them again.
         """
 
     def close(self) -> None:
-        """Let go of connections; a second call does nothing."""
+        """Close connections; a second call does nothing."""

@@ -1,9 +1,9 @@
-"""The embedded transport: Delta tables stand in for the topics, and no server is needed.
+"""The embedded transport: Delta tables instead of topics; no server is needed.
 
-``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both ends append with the
-deltalake package (no JVM: 5 to 20 ms) and wait for the disk to keep it; Spark streams ``reports``,
-brokers read ``limits_topic`` by its change feed. Every send is one append: one small file and one
-version of the table.
+``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both sides append with
+the deltalake package (no JVM: 5 to 20 ms) and wait until the disk has it. Spark streams
+``reports``; brokers read the change feed of ``limits_topic``. Every send is one append: one small
+file and one version of the table.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ TOPIC_SCHEMA: Final = pa.schema(
         pa.field("row", pa.int32(), nullable=False),
     ]
 )
-"""``key`` is the broker, ``append_id`` and ``row`` (which send, which message of it) name a message
-for good: a streaming read of Delta has no row numbers, and compaction moves rows to other files."""
+"""``key`` is the broker. ``append_id`` (of the send) and ``row`` (in the send) identify a message
+for ever: Delta's streaming reads have no row numbers, and compaction moves rows to other files."""
 
 _CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
 
 _BATCH_BYTES: Final = "128m"
 _BATCH_FILES: Final = 1000
-"""What one micro-batch reads at most, a file at least: the rest waits for the next one."""
+"""Most that one micro-batch reads, but at least one file; the next one reads the rest."""
 
 PORTION_VERSIONS: Final = 100
-"""A poll reads so many versions at most: each is what was published at once."""
+"""Most versions that a poll reads; each has the messages of one ``publish``."""
 
 COMPACT_EVERY: Final = 32
-"""Appends of one writer between compactions: an append costs 4 ms at 20 files, 40 ms at 300."""
+"""Appends of one writer between compactions: an append takes 4 ms at 20 files, 40 ms at 300."""
 
 _PROPERTIES: Final[dict[str, str | None]] = {
-    # Brokers read their limits from the change feed, which compaction leaves alone.
+    # Brokers read limits from the change feed, which compaction does not change.
     "delta.enableChangeDataFeed": "true",
-    # Statistics of opaque bytes help nobody and would copy parts of them into the log.
+    # Statistics of opaque bytes are useless, and would copy parts of them into the log.
     "delta.dataSkippingNumIndexedCols": "0",
     "delta.logRetentionDuration": "interval 2 days",
     "delta.deletedFileRetentionDuration": "interval 2 days",
@@ -66,7 +66,7 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 
 
 class DeltaTopics:
-    """The control plane's end of the embedded transport."""
+    """The control plane's interface of the embedded transport."""
 
     def __init__(self, settings: DeltaTransport, topics: Topics) -> None:
         self._settings = settings
@@ -74,10 +74,10 @@ class DeltaTopics:
         self._reports = _Topic(settings, topics.incoming)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
-        """Create what is missing; there is nothing to warn of.
+        """Create missing tables; there are no warnings.
 
         Raises:
-            TransportError: the folder can't be written, or holds tables that are no topics.
+            TransportError: the folder can't be written, or has tables that are not topics.
         """
         self._limits.open()
         self._reports.open()
@@ -87,33 +87,32 @@ class DeltaTopics:
         """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
         table = self._reports.open()
         table.update_incremental()
-        # Old messages may be deleted behind the reader's back (see ``maintain``); such a commit
-        # brings no new message.
+        # Old messages may be deleted meanwhile (see ``maintain``); such a commit adds no message.
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
         reader = reader.option("maxBytesPerTrigger", _BATCH_BYTES)
-        # Given a bound of bytes, Delta has no other bound by default.
+        # With a bound in bytes, Delta has no default bound on files.
         most = self._settings.max_files_per_trigger or _BATCH_FILES
         reader = reader.option("maxFilesPerTrigger", most)
         if self._settings.starting == "latest":
             reader = reader.option("startingVersion", "latest")
         elif table.version() == 0:
-            # Nothing was sent yet: a second or more less to the first batch than by a snapshot.
+            # Without a snapshot the first batch comes a second or more earlier.
             reader = reader.option("startingVersion", "0")
         return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All reports that are still there: ``value``, ``published_at_ms`` and ``position``."""
+        """All stored reports: ``value``, ``published_at_ms`` and ``position``."""
         self._reports.open()
         return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
 
     def offset_since(self, since_ms: int) -> None:
-        """Not known."""
+        """Not supported."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
 
         Raises:
-            TransportError: the append failed, and none of them is in the table.
+            TransportError: the append failed; none of the messages is in the table.
         """
         now_ms = time.time_ns() // 1_000_000
         self._limits.append(
@@ -123,11 +122,11 @@ class DeltaTopics:
         )
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """There is nothing to close."""
 
 
 class DeltaLink:
-    """A broker's end of the embedded transport; not for use by several threads at once."""
+    """A broker's interface of the embedded transport; not thread-safe."""
 
     def __init__(self, settings: DeltaTransport, limits_from: Starting, topics: Topics) -> None:
         self._limits = _Topic(settings, topics.outgoing)
@@ -140,7 +139,7 @@ class DeltaLink:
         """Append the reports in one version.
 
         Raises:
-            TransportError: the append failed, and none of them is in the table.
+            TransportError: the append failed; none of the reports is in the table.
         """
         self._reports.append(
             [broker for broker, _, _ in reports],
@@ -152,7 +151,7 @@ class DeltaLink:
         """Return the limits of the next versions, oldest first; a version is never split.
 
         Raises:
-            TransportError: the table can't be read, or those versions were cleaned up already.
+            TransportError: the table can't be read, or the next versions were cleaned up.
         """
         with _as_transport_error(self._limits.uri):
             table = self._limits.open()
@@ -172,7 +171,7 @@ class DeltaLink:
         return Portion(polled, more=last < newest, caught_up=last >= min(newest, self._opened_at))
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """There is nothing to close."""
 
 
 def maintain(
@@ -183,8 +182,8 @@ def maintain(
 ) -> None:
     """Compact topics, and delete messages published more than ``keep_s`` seconds ago.
 
-    Safe beside a running job, as long as ``keep_s`` exceeds the longest time that the job or a
-    broker stays away: who comes back later finds the messages it missed gone.
+    Safe beside a running job if ``keep_s`` exceeds the longest time that the job or a broker is
+    away; otherwise messages that it has not read are deleted.
 
     Raises:
         TransportError: a table can't be rewritten.
@@ -203,9 +202,9 @@ def maintain(
                     f"published_at_ms < {oldest_ms}", post_commithook_properties=COMMIT_ONLY
                 )
             topic.compact()
-            # Without the lock, as this may take long. What is deleted the log has as removed for
-            # longer than these hours: no version of since then has it, and what an append has yet
-            # to commit is not in the log at all.
+            # Without the lock, as this may take long. It deletes only files that the log marked as
+            # removed longer than ``hours`` ago: no newer version has these, and files of an append
+            # that is not committed yet are not in the log at all.
             before = table.version()
             table.vacuum(
                 retention_hours=hours,
@@ -217,7 +216,7 @@ def maintain(
 
 
 class _Topic:
-    """One table: opened (or created) at first use, compacted while it is written."""
+    """One table: opened (or created) on first use, compacted while it is written."""
 
     def __init__(self, settings: DeltaTransport, name: str) -> None:
         if "://" in settings.path:
@@ -233,30 +232,30 @@ class _Topic:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the table against every other writer: one after the other.
+        """Lock the table against all other writers.
 
-        The deltalake package does not see that two compactions (or creations) conflict: without
-        this, both would succeed and every row would be there twice. Appends that collide are
-        tried again by it, but a few writers at once outrun any number of tries.
+        The deltalake package does not detect conflicts between two compactions (or creations):
+        without a lock both would succeed, and every row would occur twice. It does retry
+        conflicting appends, but a few simultaneous writers exceed any number of retries.
         """
         with self._lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def open(self) -> DeltaTable:
-        """Return the table, as of the last use.
+        """Return the table, in the version of its last use.
 
         Raises:
-            TransportError: it can't be created or read, or is some other table.
+            TransportError: it can't be created or read, or is not a topic.
         """
         if self._table is None:
             with _as_transport_error(self.uri):
                 self._root.mkdir(parents=True, exist_ok=True)
                 table = self._create_or_open()
-                found = {field.name for field in table.schema().fields}
-            if missing := [name for name in TOPIC_SCHEMA.names if name not in found]:
+                columns = {field.name for field in table.schema().fields}
+            if missing := [name for name in TOPIC_SCHEMA.names if name not in columns]:
                 raise TransportError(
-                    f"{self.uri}: is no topic of quotaplane (column {missing[0]} is missing); "
+                    f"{self.uri}: is not a topic of quotaplane (column {missing[0]} is missing); "
                     "point transport.path at a folder of its own"
                 )
             self._table = table
@@ -274,17 +273,17 @@ class _Topic:
             table.update_incremental()
             before = table.version()
             write_deltalake(table, rows, mode="append", post_commithook_properties=COMMIT_ONLY)
-        # Without the lock: several writers wait for the disk together.
+        # Without the lock, so that several writers can wait for the disk at the same time.
         self.keep(before)
         self._appends += 1
         if self._appends % COMPACT_EVERY == 0:
-            # The rows are in the table whatever happens here: who sent them must not be told to
-            # send them again. What is left undone now is done at the next turn.
+            # The rows are committed, so a failure here must not make the caller send them again.
+            # The next turn compacts what this one did not.
             with suppress(*_FAILURES):
                 self.compact()
 
     def compact(self) -> None:
-        """Make few files of many, and a checkpoint of the log, which readers then start from."""
+        """Merge small files, and write a checkpoint, from which readers then start."""
         table = self.open()
         with self.lock():
             table.update_incremental()
@@ -294,24 +293,24 @@ class _Topic:
             checkpoint(table, self.uri)
 
     def keep(self, before: int) -> None:
-        """Return when what was committed is on the disk, and may be acknowledged.
+        """Wait until commits are on the disk, and so may be acknowledged.
 
-        ``before`` is a version that was there before the caller's own commits.
+        ``before`` is a version from before the caller's own commits.
 
         Raises:
-            TransportError: the disk did not take it.
+            TransportError: the disk did not accept them.
         """
         table = self.open()
         try:
             self._synced.upto(table.version(), before=before)
         except OSError as error:
             raise TransportError(
-                f"{self.uri}: version {table.version()} is committed but the disk did not keep it "
+                f"{self.uri}: version {table.version()} is committed but not safely on the disk "
                 f"({error}); check the disk, then run `quotaplane doctor`"
             ) from error
 
     def _create_or_open(self) -> DeltaTable:
-        # Of a log that a power loss cut off, delta-rs and Spark read what is left, silently.
+        # delta-rs and Spark silently read what a power loss left of a log, so check it first.
         fault = find_fault(self.uri)
         if fault is not None:
             raise TransportError(

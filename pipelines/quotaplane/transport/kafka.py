@@ -1,7 +1,8 @@
-"""The Kafka transport: reports by Spark's own Kafka source, limits by one producer on the driver.
+"""The Kafka transport: Spark's Kafka source reads reports, one producer on the driver sends limits.
 
-Limits are keyed by broker, so each broker's limits stay in order on one partition. Topics are
-never created here: how they are replicated and kept is the cluster owner's to say (docs/kafka.md).
+Limits are keyed by broker, so each broker's limits stay in order, on one partition. Topics are
+never created here: their replication and retention are the cluster owner's decision
+(docs/kafka.md).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from quotaplane.transport.kafka_options import (
     source_options,
 )
 
-# Last, so that a missing package is told by kafka_client's one line.
+# Imported last, so that kafka_client reports a missing package in one line.
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
@@ -52,20 +53,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
 
 METADATA_MAX_AGE_MS = 60_000
-"""How soon a link hears of new partitions."""
+"""Time until a link notices new partitions."""
 
 _REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class KafkaTopics:
-    """The control plane's end of the Kafka transport."""
+    """The control plane's interface of the Kafka transport."""
 
     def __init__(self, settings: KafkaTransport) -> None:
         self._settings = settings
         self._outbox = KafkaOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
-        """Ask the cluster for the topics, and how large records may be.
+        """Check that the topics exist, and the sizes of records that they allow.
 
         Raises:
             ConfigError: a certificate or key file can't be read.
@@ -91,22 +92,22 @@ class KafkaTopics:
         return size_warnings(settings, configs, max_report_bytes)
 
     def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
-        """By topic and partition the first offset of that time or later, or the end.
+        """By topic and partition, the first offset of that time or later, or the end offset.
 
-        None: Kafka can't tell. To find a time it reads records, which may take more memory than it
-        has where one decompresses to that much (docs/kafka.md, Large records).
+        None: Kafka can't find it. Kafka reads records to find a time, which fails if a record
+        decompresses to more than Kafka's memory (docs/kafka.md, Large records).
 
         Raises:
             TransportError: no server answers within ``connect_timeout_s``.
         """
-        found: dict[str, dict[str, int]] = {}
+        offsets: dict[str, dict[str, int]] = {}
         with self._admin() as admin:
             partitions = [
                 TopicPartition(topic["name"], partition["partition_index"])
                 for topic in admin.describe_topics(list(self._settings.report_topics))
                 for partition in topic["partitions"]
             ]
-            # The ends first: what comes in between is then not before them.
+            # The ends first, so that records that arrive meanwhile are not skipped.
             ends = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
             try:
                 starts = admin.list_partition_offsets(dict.fromkeys(partitions, since_ms))
@@ -114,9 +115,9 @@ class KafkaTopics:
                 return None
         for part in partitions:
             offset = starts[part].offset
-            of_topic = found.setdefault(part.topic, {})
+            of_topic = offsets.setdefault(part.topic, {})
             of_topic[str(part.partition)] = offset if offset >= 0 else ends[part].offset
-        return found
+        return offsets
 
     @contextmanager
     def _admin(self) -> Iterator[KafkaAdminClient]:
@@ -137,16 +138,16 @@ class KafkaTopics:
                 admin.close()
 
     def _size_configs(self, admin: KafkaAdminClient) -> dict[str, dict[str, str]]:
-        """``SIZE_CONFIGS`` of the report topics; nothing of one that we may not ask for."""
+        """``SIZE_CONFIGS`` of the report topics; empty without the right to read them."""
         kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
-        asked = [ConfigResource(kind, topic, names) for topic in self._settings.report_topics]
+        resources = [ConfigResource(kind, topic, names) for topic in self._settings.report_topics]
         try:
-            found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+            by_topic = admin.describe_configs(resources, config_filter="all").get("topic", {})
         except KafkaError:
             return {}
         return {
             topic: {name: config["value"] for name, config in configs.items()}
-            for topic, configs in found.items()
+            for topic, configs in by_topic.items()
         }
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
@@ -157,7 +158,7 @@ class KafkaTopics:
         return self._rows(spark, spark.readStream, source_options(self._settings))
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All reports that the topics still hold, as ``read_reports`` has them."""
+        """All reports that the topics have, in the format of ``read_reports``."""
         options = source_options(self._settings) | {"startingOffsets": "earliest"}
         options.pop("maxOffsetsPerTrigger", None)
         return self._rows(spark, spark.read, options)
@@ -189,7 +190,7 @@ class KafkaTopics:
         """Send the limits and wait until every in-sync replica has them.
 
         Raises:
-            TransportError: some were not taken within ``publish_timeout_s``.
+            TransportError: some were not accepted within ``publish_timeout_s``.
         """
         topic = self._settings.limits_topic
         self._outbox.send(OutgoingRecord(topic, key, value, None) for key, value in messages)
@@ -200,7 +201,7 @@ class KafkaTopics:
 
 
 class KafkaLink:
-    """A broker's end of the Kafka transport; not for use by several threads at once.
+    """A broker's interface of the Kafka transport; not thread-safe.
 
     Reports of one broker always go to the same topic, so that they stay in order.
     """
@@ -217,7 +218,7 @@ class KafkaLink:
                     enable_auto_commit=False,
                     auto_offset_reset="earliest",
                     allow_auto_create_topics=False,
-                    # A fetch that waits for more holds up the question for the topic's end.
+                    # A fetch that waits longer would delay requests for the end offsets.
                     fetch_max_wait_ms=20,
                     max_poll_records=10_000,
                     metadata_max_age_ms=METADATA_MAX_AGE_MS,
@@ -233,7 +234,7 @@ class KafkaLink:
         """Send the reports and wait until every in-sync replica has them.
 
         Raises:
-            TransportError: some were not taken within ``publish_timeout_s``.
+            TransportError: some were not accepted within ``publish_timeout_s``.
         """
         self._outbox.send(
             OutgoingRecord(self._topic_of(broker), broker, value, published_at_ms)
@@ -241,7 +242,7 @@ class KafkaLink:
         )
 
     def poll_limits(self) -> Portion:
-        """Return the next limits that were in the topic when this was called.
+        """Return the next of the limits that were in the topic when this was called.
 
         Raises:
             TransportError: the cluster did not answer within ``connect_timeout_s``.
@@ -270,8 +271,8 @@ class KafkaLink:
                     break
                 why = f"no more from topic {self._settings.limits_topic!r}"
                 raise TransportError(unreachable(self._settings, why))
-            left = PORTION_MESSAGES - len(polled)
-            for records in self._consumer.poll(timeout_ms=100, max_records=left).values():
+            remaining = PORTION_MESSAGES - len(polled)
+            for records in self._consumer.poll(timeout_ms=100, max_records=remaining).values():
                 polled += map(_polled, records)
                 size_bytes += sum(len(record.value or b"") for record in records)
         more = self._is_before(ends)
@@ -287,7 +288,7 @@ class KafkaLink:
         return topics[zlib.crc32(broker.encode()) % len(topics)]
 
     def _is_before(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether there is something left to be read before these offsets."""
+        """Whether messages remain to be read before these offsets."""
         return any(self._consumer.position(part) < end for part, end in ends.items())
 
     def _partitions(self) -> set[TopicPartition]:
@@ -300,7 +301,7 @@ class KafkaLink:
         return {TopicPartition(topic, number) for number in numbers}
 
     def _assign(self, starting: Starting) -> None:
-        """Take all partitions; those held before go on where they were."""
+        """Assign all partitions; previously assigned ones keep their positions."""
         before = {part: self._consumer.position(part) for part in self._consumer.assignment()}
         partitions = list(self._partitions())
         self._consumer.assign(partitions)

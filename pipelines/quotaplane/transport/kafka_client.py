@@ -1,4 +1,4 @@
-"""How quotaplane uses kafka-python: one producer, and errors that say which cluster and why."""
+"""Wrapper of kafka-python: one producer, and errors that name the cluster and the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH_BYTES: Final = 1024 * 1024
 
 
 class OutgoingRecord(NamedTuple):
-    """One message on its way out; without a timestamp it gets the time of sending."""
+    """A message to send; without a timestamp it gets the time of sending."""
 
     topic: str
     key: str
@@ -33,7 +33,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class KafkaOutbox:
-    """A producer that is opened at first use, kept, and replaced after an error."""
+    """A producer that is opened on first use, kept, and replaced after an error."""
 
     def __init__(self, settings: KafkaTransport) -> None:
         self._settings = settings
@@ -43,11 +43,11 @@ class KafkaOutbox:
         """Send and wait until every in-sync replica has them.
 
         Raises:
-            ConfigError: the compression is not installed, or a certificate can't be read.
-            TransportError: some were not taken within ``publish_timeout_s``.
+            ConfigError: the compression's package is missing, or a certificate can't be read.
+            TransportError: some messages were not accepted within ``publish_timeout_s``.
         """
         try:
-            with as_transport_error(self._settings, "messages were not taken"):
+            with as_transport_error(self._settings, "messages were not accepted"):
                 self._send(records)
         except TransportError:
             self._discard()
@@ -67,21 +67,21 @@ class KafkaOutbox:
             future = self._open().send(topic, value, key.encode(), timestamp_ms=timestamp_ms)
             futures.append((record, future))
         if futures:
-            # What is not delivered in time fails by itself; the grace is for hearing of it.
+            # Messages fail by themselves after the timeout; the extra second is for the callback.
             self._open().flush(timeout=self._settings.publish_timeout_s + 1)
         for (topic, key, value, _), future in futures:
             if not future.succeeded():
                 why = type(future.exception).__name__
                 raise TransportError(
-                    f"Kafka at {self._settings.bootstrap_servers}: topic {topic!r} did not take "
+                    f"Kafka at {self._settings.bootstrap_servers}: topic {topic!r} did not accept "
                     f"{len(value)} bytes for {key!r}: {why}"
                 )
 
     def _discard(self) -> None:
-        """Let go of a producer that failed, and of what it still holds.
+        """Close a producer that failed, and drop its queued messages.
 
-        Its own ``close`` first waits for what is queued: that may last, and must not go out behind
-        the back of whoever sends it again.
+        Its own ``close`` would first try to send them: that may take long, and they could arrive
+        after the caller has sent them again.
         """
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -118,7 +118,7 @@ class KafkaOutbox:
 
 
 class _Reason(logging.Handler):
-    """Keeps why connections were lost: the client's exceptions leave that out."""
+    """Records why connections were lost, which the client's exceptions don't say."""
 
     reason = ""
 
@@ -130,7 +130,7 @@ class _Reason(logging.Handler):
 
 @contextmanager
 def client_log() -> Iterator[_Reason]:
-    """Keep kafka-python's log from the terminal, and its reason for a message of ours."""
+    """Keep kafka-python's log off the terminal; its reason is available for our message."""
     logger = logging.getLogger("kafka")
     handler = _Reason()
     propagate, logger.propagate = logger.propagate, False
@@ -143,7 +143,7 @@ def client_log() -> Iterator[_Reason]:
 
 
 def unreachable(settings: KafkaTransport, why: str) -> str:
-    """Say which cluster did not answer, why, and what to check."""
+    """The message about a cluster that did not answer: which, why, and what to check."""
     return (
         f"Kafka at {settings.bootstrap_servers}: can't be reached within "
         f"{settings.connect_timeout_s:g} s ({' '.join(why.split())}); check "
@@ -153,7 +153,7 @@ def unreachable(settings: KafkaTransport, why: str) -> str:
 
 @contextmanager
 def as_transport_error(settings: KafkaTransport, what: str) -> Iterator[None]:
-    """Turn what kafka-python raises into one line."""
+    """Turn exceptions of kafka-python into one-line errors."""
     try:
         yield
     except (KafkaError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""One description of a Kafka cluster, said twice: to kafka-python and to Spark's JVM client.
+"""Converts the settings of a Kafka cluster for kafka-python and for Spark's JVM client.
 
 Certificates and keys travel to the JVM by value, not by path, so that executors on other machines
 need no copy of the files.
@@ -15,24 +15,25 @@ from quotaplane.errors import ConfigError
 from quotaplane.settings import KafkaSecurity, KafkaTransport
 
 FETCH_WAIT_MS: Final = 10
-"""How long a broker may sit on an empty fetch. Kafka's default of 500 ms is what a small
-micro-batch would spend idle: 1.3 s a batch against 0.4 s (docs/kafka.md)."""
+"""How long a broker may delay an empty fetch. With Kafka's default of 500 ms a small micro-batch
+takes 1.3 s instead of 0.4 s (docs/kafka.md)."""
 
 _FETCH_BYTES: Final = 16 << 20
-"""Of a partition at once. Reports may be megabytes, and Kafka's default of 1 MB fetches each by
-itself."""
+"""Per partition and fetch. Reports may be megabytes; Kafka's default of 1 MB would fetch each of
+these separately."""
 
 SIZE_CONFIGS: Final = ("compression.type", "max.message.bytes")
-"""A topic's settings that say how large a record may be."""
+"""A topic's settings that limit the size of a record."""
 
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
-"""What a record may have beside its value: a key, headers, its batch's header."""
+"""Allowance for a record's parts beside its value: key, headers, the batch's header."""
 
 REDACTED_OPTIONS: Final = "(?i)url|jaas|keystore|truststore|password"
-"""What Spark must not print of a source's options in plans, errors and its web page."""
+"""Options of a source that Spark must not print in plans, errors and its web page."""
 
 _PBES2: Final = bytes.fromhex("06092a864886f70d01050d")
-"""In a key's header: encrypted in the way that OpenSSL prefers and Java 17 and 21 lack."""
+"""Bytes in the header of a key encrypted with PBES2, OpenSSL's default, which Java 17 and 21
+lack."""
 
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -81,7 +82,7 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
 
     Raises:
-        ConfigError: a certificate or key file can't be read, or is in a form Java can't use.
+        ConfigError: a certificate or key file can't be read, or Java can't use its format.
     """
     options = {
         "kafka.bootstrap.servers": ",".join(bootstrap_servers(settings)),
@@ -100,10 +101,10 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
 def size_warnings(
     settings: KafkaTransport, configs: Mapping[str, Mapping[str, str]], max_report_bytes: int
 ) -> list[str]:
-    """Which report topics take records that may hold more than a report, at most one line.
+    """A warning about report topics that accept records larger than a report, if there are any.
 
-    ``configs``: what is known of ``SIZE_CONFIGS`` of each topic. Only with
-    ``compression.type=uncompressed`` does a broker decompress what it is sent, and go by its size.
+    ``configs``: the known ``SIZE_CONFIGS`` of each topic. A broker compares the decompressed size
+    with the limit only with ``compression.type=uncompressed``.
     """
     most = max_report_bytes + _RECORD_OVERHEAD_BYTES
     unknown = [name for name in settings.report_topics if not configs.get(name)]
@@ -168,7 +169,9 @@ def _java_security(security: KafkaSecurity) -> dict[str, str]:
 
 
 def _check_key(path: str | None, key: str) -> None:
-    """Java is choosy, and says so only when the stream starts, with a page of trace."""
+    """Check the key's format: Java would reject it only when the stream starts, with a long
+    trace.
+    """
     kind, _, body = key.partition("-----BEGIN ")[2].partition("-----")
     body = body.partition("-----END")[0]
     if kind == "PRIVATE KEY" or (

@@ -1,7 +1,7 @@
-"""The Pulsar transport: reports by the Data Source of ours, limits by one producer on the driver.
+"""The Pulsar transport: our Data Source reads reports, one producer on the driver sends limits.
 
 Limits are keyed by broker, so each broker's limits stay in order. Topics are never created here:
-how they are replicated and kept is the cluster owner's to say (docs/pulsar.md).
+their replication and retention are the cluster owner's decision (docs/pulsar.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from quotaplane.transport.base import (
     Starting,
 )
 
-# Last, so that a missing package is told by pulsar/client.py's one line.
+# Imported last, so that pulsar/client.py reports a missing package in one line.
 import pulsar  # isort: skip
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
 
 PARTITIONS_MAX_AGE_S = 60.0
-"""How soon a link hears of new partitions."""
+"""Time until a link notices new partitions."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,14 +55,14 @@ _REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class PulsarTopics:
-    """The control plane's end of the Pulsar transport."""
+    """The control plane's interface of the Pulsar transport."""
 
     def __init__(self, settings: PulsarTransport) -> None:
         self._settings = settings
         self._outbox = PulsarOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
-        """Ask the cluster for the topics; there is nothing to warn of.
+        """Check that the topics exist; there are no warnings.
 
         Raises:
             ConfigError: a certificate, key or token file can't be read.
@@ -92,7 +92,7 @@ class PulsarTopics:
         return self._rows(spark, spark.readStream, source_options(self._settings))
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All reports that the topics still hold, as ``read_reports`` has them."""
+        """All reports that the topics have, in the format of ``read_reports``."""
         options = source_options(self._settings) | {"starting": "earliest"}
         return self._rows(spark, spark.read, options)
 
@@ -106,7 +106,7 @@ class PulsarTopics:
 
         spark.dataSource.register(PulsarDataSource)
         # Plans and analysis errors print a source's options; these may hold tokens.
-        before = spark.conf.get(_REDACTION) or ""  # Spark's own default, if nobody set it
+        before = spark.conf.get(_REDACTION) or ""  # Spark's default, unless it was set
         if REDACTED not in before:
             spark.conf.set(_REDACTION, f"{before}|{REDACTED}" if before else REDACTED)
         return (
@@ -121,13 +121,13 @@ class PulsarTopics:
         )
 
     def offset_since(self, since_ms: int) -> None:
-        """Not known."""
+        """Not supported."""
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until the cluster has them.
 
         Raises:
-            TransportError: some were not taken within ``publish_timeout_s``.
+            TransportError: some were not accepted within ``publish_timeout_s``.
         """
         topic = self._settings.limits_topic
         self._outbox.send([Outgoing(topic, key, value) for key, value in messages])
@@ -138,7 +138,7 @@ class PulsarTopics:
 
 
 class PulsarLink:
-    """A broker's end of the Pulsar transport; not for use by several threads at once.
+    """A broker's interface of the Pulsar transport; not thread-safe.
 
     Reports of one broker always go to the same topic, so that they stay in order.
     """
@@ -151,7 +151,7 @@ class PulsarLink:
         self._readers: dict[str, TopicReader] = {}
         self._positions: dict[str, str] = {}
         self._opened_at: dict[str, Id | None] = {}
-        """By partition: its last entry when the link was opened; None = nobody could tell."""
+        """By partition: its last entry when the link was opened; None: not known."""
         self._listed_s = float("-inf")
         self._complaint = ""
         try:
@@ -164,7 +164,7 @@ class PulsarLink:
         """Send the reports and wait until the cluster has them.
 
         Raises:
-            TransportError: some were not taken within ``publish_timeout_s``.
+            TransportError: some were not accepted within ``publish_timeout_s``.
         """
         self._outbox.send(
             [
@@ -184,7 +184,7 @@ class PulsarLink:
         try:
             with as_transport_error(self._settings, "limits can't be read"):
                 self._follow("earliest")
-                # So a partition that somebody fills without an end holds up none of the others.
+                # Equal shares: a partition that is filled all the time must not delay the others.
                 most = math.ceil(PORTION_MESSAGES / len(self._readers))
                 most_bytes = math.ceil(PORTION_BYTES / len(self._readers))
                 for reader in self._readers.values():
@@ -192,15 +192,15 @@ class PulsarLink:
                     polled += map(_polled, rows)
                     more |= not ended
         except TransportError:
-            # A reader that lost its broker comes back sooner when it is opened anew; what was read
-            # by this call is read again.
+            # Reopening is faster than waiting for a reader that lost its broker. The new readers
+            # start from the last positions, so this call's messages are read again.
             self._readers.clear()
             raise
         self._positions = {name: reader.position for name, reader in self._readers.items()}
         return Portion(polled, more, not more or self._is_past_opening())
 
     def _is_past_opening(self) -> bool:
-        """Whether everything was handed out that was there when the link was opened."""
+        """Whether everything that existed when the link was opened has been returned."""
         return not any(
             end is None or is_before(self._positions[partition], end)
             for partition, end in self._opened_at.items()
@@ -235,24 +235,24 @@ class PulsarLink:
                         self._opened_at[partition] = last_entry(settings, partition)
             self._listed_s = now_s
         for partition in self._positions.keys() - self._readers.keys():
-            # Limits that are gone come again, as every limit does.
+            # Deleted limits need no error, because every limit is published again.
             self._readers[partition] = TopicReader(
                 client, self._options, partition, self._positions[partition], lambda *_: None
             )
 
     def _partitions(self) -> list[str]:
-        """The limits topic's partitions; those that are known while nobody tells."""
+        """The limits topic's partitions; empty if the cluster does not answer, unless at first."""
         try:
-            found = partitions_of(self._client, self._settings, self._settings.limits_topic)
+            partitions = partitions_of(self._client, self._settings, self._settings.limits_topic)
         except TransportError as error:
             if not self._positions:
                 raise
             if str(error) != self._complaint:
-                _log.warning("%s; going on with the partitions that are known", error)
+                _log.warning("%s; continuing with the known partitions", error)
             self._complaint = str(error)
             return []
         self._complaint = ""
-        return found
+        return partitions
 
 
 def _rows(reader: TopicReader, most: int, most_bytes: int) -> tuple[list[Row], bool]:
@@ -260,7 +260,7 @@ def _rows(reader: TopicReader, most: int, most_bytes: int) -> tuple[list[Row], b
     rows: list[Row] = []
     size_bytes = 0
     while len(rows) < most and size_bytes < most_bytes:
-        # That some came says nothing of the end: the rest may be under way.
+        # A short result is not the end: more messages may be on their way.
         taken = reader.take(most - len(rows), most_bytes - size_bytes)
         if not taken:
             return rows, True
@@ -274,19 +274,19 @@ def _polled(row: Row) -> Polled:
 
 
 def reading_options(settings: PulsarTransport) -> Options:
-    """What our readers are told of the cluster."""
+    """Options of our readers, from the settings."""
     return Options.model_validate(
         {name: getattr(settings, name) for name in PulsarConnection.model_fields}
     )
 
 
 def source_options(settings: PulsarTransport) -> dict[str, str]:
-    """Options of our Data Source that say the same as the settings."""
+    """Options of our Data Source, from the settings."""
     security = settings.security.model_dump(exclude_none=True, exclude={"oauth2"})
     oauth2 = settings.security.oauth2
     if oauth2 is not None:
-        said = oauth2.model_dump(exclude_none=True)
-        security |= {f"oauth2_{name}": value for name, value in said.items()}
+        values = oauth2.model_dump(exclude_none=True)
+        security |= {f"oauth2_{name}": value for name, value in values.items()}
     options = {
         "service_url": settings.service_url,
         "admin_url": settings.admin_url,
