@@ -1,5 +1,5 @@
-"""What delta-rs leaves to its users: safe reads, commits that outlast a power loss, mending a log.
+"""Delta tables in local folders: safe reads, commits that survive a power loss, repair of the log.
 
-Serves the history's tables and the embedded transport's topics alike. Errors are those of the
-operating system and of deltalake; the callers tell whose table it is.
+Used for the history's tables and for the embedded transport's topics. Errors are those of the
+operating system and of deltalake; callers add which table it was.
 """

@@ -1,8 +1,8 @@
-"""Finding all that is wrong with a Delta table in a folder, and how it can be mended.
+"""Finds all faults of a Delta table in a folder, and how to repair them.
 
-Mending makes the table what its last whole commit says. The commits after it are replaced by empty
-ones and not removed: a stream that has read them goes on behind them, where it would pass over new
-commits that took their numbers.
+Repair restores the table to its last complete commit. Later commits are replaced by empty ones, not
+removed: a stream that has read them continues after them, but would skip new commits with the same
+numbers.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ from quotaplane.deltalog.log import (
 NOTHING: Final = "nothing"
 _COPY: Final = "can't be mended: restore the table from a copy"
 _SHOWN: Final = 3
-"""Lost commits that are told one by one."""
+"""Number of lost commits that are listed one by one."""
 
 
 class Finding(NamedTuple):
-    """A broken file; ``loss`` is what mending loses of the table, or why it can't be mended."""
+    """A broken file."""
 
     file: str
     problem: str
     loss: str
+    """What the repair loses, or why the file can't be repaired."""
 
 
 @dataclass
 class Mending:
-    """What is to be done to a table."""
+    """The steps of a repair."""
 
     checkpoints: list[int] = field(default_factory=list)
-    """Set aside."""
+    """Checkpoints to move aside."""
     hint: bool = False
-    """Set ``_last_checkpoint`` aside."""
+    """Move ``_last_checkpoint`` aside."""
     emptied: list[int] = field(default_factory=list)
-    """Commits that are set aside, with an empty one in their place."""
+    """Commits to move aside and replace by empty ones."""
     cut: bool = False
-    """Some of these added data; what no commit names any more is set aside."""
+    """Some of these added data; move files aside that no commit names any more."""
     taken_out: list[str] = field(default_factory=list)
-    """Data files that are set aside and removed from the table."""
+    """Data files to move aside and remove from the table."""
     log: bool = False
-    """Set the whole log aside: the table had no row yet, and will be created again."""
+    """Move the whole log aside: the table had no rows yet, and will be created again."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -66,20 +67,22 @@ class Mending:
 
 
 class Diagnosis(NamedTuple):
-    """``version`` is the newest in the log, -1 if there is none; ``files`` are live ones."""
+    """The state of a table."""
 
     version: int
+    """Newest version in the log; -1 if there is none."""
     files: int
+    """Number of live data files."""
     findings: list[Finding]
     mending: Mending
 
 
 def diagnose(folder: Path, *, rewritten: bool) -> Diagnosis:
-    """Look at every file of a table.
+    """Examine every file of a table.
 
-    If a data file is broken, one whose rows are ``rewritten`` by its changes goes back to before
-    the commit that added the file: its rows were in others then. From one that only grows the file
-    is taken out, unless nothing whole came after it.
+    ``rewritten``: the table's changes rewrite its rows. With a broken data file, such a table goes
+    back to before the commit that added the file, as the rows were in other files then. A table
+    that only grows loses just that file, unless no complete commit follows.
     """
     return _Examination(folder, rewritten).diagnosis()
 
@@ -115,19 +118,19 @@ class _Examination:
         if cut:
             self._mending.emptied += cut
             self._mending.cut = True
-            self._tell_cut(kept, last, self._lost(cut))
+            self._report_cut(kept, last, self._lost(cut))
         for version in self._unreadable:
             if version <= self._base:
-                # The checkpoint has its rows, but a change feed does not have its changes.
+                # The checkpoint has the rows, but the change feed lacks the changes.
                 self._mending.emptied.append(version)
-                self._tell_commit(version, "its changes, for streams that have not read them")
+                self._report_commit(version, "its changes, for streams that have not read them")
         live = self._live(kept)
         for path, (file, _) in live.items():
             fault = self._fault(file)
             if fault is not None:
                 self._mending.taken_out.append(path)
                 self._findings.append(Finding(path, fault, f"its {file.rows} rows"))
-        self._tell_change_data(kept)
+        self._report_change_data(kept)
         return Diagnosis(newest, len(live), self._findings, self._mending)
 
     def _nothing_whole(self, last: int) -> Diagnosis:
@@ -135,19 +138,19 @@ class _Examination:
         loss = NOTHING if newest == 0 else _COPY
         self._mending = Mending(log=newest == 0)
         self._findings = [f._replace(loss=loss) for f in self._findings]
-        self._tell_cut(-1, last, loss)
+        self._report_cut(-1, last, loss)
         return Diagnosis(newest, 0, self._findings, self._mending)
 
     def _whole_checkpoint(self) -> tuple[int, dict[str, DataFile]]:
-        """The newest checkpoint that can be read, and the files that are live in it."""
-        found: tuple[int, dict[str, DataFile]] = (-1, {})
+        """The newest readable checkpoint, and the files that are live in it."""
+        checkpoint: tuple[int, dict[str, DataFile]] = (-1, {})
         for version in sorted(self._log.checkpoints, reverse=True):
             file = self._log.checkpoint(version)
             size = self._log.checkpoints[version]
             problem = file_fault(self._log.folder, DataFile(str(file), size, 0))
             if problem is None:
                 try:
-                    found = version, _files_of(file)
+                    checkpoint = version, _files_of(file)
                     break
                 except (OSError, pa.ArrowException) as error:
                     problem = " ".join(str(error).split())
@@ -159,7 +162,7 @@ class _Examination:
             problem = f"names checkpoint {hinted}, which is missing"
             self._mending.hint = True
             self._findings.append(Finding(f"{LOG}/{LAST_CHECKPOINT}", problem, NOTHING))
-        return found
+        return checkpoint
 
     def _last_readable(self) -> int:
         """The last version before the first commit that is missing or can't be read."""
@@ -170,7 +173,7 @@ class _Examination:
         return min(broken, default=max((*self._log.commits, self._base)) + 1) - 1
 
     def _before_broken_data(self, last: int) -> int:
-        """The last version at or before ``last`` to go back to: -1 if that leaves no table."""
+        """The last usable version at or before ``last``; -1 if no table would be left."""
         kept = last
         while kept > self._base:
             live = self._live(kept)
@@ -209,8 +212,8 @@ class _Examination:
             self._faults[file.path] = file_fault(self._log.folder, file)
         return self._faults[file.path]
 
-    def _tell_cut(self, kept: int, last: int, loss: str) -> None:
-        live = self._live(last)  # what a later commit has removed may be gone
+    def _report_cut(self, kept: int, last: int, loss: str) -> None:
+        live = self._live(last)  # a file that a later commit removed may be deleted
         for version in range(kept + 1, last + 1):
             commit = self._commits[version]
             added = [file for file in commit.added if file.path in live]
@@ -219,14 +222,14 @@ class _Examination:
                 if fault is not None:
                     self._findings.append(Finding(file.path, fault, loss))
         if last < self._log.newest:
-            self._tell_commit(last + 1, loss)
+            self._report_commit(last + 1, loss)
 
-    def _tell_commit(self, version: int, loss: str) -> None:
+    def _report_commit(self, version: int, loss: str) -> None:
         problem = self._unreadable.get(version, "is missing")
         self._findings.append(Finding(_in_log(self._log.commit(version)), problem, loss))
 
-    def _tell_change_data(self, kept: int) -> None:
-        # Behind the checkpoint, a vacuum may have deleted it.
+    def _report_change_data(self, kept: int) -> None:
+        # A vacuum may have deleted change data of versions up to the checkpoint.
         for version in range(self._base + 1, kept + 1):
             for file in self._commits[version].change_data:
                 fault = self._fault(file)
@@ -235,16 +238,16 @@ class _Examination:
                     self._findings.append(Finding(file.path, fault, loss))
 
     def _lost(self, versions: range) -> str:
-        told = [self._told(version) for version in versions[:_SHOWN]]
-        more = len(versions) - len(told)
+        lost = [self._described(version) for version in versions[:_SHOWN]]
+        more = len(versions) - len(lost)
         rows = sum(self._commits[v].rows for v in versions if v in self._commits)
         if more:
-            told.append(f"{more} more up to {versions[-1]}")
+            lost.append(f"{more} more up to {versions[-1]}")
         if rows:
-            told.append(f"{rows} rows in all that can be read")
-        return "; ".join(told)
+            lost.append(f"{rows} rows in all that can be read")
+        return "; ".join(lost)
 
-    def _told(self, version: int) -> str:
+    def _described(self, version: int) -> str:
         commit = self._commits.get(version)
         if commit is None:
             return f"commit {version}, which can't be read"

@@ -1,9 +1,8 @@
-"""Keeping commits through a power loss: delta-rs writes files and leaves it to the system when they
-reach the disk.
+"""Makes commits survive a power loss: delta-rs writes files but does not sync them to disk.
 
-What a writer acknowledges must be there before: the data files, the commits that name them, and the
-folders' entries of both. A commit may appear on the disk before its data, or empty; but then nobody
-was told that it succeeded, and ``quotaplane doctor`` takes it back.
+Before a write is acknowledged, its data files, the commits that name them, and the folder entries
+of both must be on disk. A commit may reach the disk before its data, or empty; but then the write
+was not acknowledged, and ``quotaplane doctor`` reverts it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, parse_commit
 
 COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""For every commit: by itself the package makes a checkpoint right after it and deletes the commits
-before, of which a power loss would then leave nothing. And when that fails, so does what was
-committed."""
+"""For every commit. By default deltalake writes a checkpoint right after a commit and deletes the
+commits before it: a power loss could then lose all of them. And if that fails, deltalake reports
+the commit as failed."""
 
 
 def fsync(path: Path) -> None:
-    """Return when a file's bytes, or a folder's entries, are on the disk."""
+    """Wait until a file's content, or a folder's entries, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some file systems sync folders by themselves, and refuse to be asked.
+        # Some file systems sync folders by themselves and return an error here.
         if error.errno not in (errno.EINVAL, errno.EBADF) or not path.is_dir():
             raise
     finally:
@@ -39,7 +38,7 @@ def fsync(path: Path) -> None:
 
 
 class Synced:
-    """Knows up to which version a table is on the disk. On an object store it always is."""
+    """Tracks up to which version a table is on the disk. Object stores need no sync."""
 
     def __init__(self, uri: str) -> None:
         self._folder = local_folder(uri)
@@ -47,19 +46,19 @@ class Synced:
         self._failure: OSError | None = None
 
     def upto(self, version: int, *, before: int) -> None:
-        """Return when all commits up to ``version`` are on the disk, whoever made them.
+        """Wait until all commits up to ``version`` are on the disk, whoever made them.
 
-        Another writer's as well: a commit of which an earlier one is lost is lost, too. At first
-        that is all since the last checkpoint, later what came since the last call.
+        Other writers' commits count as well, because a commit is lost if an earlier one is lost.
+        The first call syncs everything since the last checkpoint, later ones what is new.
 
         Args:
             version: the newest that the caller has seen.
-            before: one that was there before the caller's own commits: a checkpoint may have been
-                made after these, and says nothing of whether their data is on the disk.
+            before: a version from before the caller's own commits: a later checkpoint may exist
+                although the data of these commits is not on the disk yet.
 
         Raises:
-            OSError: the disk did not take them, now or before: asked again, the system says that
-                all is well, having forgotten what it could not write.
+            OSError: the disk did not accept the data, now or earlier. After a failure the system
+                forgets what it could not write and would report success, so it stays an error.
         """
         if self._folder is None:
             return
@@ -92,13 +91,13 @@ def _sync(log: Log, versions: range) -> None:
     _each((*commits, log.folder / LOG))
     if 0 in versions:
         for folder in log.folder.parents:
-            with suppress(PermissionError):  # it was there before
+            with suppress(PermissionError):  # an existing folder of somebody else
                 fsync(folder)
 
 
 def _each(paths: Iterable[Path]) -> None:
     for path in paths:
-        # Compacted, or behind a checkpoint, and deleted since.
+        # The file was compacted, or is older than a checkpoint, and was deleted since.
         with suppress(FileNotFoundError):
             fsync(path)
 
@@ -114,13 +113,13 @@ def _names(commit: Path) -> list[str]:
 
 
 def checkpoint(table: DeltaTable, uri: str) -> None:
-    """Make a checkpoint at the table's version, then delete the commits that have expired.
+    """Write a checkpoint of the table's version, then delete expired commits.
 
-    In this order: until the checkpoint is on the disk the commits before it are all there is.
+    In this order, because the commits are needed until the checkpoint is on the disk.
 
     Raises:
-        DeltaError: it could not be made.
-        OSError: the disk did not take it.
+        DeltaError: the checkpoint could not be written.
+        OSError: the disk did not accept it.
     """
     table.create_checkpoint()
     folder = local_folder(uri)

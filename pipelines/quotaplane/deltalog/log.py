@@ -1,6 +1,6 @@
-"""A Delta table's log as files in a folder: which there are, what they name, and their faults.
+"""The files of a Delta table's log: lists and parses them, and finds faults.
 
-Only for tables in local folders. On an object store a file is there as a whole or not at all.
+Only for tables in local folders. On an object store a file exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _COUNTS: Final = (
     ("num_target_files_added", "num_target_files_removed"),
     ("numFilesAdded", "numFilesRemoved"),
 )
-"""How delta-rs calls the numbers of files that a commit adds and removes: by WRITE and DELETE, by
-MERGE, by OPTIMIZE. Change data counts as added."""
+"""delta-rs' names for the numbers of files that a commit adds and removes: for WRITE and DELETE,
+for MERGE, for OPTIMIZE. Change data counts as added."""
 
 
 class DataFile(NamedTuple):
-    """A data file that a commit names, or a checkpoint; ``path`` is relative to the table."""
+    """A data file in a commit or checkpoint; ``path`` is relative to the table."""
 
     path: str
     size: int
@@ -38,13 +38,13 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> DataFile:
-        """That of an ``add`` or ``cdc`` action."""
+        """The file of an ``add`` or ``cdc`` action."""
         stats = json.loads(action.get("stats") or "{}")
         return cls(unquote(action["path"]), int(action["size"]), int(stats.get("numRecords", 0)))
 
 
 class Commit(NamedTuple):
-    """What a commit does."""
+    """The content of a commit."""
 
     added: tuple[DataFile, ...]
     removed: tuple[str, ...]
@@ -53,24 +53,26 @@ class Commit(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows its files have, as far as their statistics say."""
+        """Number of rows in its files, from their statistics."""
         return sum(file.rows for file in self.added)
 
 
 class Log(NamedTuple):
-    """The files of a log: bytes of each commit and of each checkpoint, by version."""
+    """The files of a log."""
 
     folder: Path
-    """The table's."""
+    """The table's folder."""
     commits: dict[int, int]
+    """Size in bytes of each commit, by version."""
     checkpoints: dict[int, int]
+    """Size in bytes of each checkpoint, by version."""
 
     def commit(self, version: int) -> Path:
-        """Where a commit is."""
+        """The path of a commit."""
         return self.folder / LOG / f"{version:020d}.json"
 
     def checkpoint(self, version: int) -> Path:
-        """Where a checkpoint is."""
+        """The path of a checkpoint."""
         return self.folder / LOG / f"{version:020d}.checkpoint.parquet"
 
     @property
@@ -117,10 +119,10 @@ def list_log(folder: Path) -> Log:
 
 
 def parse_commit(raw: bytes) -> Commit:
-    """Read a commit.
+    """Parse a commit.
 
     Raises:
-        ValueError: it is not whole; says why, to be put after the file's name.
+        ValueError: it is incomplete; the message is to follow the file's name.
     """
     if not raw.strip():
         raise ValueError("is empty")
@@ -147,14 +149,14 @@ def parse_commit(raw: bytes) -> Commit:
 
 
 def _check_counts(commit: Commit) -> None:
-    # A commit that was cut off at the end of a line reads well; delta-rs writes the numbers of its
-    # files in the first line.
-    said = commit.info.get("operationMetrics")
-    if not str(commit.info.get("engineInfo", "")).startswith("delta-rs") or said is None:
+    # A commit that was cut off at the end of a line parses without errors. delta-rs writes the
+    # numbers of files into the first line, so compare these.
+    metrics = commit.info.get("operationMetrics")
+    if not str(commit.info.get("engineInfo", "")).startswith("delta-rs") or metrics is None:
         return
     added = len(commit.added) + len(commit.change_data)
     for adds, removes in _COUNTS:
-        if (said.get(adds, added), said.get(removes, len(commit.removed))) != (
+        if (metrics.get(adds, added), metrics.get(removes, len(commit.removed))) != (
             added,
             len(commit.removed),
         ):
@@ -162,7 +164,7 @@ def _check_counts(commit: Commit) -> None:
 
 
 def file_fault(folder: Path, file: DataFile) -> str | None:
-    """What is wrong with a data file that a log names, to go after its name; None if nothing is."""
+    """The fault of a data file, as text to follow its name; None if there is none."""
     try:
         with (folder / file.path).open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -177,17 +179,17 @@ def file_fault(folder: Path, file: DataFile) -> str | None:
 
 
 def find_fault(uri: str) -> str | None:
-    """What is wrong with a table's log, cheaply: a file of it, and why; None if nothing is.
+    """A fault in a table's log: the file, and what is wrong; None if none is found.
 
-    Looks for what a power loss leaves behind and neither delta-rs nor Spark tells, or not clearly:
-    empty commits, a gap, a last commit or checkpoint that is cut off, or whose data is. Lists the
-    log and reads a few files, however long it is.
+    Looks for what a power loss causes, and delta-rs and Spark don't report clearly: empty commits,
+    a gap, and a last commit or checkpoint that is cut off, or whose data is. Lists the log and
+    reads only a few files.
     """
     folder = local_folder(uri)
     if folder is None:
         return None
     fault = None
-    # Writers may be adding commits, and a listing may show a later one without an earlier one.
+    # While writers add commits, a listing may have a later commit but not an earlier one.
     for _ in range(3):
         fault = _find_fault(list_log(folder))
         if fault is None:
@@ -216,7 +218,7 @@ def _find_fault(log: Log) -> str | None:
     last = log.commit(log.newest)
     try:
         commit = parse_commit(last.read_bytes())
-    except FileNotFoundError:  # a reader that was held up until the log was cleaned up
+    except FileNotFoundError:  # the log was cleaned up meanwhile
         return None
     except ValueError as error:
         return f"{_named(last)} {error}"
@@ -228,7 +230,7 @@ def _find_fault(log: Log) -> str | None:
 
 
 def hinted_checkpoint(log: Log) -> int:
-    """The checkpoint that ``_last_checkpoint`` names; -1 if it can't be read: it may be absent."""
+    """The checkpoint that ``_last_checkpoint`` names; -1 if that file is absent or unreadable."""
     try:
         return int(json.loads((log.folder / LOG / LAST_CHECKPOINT).read_bytes())["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -236,7 +238,7 @@ def hinted_checkpoint(log: Log) -> int:
 
 
 def first_gap(versions: Iterable[int], base: int) -> int | None:
-    """The first version after ``base`` that is lacking although a later one is there.
+    """The first version after ``base`` that is missing although a later one exists.
 
     >>> first_gap([3, 4, 6], base=2)
     5

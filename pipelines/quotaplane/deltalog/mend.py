@@ -1,4 +1,4 @@
-"""Mending a Delta table in a folder. Nothing is deleted: what is broken is set aside."""
+"""Repairs a Delta table in a folder. Broken files are moved aside, not deleted."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log, parse_commit
 
 
 def mend(folder: Path, mending: Mending, aside: Path) -> None:
-    """Do what a diagnosis says, while nobody else writes to the table.
+    """Carry out a diagnosis, while no other process writes to the table.
 
-    A run that is cut off leaves the table broken as it was, or less: another one goes on from
-    there.
+    If it is interrupted, the table is at most as broken as before, and another run can continue.
 
     Args:
-        folder: the table's.
-        mending: of ``diagnose``, just made.
-        aside: where the broken files go, under the names that they have in ``folder``; on the same
-            file system.
+        folder: the table's folder.
+        mending: from a recent ``diagnose``.
+        aside: folder for the broken files, which keep their relative paths; on the same file
+            system.
 
     Raises:
-        DeltaError, OSError: it can't be done.
+        DeltaError, OSError: it failed.
     """
     log = list_log(folder)
     for version in mending.checkpoints:
@@ -41,12 +40,12 @@ def mend(folder: Path, mending: Mending, aside: Path) -> None:
         _set_aside(folder, folder / LOG, aside)
         return
     if mending.cut:
-        # What nothing names any more, a vacuum would delete.
+        # A vacuum would delete files that no commit names.
         named = _named(folder, mending.emptied)
         for file in list(folder.rglob("*.parquet")):
             if LOG not in file.parts and str(file.relative_to(folder)) not in named:
                 _set_aside(folder, file, aside)
-    # From the last one: until the first one is replaced, too, the table is seen to be broken.
+    # The last commit first: until the first one is replaced, the table is recognisably broken.
     for version in sorted(mending.emptied, reverse=True):
         _empty(folder, log.commit(version), aside)
     for path in mending.taken_out:
@@ -65,7 +64,7 @@ def _set_aside(folder: Path, path: Path, aside: Path) -> None:
         path.rename(target)
     except FileNotFoundError:
         return
-    for parent in target.parents:  # up to one that was there before
+    for parent in target.parents:  # up to a folder that existed before
         fsync(parent)
         if parent in folder.parents:
             break
@@ -88,7 +87,7 @@ def _empty(folder: Path, commit: Path, aside: Path) -> None:
 
 
 def _named(folder: Path, without: Collection[int]) -> set[str]:
-    """The data files that the log names, live or not, but for some commits."""
+    """The data files, live or not, that the log names, ignoring some commits."""
     log = list_log(folder)
     named: set[str] = set()
     for version in log.commits.keys() - set(without):
@@ -98,6 +97,6 @@ def _named(folder: Path, without: Collection[int]) -> set[str]:
         with pq.ParquetFile(log.checkpoint(version)) as file:
             actions = file.read(columns=["add.path", "remove.path"])
         for kind in ("add", "remove"):
-            found = actions[kind].to_pylist()
-            named |= {unquote(action["path"]) for action in found if action is not None}
+            entries = actions[kind].to_pylist()
+            named |= {unquote(action["path"]) for action in entries if action is not None}
     return named

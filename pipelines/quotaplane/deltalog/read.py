@@ -1,8 +1,8 @@
-"""Reading a table's rows, also in processes that end right after it.
+"""Reads a table's rows, also safely in processes that end soon afterwards.
 
-By the engine in the deltalake package. ``to_pyarrow_dataset``, ``to_pyarrow_table`` and
-``to_pandas`` read through pyarrow's threads, which call back into Python: a process that ends soon
-after aborts now and then (one in eight was measured; exit code 134).
+Uses the engine of the deltalake package. ``to_pyarrow_dataset``, ``to_pyarrow_table`` and
+``to_pandas`` use pyarrow's threads, which call back into Python: a process that ends soon
+afterwards sometimes aborts (one in eight was measured; exit code 134).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from deltalake import DeltaTable
 def read_rows(
     table: DeltaTable, columns: Sequence[str] | None = None, predicate: str | None = None
 ) -> pa.Table:
-    """The rows of a table, in no order.
+    """The rows of a table, in any order.
 
     Raises:
-        DeltaError, OSError, ValueError: they can't be read; all errors of pyarrow are among these.
+        DeltaError, OSError, ValueError: they can't be read; pyarrow's errors are subclasses of
+        these.
     """
     names = None if columns is None else list(columns)
     return _read(table.scan(columns=names, predicate=predicate))
@@ -32,7 +33,7 @@ def read_changes(
     upto: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The table's change feed from version ``since`` to ``upto`` (the newest), in no order.
+    """The table's change feed from version ``since`` to ``upto`` (None: the newest), in any order.
 
     Raises:
         DeltaError, OSError, ValueError: as ``read_rows``.
@@ -43,7 +44,7 @@ def read_changes(
 
 def _read(stream: Any) -> pa.Table:
     rows = pa.RecordBatchReader.from_stream(stream).read_all()
-    # Strings come as views, which hardly any pyarrow kernel knows.
+    # Strings arrive as views, which few pyarrow functions support.
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
