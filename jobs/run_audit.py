@@ -1,4 +1,4 @@
-"""Ask the history: who exceeded its limit, how fast did quotas change, who went silent."""
+"""Audit the history: limits exceeded, reaction times to quota changes, silent brokers."""
 
 from __future__ import annotations
 

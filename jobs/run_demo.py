@@ -1,4 +1,4 @@
-"""Watch the quota loop divide fairly: the real job on a simulated cluster, a minute or two."""
+"""Run the real quota job on a simulated cluster for a minute or two, as a demonstration."""
 
 from __future__ import annotations
 

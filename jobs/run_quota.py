@@ -1,4 +1,4 @@
-"""Run the quota loop until stopped: reports in, limits out, history in Delta."""
+"""Run the quota job until stopped: reads reports, publishes limits, writes the history."""
 
 from __future__ import annotations
 

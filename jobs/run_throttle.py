@@ -1,4 +1,4 @@
-"""Decide on requests by their quotas: from a topic until stopped, or recorded ones (--events)."""
+"""Run the throttle job until stopped, or a dry run on recorded requests (--events)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What programs share that run beside a cluster: pacing, failures told once, doubted answers."""
+"""Shared parts of long-running programs: request rates, failure logs, doubtful answers."""

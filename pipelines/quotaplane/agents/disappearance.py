@@ -1,4 +1,4 @@
-"""When to believe a cluster's answer that something is gone: no I/O, no clock."""
+"""Decides when to believe a cluster's answer that objects no longer exist. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 TIMES: Final = 3
-"""Many things must be missing in so many answers in a row."""
+"""If many objects are missing, so many answers in a row must agree."""
 
 FEW: Final = 3
 _FEW_SHARE: Final = 0.1
@@ -14,11 +14,11 @@ _NAMED: Final = 5
 
 
 class Vanished:
-    """Counts in how many answers in a row things were missing.
+    """Counts in how many consecutive answers objects were missing.
 
-    A few may go at once: at most 3, or a tenth of all. More than that is doubted, as one wrong
-    answer (an empty list) would lose everything: only what is missing three times in a row is gone.
-    The count is kept in memory only, so after a restart it begins again.
+    A few missing objects are believed at once: at most 3, or a tenth of all. Many are doubted,
+    because one wrong answer (an empty list) would delete everything: they count as gone only after
+    three answers in a row. The counts are in memory, so they begin again after a restart.
 
     >>> vanished = Vanished()
     >>> [sorted(vanished.believed("abcd", of=4)) for _ in range(3)]
@@ -31,8 +31,8 @@ class Vanished:
         self._times: dict[str, int] = {}
 
     def believed(self, missing: Collection[str], of: int) -> set[str]:
-        """Which of those that are missing from this answer are gone; ``of`` is how many there were,
-        with the missing ones.
+        """The missing objects that are gone; ``of``: number of objects including the missing
+        ones.
         """
         self._times = {name: self._times.get(name, 0) + 1 for name in missing}
         if len(missing) <= max(FEW, _FEW_SHARE * of):
@@ -40,12 +40,12 @@ class Vanished:
         return {name for name, times in self._times.items() if times >= TIMES}
 
     def begin_again(self) -> None:
-        """The row is over: there was no answer, or nothing was missing from it."""
+        """Reset the counts: there was no answer, or nothing was missing."""
         self._times.clear()
 
 
 def some_of(names: Iterable[str]) -> str:
-    """So many names that a line can be read.
+    """The first few names, for a line of output.
 
     >>> some_of("cab"), some_of("abcdefg")
     ("'a', 'b', 'c'", "'a', 'b', 'c', 'd', 'e' and 2 more")

@@ -1,4 +1,4 @@
-"""Failures of a long-running program: a line when they begin and one when they are over."""
+"""Logs failures of a long-running program: one line at the first failure and one at recovery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from quotaplane.errors import QuotaplaneError
 
 _MOST: Final = 100_000
-"""Items of a part that fail at once; more are not remembered."""
+"""Failing items that are remembered per part."""
 
 _NAMED: Final = 5
 
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 def first_names(names: Collection[str]) -> str:
-    """As many names as a line has room for.
+    """The first few names, for a line of output.
 
     >>> first_names({"a", "b"}), first_names("gfedcba")
     ('a, b', 'a, b, c, d, e and 2 more')
@@ -27,7 +27,7 @@ def first_names(names: Collection[str]) -> str:
 
 
 class FailureLog:
-    """What fails now, by part of the program; each part may fail on several items at once.
+    """Current failures by part of the program; a part may fail on several items at once.
 
     >>> failures = FailureLog(print)
     >>> failures.note("rates", "a", QuotaplaneError("no answer"))
@@ -46,7 +46,7 @@ class FailureLog:
         """Failures since the start."""
 
     def note(self, part: str, item: str, error: Exception | None) -> None:
-        """An item failed with an error, or (None) succeeded."""
+        """Record that an item failed with an error, or succeeded (None)."""
         failing = self._failing.setdefault(part, set())
         if error is None:
             if item in failing:
@@ -57,18 +57,18 @@ class FailureLog:
         self.total += 1
         self._times[part] = self._times.get(part, 0) + 1
         if not failing:
-            # A mistake of ours must not end the loop, nor stay unseen.
+            # A bug must not end the loop, but must be visible: name the exception's type.
             kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
             self._say(f"{part}: {f'{item}: ' if item else ''}{kind}{error}; retrying")
         if len(failing) < _MOST:
             failing.add(item)
 
     def forget(self, part: str, item: str) -> None:
-        """An item is gone: it fails no more."""
+        """Stop counting an item as failing, because it no longer exists."""
         self.note(part, item, None)
 
     def retain(self, part: str, stays: Callable[[str], bool]) -> None:
-        """Forget a part's items that are gone."""
+        """Forget those of a part's items for which ``stays`` is false."""
         for item in [item for item in self._failing.get(part, ()) if not stays(item)]:
             self.forget(part, item)
 

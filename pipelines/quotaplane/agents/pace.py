@@ -1,4 +1,4 @@
-"""How fast, and how many at once: a budget of requests, and work on many things."""
+"""Limits the rate of requests, and runs work on many items concurrently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 
 class Bucket:
-    """So many per second, saved up for a second; time is an argument.
+    """A token bucket: ``per_s`` tokens per second, saved for up to a second. Time is an argument.
 
     >>> bucket = Bucket(10.0)
     >>> bucket.room(0.0), bucket.take(10), bucket.room(0.25)
@@ -18,27 +18,27 @@ class Bucket:
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._most = max(per_s, 1.0)
-        self._left = self._most
+        self._tokens = self._most
         self._at_s: float | None = None
 
     def room(self, now_s: float) -> int:
-        """How many may be taken now."""
+        """Number of tokens available now."""
         if self._at_s is not None:
             gained = max(now_s - self._at_s, 0.0) * self._per_s
-            self._left = min(self._left + gained, self._most)
+            self._tokens = min(self._tokens + gained, self._most)
         self._at_s = now_s
-        return max(int(self._left), 0)
+        return max(int(self._tokens), 0)
 
     def take(self, count: int) -> None:
-        """Take them."""
-        self._left -= count
+        """Use tokens."""
+        self._tokens -= count
 
 
 _Item = TypeVar("_Item")
 
 
 class Pace:
-    """So many requests a second."""
+    """Limits requests to ``per_s`` per second."""
 
     def __init__(self, per_s: float) -> None:
         self._bucket = Bucket(per_s)
@@ -46,7 +46,7 @@ class Pace:
         self._turn = asyncio.Lock()
 
     async def take(self) -> None:
-        """Wait until one more may be made."""
+        """Wait until one more request is allowed."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             while not self._bucket.room(loop.time()):
@@ -55,7 +55,7 @@ class Pace:
 
 
 def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
-    """Begin work; it is one of the tasks until it ends."""
+    """Start a coroutine as a task; ``tasks`` contains it until it ends."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
@@ -64,18 +64,18 @@ def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> No
 async def at_once(
     most: int, work: Callable[[_Item], Awaitable[None]], items: Iterable[_Item]
 ) -> None:
-    """Work on all items, so many at a time; where one fails, none of it goes on."""
-    left = iter(items)
+    """Run ``work`` on all items, ``most`` at a time; an exception cancels the rest."""
+    remaining = iter(items)
 
     async def worker() -> None:
-        for item in left:
+        for item in remaining:
             await work(item)
 
     workers = [asyncio.ensure_future(worker()) for _ in range(most)]
     try:
         await asyncio.gather(*workers)
     except BaseException:
-        for each in workers:
-            each.cancel()
+        for task in workers:
+            task.cancel()
         await asyncio.wait(workers)
         raise

@@ -1,8 +1,8 @@
-"""Typed settings: one YAML file, checked whole before anything starts.
+"""Typed settings from one YAML file, checked completely before anything starts.
 
-``${NAME}`` anywhere in a value is taken from the environment, so that secrets and places stay out
-of the file. Unknown keys, wrong types and impossible combinations raise ``ConfigError`` with one
-line that names the key.
+``${NAME}`` in a value is replaced by an environment variable, so that secrets and hosts need not be
+in the file. Unknown keys, wrong types and impossible combinations raise a one-line ``ConfigError``
+that names the key.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 
 
 class Reports(Section):
-    """What the brokers send, and which of it is used."""
+    """Brokers' reports, and which of them are used."""
 
     interval_s: float = Field(default=5.0, gt=0)
     """How often a broker reports; also the period of stock Pulsar's usage counts."""
     stale_after_intervals: float = Field(default=2.0, gt=0)
     """A report published longer ago than this is not used."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
-    """A report published further in the future than this is not used, nor one of a broker that
-    says it started then; nor are, by the enforcer, limits decided further in the future."""
+    """A report is not used if it was published further in the future than this, or if its broker
+    started then. The enforcer ignores limits that were decided further in the future."""
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     max_entries_per_report: int = Field(default=300_000, ge=1)
-    """A report of more groups is not used; nor, in a batch of many, one of groups of a few bytes
-    each (docs/wire.md)."""
+    """A report with more groups is not used; in a batch of many reports, nor is one whose groups
+    have a few bytes each (docs/wire.md)."""
     max_reports_per_broker: int = Field(default=16, ge=1)
-    """So many reports of a broker are used of those that arrive at once: the newest."""
+    """Of a broker's reports that arrive at once, so many are used: the newest."""
     max_rate_per_s: float = Field(default=1e15, gt=0)
-    """A higher usage than this is taken for noise."""
+    """Higher usage counts as noise."""
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
-    """End the job (exit code 5) when for so many intervals reports arrived and none could be used:
-    a wrong clock, another format. null = go on; a warning says it after 3 intervals."""
+    """End the job (exit code 5) after so many intervals in which reports arrived and none was
+    usable: a wrong clock, another format. null: never; a warning comes after 3 intervals."""
 
     @property
     def oldest_s(self) -> float:
-        """The age from which on a report is not used."""
+        """Reports older than this are not used."""
         return self.stale_after_intervals * self.interval_s
 
 
@@ -64,7 +64,7 @@ class BrokerTimeouts(Section):
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
     expire_after_intervals: float = Field(default=3.0, gt=0)
-    """After so many missed intervals a broker's use no longer counts, its share is given on."""
+    """After so many missed intervals a broker's usage no longer counts; others get its share."""
 
     @model_validator(mode="after")
     def _ordered(self) -> BrokerTimeouts:
@@ -74,7 +74,7 @@ class BrokerTimeouts(Section):
 
 
 class LawChoice(Section):
-    """Which law divides the quotas, and its options."""
+    """The law that divides the quotas, and its options."""
 
     name: str = "max_min"
     options: dict[str, Any] = Field(default={})
@@ -84,82 +84,84 @@ class Demand(Section):
     """How demand is estimated from usage (see ``quotaplane.quota.demand``)."""
 
     headroom: float = Field(default=0.05, ge=0.01, le=10)
-    """What a broker that does not count what it refuses is given on top of its demand, as a part of
-    it: as much growth shows before it is throttled."""
+    """Extra limit, as a part of demand, for a broker that does not count refused requests: growth
+    up to this is visible before the broker throttles."""
     saturated_from: float = Field(default=0.95, gt=0, le=1)
-    """A broker that used at least this part of its limit is taken to want more."""
+    """A broker that used this part of its limit or more is assumed to want more."""
     probe_share: float = Field(default=0.05, gt=0, le=1)
-    """What an idle broker is left to wake up with, as a part of its even share of the quota."""
+    """An idle broker's limit, as a part of its even share of the quota, so that it can wake up."""
 
 
 class Limits(Section):
-    """How limits go out."""
+    """How limits are published."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
     safe_share: float | None = Field(default=None, ge=0, le=1)
-    """What a broker may use once its lease ran out: this part of the quota divided by the brokers
-    known. null = 1, with ``transition: strict`` 0: these must not exceed the quota either."""
+    """After its lease has ended, a broker may use this part of the quota divided by the number of
+    known brokers. null: 1, or 0 with ``transition: strict``, where these must not exceed the quota
+    either."""
     refresh_rounds: int = Field(default=10, ge=1)
-    """Every limit goes out again at least once in this many rounds, changed or not."""
+    """Every limit is published at least once in this many rounds, changed or not."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A group keeps the limits it has while new ones would bring no broker this part more."""
+    """A group keeps its limits unless new ones give some broker this part more."""
     max_step: float | None = Field(default=None, gt=0, le=1)
-    """No limit moves by more than this part of its quota in a round, unless the quota was lowered;
-    null = no bound."""
+    """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
+    null: no bound."""
     transition: Transition = Transition.FAST
-    """``strict``: limits in force never add up to more than the quota, also while new ones are on
-    their way; a raise waits until those who come down have said so, or their leases ran out. With a
-    new checkpoint this holds from a lease and ``brokers.stale_after_intervals`` intervals after the
-    first round on, or from the end of earlier leases; docs/laws.md has the exceptions."""
+    """``strict``: limits in force never add up to more than the quota, also while they change; an
+    increase waits until brokers have acknowledged their decreases, or their leases have ended. With
+    a new checkpoint this holds once a lease and ``brokers.stale_after_intervals`` intervals have
+    passed since the first round, or earlier leases have ended; docs/laws.md has the exceptions."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:
         if self.transition is Transition.STRICT and self.safe_share:
             raise ValueError(
-                "safe_share must be 0 with transition: strict: a broker out of reach would use its "
-                "safe limit while others already have its share"
+                "safe_share must be 0 with transition: strict: a broker without contact would use "
+                "its safe limit while others already have its share"
             )
         return self
 
     @property
     def safe_share_or_default(self) -> float:
-        """``safe_share``, or what stands for null."""
+        """``safe_share``, or the value that null stands for."""
         if self.safe_share is not None:
             return self.safe_share
         return 0.0 if self.transition is Transition.STRICT else 1.0
 
 
 class History(Section):
-    """Where the Delta tables are."""
+    """Location of the Delta tables."""
 
     path: str
     storage_options: dict[str, SecretStr] = Field(default={})
-    """For object stores: passed to the deltalake package as they are. Spark, which reads the same
-    tables, has options of its own for that (``--spark-conf spark.hadoop.fs...``)."""
+    """For object stores: passed unchanged to the deltalake package. Spark, which reads the same
+    tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
 
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
 
 
 class Throttle(Section):
-    """What ``./spark-submit.sh throttle`` reads and writes, and which events it answers."""
+    """Topics of ``./spark-submit.sh throttle``, and which events it answers."""
 
     events_topic: str = Field(default="request-events", pattern=_TOPIC)
-    """Request events, of the same transport as the reports; JSON, keyed by entity. With Pulsar, a
-    name that is not a full one is a topic in the namespace of ``transport.limits_topic``."""
+    """Request events, on the same transport as the reports; JSON, keyed by entity. With Pulsar, a
+    short name is a topic in the namespace of ``transport.limits_topic``."""
     decisions_topic: str = Field(default="decisions", pattern=_TOPIC)
     max_events_per_trigger: int | None = Field(default=100_000, ge=1)
-    """So many events make a micro-batch at most, with Kafka and Pulsar; null = no bound. The
-    embedded transport has ``max_files_per_trigger``."""
+    """Most events in a micro-batch, with Kafka and Pulsar; null: no bound. The embedded transport
+    has ``max_files_per_trigger``."""
     max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
-    """An event older than the newest one answered for its entity by more than this is not used."""
+    """An event is not used if it is older by more than this than the newest one answered for its
+    entity."""
     max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
     """An event further in the future than this is not used."""
 
     @field_validator("events_topic", "decisions_topic")
     @classmethod
     def _no_folder(cls, name: str) -> str:
-        # Kafka has no such topics, and the embedded transport would write beside its own folder.
+        # Kafka has no such topics, and the embedded transport would write outside its folder.
         if name in (".", ".."):
             raise ValueError(f"{name!r} can't be the name of a topic")
         return name
@@ -170,14 +172,14 @@ class Trigger(Section):
 
 
 class Settings(Section):
-    """Everything that the jobs read from ``--conf FILE``."""
+    """All settings of the jobs, from ``--conf FILE``."""
 
     transport: Annotated[TransportSettings, Field(discriminator="kind")]
     history: History
     checkpoint: str
     """Folder of the streaming checkpoint; a new one starts a new epoch."""
     shards: int = Field(default=2, ge=1, le=4096)
-    """Number of state partitions; frozen into the checkpoint, about as many as executor cores."""
+    """Number of state partitions, about one per executor core; fixed in the checkpoint."""
     trigger: Trigger = Trigger()
     reports: Reports = Reports()
     brokers: BrokerTimeouts = BrokerTimeouts()
@@ -198,9 +200,9 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _topics_apart(self) -> Settings:
-        # A job that reads what it or the other one writes feeds itself, or takes it for noise.
+        # A job that reads its own output, or the other job's, would process it as input.
         reports, limits = self.own_topics
-        taken = dict.fromkeys((*reports, limits), "the transport's, for reports and limits")
+        taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
         for key in ("events_topic", "decisions_topic"):
             name = getattr(self.throttle, key)
             if isinstance(self.transport, PulsarTransport):
@@ -208,10 +210,12 @@ class Settings(Section):
             elif "://" in name:
                 raise ValueError(f"throttle.{key}: only Pulsar has topics like {name!r}")
             if key == "decisions_topic" and name.startswith("non-persistent://"):
-                raise ValueError(f"throttle.{key}: {name!r} keeps nothing; name a persistent topic")
+                raise ValueError(
+                    f"throttle.{key}: {name!r} is not stored; choose a persistent topic"
+                )
             if name in taken:
-                raise ValueError(f"throttle.{key}: the topic {name!r} is {taken[name]}, already")
-            taken[name] = f"throttle.{key}"
+                raise ValueError(f"throttle.{key}: the topic {name!r} is already {taken[name]}")
+            taken[name] = f"used as throttle.{key}"
         return self
 
     @property
@@ -227,16 +231,16 @@ class Settings(Section):
         live = [topic for topic in reports if topic.startswith("non-persistent://")]
         if live and self.limits.transition is Transition.STRICT:
             raise ValueError(
-                f"limits.transition: strict needs persistent report topics, and {live[0]} keeps "
+                f"limits.transition: strict needs persistent report topics, and {live[0]} stores "
                 "nothing: a micro-batch that is run again after a crash would lack its reports and "
-                "could put more than the quota in force; name persistent topics in "
-                "transport.report_topics, or choose transition: fast"
+                "could put more than the quota in force; set transport.report_topics to persistent "
+                "topics, or transition to fast"
             )
         return self
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:
-        # A round takes reports and a micro-batch; twice, as a round may be late or a message lost.
+        # A round takes a report interval or a micro-batch; twice that, as messages may be lost.
         round_s = max(self.reports.interval_s, self.trigger.interval_s)
         needed = 2 * self.limits.refresh_rounds * round_s
         if self.limits.lease_s < needed:
@@ -249,7 +253,7 @@ class Settings(Section):
 
 
 _REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window")
-"""Files of production have them, as conf/*.yaml had: they are read as ever, with a warning."""
+"""Keys that earlier versions had; files with them are accepted with a warning."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -258,7 +262,7 @@ def load_settings(path: str | Path) -> Settings:
     """Read and check a settings file.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, or a key in it is unknown or wrong.
+        ConfigError: the file is missing or not YAML, or a key in it is unknown or wrong.
     """
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -270,7 +274,7 @@ def load_settings(path: str | Path) -> Settings:
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:
-    """Check settings that were read already; ``source`` names them in errors."""
+    """Check settings that were parsed already; ``source`` names them in errors."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{source}: expected a mapping of settings at the top")
     try:
@@ -286,19 +290,19 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
 
 
 def _without_removed(raw: dict[str, Any], source: str) -> dict[str, Any]:
-    """The settings without keys of earlier versions; a warning says what replaced them."""
+    """The settings without keys of earlier versions; warns about what replaced them."""
     reports = raw.get("reports")
     if not isinstance(reports, dict):
         return raw
-    found = [key for key in _REMOVED_OF_REPORTS if key in reports]
-    if not found:
+    removed = [key for key in _REMOVED_OF_REPORTS if key in reports]
+    if not removed:
         return raw
     warn(
-        f"{source}: {' and '.join(f'reports.{key}' for key in found)}: no longer used. "
-        "Reports that can't be used are counted, told and kept as dead letters, and do not stop "
-        "the job; reports.stop_when_unusable_intervals ends it when none can be used"
+        f"{source}: {' and '.join(f'reports.{key}' for key in removed)}: no longer used. "
+        "Unusable reports are counted, and kept as dead letters; they don't stop the job. "
+        "reports.stop_when_unusable_intervals ends it when none is usable"
     )
-    return {**raw, "reports": {key: reports[key] for key in reports if key not in found}}
+    return {**raw, "reports": {key: reports[key] for key in reports if key not in removed}}
 
 
 def _expand(value: object, source: str, key: str) -> object:

@@ -1,4 +1,4 @@
-"""Settings of what is done with a Pulsar cluster beside its topics: its groups, its rates."""
+"""Settings for a Pulsar cluster beyond its topics: resource groups, and topic rates."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from quotaplane.settings.section import Section
 
 
 class Cluster(Section):
-    """A Pulsar cluster's own resource groups, followed over its REST API while the job runs."""
+    """Synchronisation with a Pulsar cluster's resource groups, by its REST API, while the job
+    runs.
+    """
 
     poll_interval_s: float = Field(default=2.0, gt=0)
-    """How often the cluster is asked what changed."""
+    """How often the cluster is polled for changes."""
     request_timeout_s: float = Field(default=10.0, gt=0)
-    """A request that is not answered by then has failed, and is made again next time."""
+    """A request without an answer by then counts as failed, and is repeated at the next poll."""
     tenants: dict[str, str] = Field(default={})
-    """Tenant: group. PIP-82 lets a group hang on a tenant, stock Pulsar only on a namespace: each
-    namespace of the tenant is attached, now and later, unless it has a group of its own."""
+    """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each
+    namespace of the tenant, also a new one, is attached unless it has a group of its own."""
 
 
 class Enforce(Section):
-    """How ``quotaplane enforce pulsar`` makes stock brokers obey."""
+    """How ``quotaplane enforce pulsar`` enforces limits on stock brokers."""
 
     divide: Literal["max_min", "even", "by_rate"] = "max_min"
-    """How a broker's limit is divided over its topics: fairly by what they want, evenly, or in
-    proportion to what they use."""
+    """How a broker's limit is divided over its topics: fairly by demand, evenly, or in proportion
+    to usage."""
     floor_share: float = Field(default=0.1, gt=0, le=1)
-    """What an idle topic keeps to wake up with, as a part of its even share."""
+    """An idle topic's rate, as a part of its even share, so that it can wake up."""
     interval_s: float = Field(default=0.5, gt=0)
-    """How often limits are read and rates are divided anew."""
+    """How often limits are read and rates are divided again."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A topic's rate is raised only by more than this part: each write gives a free burst."""
+    """A topic's rate is raised only by more than this part, because each write allows a burst."""
     max_writes_per_s: float = Field(default=100.0, gt=0)
     max_reads_per_s: float = Field(default=200.0, gt=0)
     concurrency: int = Field(default=16, ge=1, le=256)
-    """Requests under way at once."""
+    """Most requests at once."""
     on_exit: Literal["keep", "safe", "remove"] = "keep"
-    """What a clean stop leaves: the rates as they are, each broker's safe limit, or none, with the
-    groups' quotas handed back to the brokers."""
+    """What a clean stop does: keep the rates, set each broker's safe limit, or remove the rates and
+    restore the groups' quotas in the cluster."""
     take_over: bool = True
-    """Set a group's publish quota to unlimited in the cluster once ours is in force. Otherwise the
-    brokers' own calculator goes on to throttle beside us, and starves idle brokers."""
+    """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
+    brokers' own calculator also throttles, and starves idle brokers."""

@@ -1,4 +1,4 @@
-"""What every part of the settings file has in common."""
+"""Base class of all parts of the settings file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Unknown keys are errors, and so are NaN and infinity; nothing changes after reading."""
+    """Unknown keys, NaN and infinity are errors; values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

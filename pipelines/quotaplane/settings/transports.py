@@ -1,4 +1,4 @@
-"""Settings of the transports: where reports come from and limits go."""
+"""Settings of the transports of reports and limits."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from quotaplane.settings.section import Section
 
 STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
-"""Where stock Pulsar's brokers write their usage reports."""
+"""The topic to which stock Pulsar's brokers write their usage reports."""
 
 
 class DeltaTransport(Section):
-    """The embedded transport: two Delta tables stand in for the topics; no server is needed."""
+    """The embedded transport: two Delta tables instead of topics; no server is needed."""
 
     kind: Literal["delta"]
     path: str
     """Folder that holds the tables ``reports`` and ``limits_topic``."""
     max_files_per_trigger: int | None = Field(default=None, ge=1)
-    """Admission control: how many appends one micro-batch takes at most."""
+    """Most appends that one micro-batch reads."""
     starting: Literal["earliest", "latest"] = "earliest"
 
 
 class KafkaSecurity(Section):
-    """TLS and SASL, for Spark's consumer and the limits producer alike."""
+    """TLS and SASL, for Spark's consumer and for the producer of limits."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ca_file: str | None = None
-    """PEM file with the certificate authorities to trust; absent = the system's."""
+    """PEM file with trusted certificate authorities; absent: the system's."""
     certificate_file: str | None = None
     """PEM file with the client certificate, for mutual TLS."""
     key_file: str | None = None
@@ -58,26 +58,26 @@ class KafkaTransport(Section):
     report_topics: tuple[str, ...] = Field(min_length=1)
     limits_topic: str
     starting: Literal["earliest", "latest"] = "latest"
-    """Where a new checkpoint begins to read; a restart always goes on where it was."""
+    """Where a new checkpoint begins to read; a restart always continues where it stopped."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """So many reports make a micro-batch at most: after a pause, or a backlog would be one. null =
-    no bound."""
+    """Most reports in a micro-batch, or a backlog after a pause would be a single one. null: no
+    bound."""
     connect_timeout_s: float = Field(default=10.0, gt=0)
     security: KafkaSecurity = KafkaSecurity()
     fail_on_data_loss: bool = True
-    """Stop when reports behind the checkpoint were already deleted by the topic's retention."""
+    """Stop if the topic's retention deleted reports before the job read them."""
     group_id_prefix: str = Field(default="quotaplane", min_length=1)
-    """Spark's consumer groups start with this: what the cluster's access rules must allow."""
+    """Prefix of Spark's consumer groups; the cluster's access rules must allow it."""
     compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
-    """Of what is sent; lz4 and zstd need the Python package of that name. Any is read."""
+    """For sent messages; lz4 and zstd need the Python package of that name. Any can be read."""
     max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
-    """The largest message sent; the topic's ``max.message.bytes`` must allow it too."""
+    """Largest message sent; the topic's ``max.message.bytes`` must allow it, too."""
     publish_timeout_s: float = Field(default=30.0, ge=1)
-    """A message that the cluster did not take by then is an error."""
+    """If the cluster has not accepted a message by then, that is an error."""
 
 
 class OAuth2(Section):
-    """The client-credentials flow, as Pulsar's clients know it."""
+    """The client-credentials flow, as in Pulsar's clients."""
 
     issuer_url: str = Field(pattern=r"^https?://")
     audience: str
@@ -85,7 +85,7 @@ class OAuth2(Section):
     client_id: str | None = None
     client_secret: SecretStr | None = None
     private_key_file: str | None = None
-    """JSON file with ``client_id`` and ``client_secret``, in place of these two."""
+    """JSON file with ``client_id`` and ``client_secret``, instead of these two."""
 
     @model_validator(mode="after")
     def _one_way(self) -> OAuth2:
@@ -96,13 +96,13 @@ class OAuth2(Section):
 
 
 class PulsarSecurity(Section):
-    """TLS and authentication, for the binary protocol and the REST API alike.
+    """TLS and authentication, for the binary protocol and for the REST API.
 
-    Encrypted is what says so: ``pulsar+ssl://`` and ``https://``.
+    URLs select encryption: ``pulsar+ssl://`` and ``https://``.
     """
 
     ca_file: str | None = None
-    """PEM file with the certificate authorities to trust; absent = the system's."""
+    """PEM file with trusted certificate authorities; absent: the system's."""
     verify_hostname: bool = True
     certificate_file: str | None = None
     """PEM file with the client certificate, for mutual TLS."""
@@ -110,7 +110,7 @@ class PulsarSecurity(Section):
     token: SecretStr | None = None
     """A JSON web token."""
     token_file: str | None = None
-    """File with the token, read again for each connection: for tokens that are renewed."""
+    """File with the token, read again for each connection, so that tokens can be renewed."""
     oauth2: OAuth2 | None = None
 
     @model_validator(mode="after")
@@ -128,22 +128,22 @@ _TOPIC: Final = re.compile(r"^(non-persistent|persistent)://[^/\s]+/[^/\s]+/[^/\
 
 def _full_topic(name: str) -> str:
     if not _TOPIC.match(name):
-        raise ValueError(f"{name!r} is no topic: write persistent://tenant/namespace/topic")
+        raise ValueError(f"{name!r} is not a topic: write persistent://tenant/namespace/topic")
     return name
 
 
 class PulsarConnection(Section):
-    """How a Pulsar cluster is reached."""
+    """Connection to a Pulsar cluster."""
 
     service_url: str = Field(pattern=r"^pulsar(\+ssl)?://[^\s/]+/?$")
     admin_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/?$")
-    """REST API of any broker, or of a proxy: what ``cluster`` and the enforcer need."""
+    """REST API of any broker, or of a proxy; ``cluster`` and the enforcer need it."""
     connect_timeout_s: float = Field(default=10.0, gt=0)
     security: PulsarSecurity = PulsarSecurity()
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
-    """Of what is sent. Any is read."""
+    """For sent messages; any can be read."""
     publish_timeout_s: float = Field(default=30.0, ge=1)
-    """A message that the cluster did not take by then is an error."""
+    """If the cluster has not accepted a message by then, that is an error."""
 
 
 class PulsarTransport(PulsarConnection):
@@ -151,25 +151,25 @@ class PulsarTransport(PulsarConnection):
 
     kind: Literal["pulsar"]
     report_topics: tuple[str, ...] = (STOCK_REPORTS,)
-    """The default is the one that stock brokers write. What is published to a non-persistent topic
-    while nobody reads is gone (docs/pulsar.md)."""
+    """Default: the topic of stock brokers. Messages published to a non-persistent topic while no
+    consumer is connected are lost (docs/pulsar.md)."""
     limits_topic: str
     starting: Literal["earliest", "latest"] = "latest"
-    """Where a new checkpoint begins to read; a restart always goes on where it was."""
+    """Where a new checkpoint begins to read; a restart always continues where it stopped."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """So many reports make a micro-batch at most. null = no bound."""
+    """Most reports in a micro-batch; null: no bound."""
     fail_on_data_loss: bool = True
-    """Stop when reports behind the checkpoint may have been deleted by retention."""
+    """Stop if retention may have deleted reports before the job read them."""
 
     def full_name(self, topic: str) -> str:
-        """A topic's full name: a short one is in the namespace of the limits topic."""
+        """A topic's full name; a short name is in the namespace of the limits topic."""
         return topic if "://" in topic else f"{self.limits_topic.rpartition('/')[0]}/{topic}"
 
     @field_validator("limits_topic")
     @classmethod
     def _limits_are_kept(cls, name: str) -> str:
         if _full_topic(name).startswith("non-persistent"):
-            raise ValueError("must be persistent: who reads limits later must find them")
+            raise ValueError("must be persistent: later readers of limits must find them")
         return name
 
     @field_validator("report_topics")
