@@ -1,3 +1,3 @@
-"""quotaplane: one global quota, shared fairly among many brokers."""
+"""quotaplane: shares one global quota fairly among many brokers."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""``python -m quotaplane``: the light command without an installed console script."""
+"""``python -m quotaplane``: the command ``quotaplane`` if its console script is not installed."""
 
 from __future__ import annotations
 

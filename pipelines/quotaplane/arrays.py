@@ -1,4 +1,4 @@
-"""Small operations on arrays that several rooms share."""
+"""Small array operations that several rooms use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quotaplane.model import FloatArray, IntArray
 
 
 def to_single(rates: FloatArray) -> FloatArray:
-    """Rates to float32 precision, rounded down: limits that add up to a quota still do.
+    """Round rates down to float32 precision, so that limits still add up to at most the quota.
 
     >>> float(to_single(np.array([1 / 3]))[0]) <= 1 / 3
     True
@@ -21,6 +21,6 @@ def to_single(rates: FloatArray) -> FloatArray:
 
 
 def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
-    """Where each of the names (n,) is among others; -1: nowhere."""
-    found = pc.index_in(names, value_set=among).fill_null(-1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+    """The index of each name (n,) in ``among``; -1: it is not there."""
+    index = pc.index_in(names, value_set=among).fill_null(-1)
+    return np.asarray(index.to_numpy(zero_copy_only=False), dtype=np.int64)

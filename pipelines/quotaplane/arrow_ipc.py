@@ -1,4 +1,4 @@
-"""Arrow tables as bytes: how everything travels between tasks, and how state is at rest."""
+"""Encodes Arrow tables as bytes, for transport between tasks and for stored state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 import pyarrow as pa
 
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Names take half the bytes and repeat themselves; Spark copies a payload several times."""
+"""Compression halves repeated names; Spark copies a payload several times, so size matters."""
 
 
 def pack(*tables: pa.Table | pa.RecordBatch) -> bytes:
-    """Each table as an Arrow IPC stream, one behind the other.
+    """Encode each table as an Arrow IPC stream, one after the other.
 
     >>> [table.to_pydict() for table in unpack(pack(pa.table({"a": [1]}), pa.table({"b": ["x"]})))]
     [{'a': [1]}, {'b': ['x']}]
@@ -24,7 +24,7 @@ def pack(*tables: pa.Table | pa.RecordBatch) -> bytes:
 
 
 def unpack(payload: bytes) -> list[pa.Table]:
-    """The tables that ``pack`` was given."""
+    """Decode the tables that ``pack`` encoded."""
     source = pa.BufferReader(payload)
     tables = []
     while source.tell() < source.size():

@@ -1,12 +1,12 @@
-"""The one exception tree. A message says what went wrong, where, and what to do about it.
+"""All exceptions that quotaplane raises. A message says what went wrong, where, and what to do.
 
-The command-line front ends print ``str(error)`` on one line of stderr and leave with
-``error.exit_code``; anything that is not a ``QuotaplaneError`` is a bug and keeps its traceback.
+Commands print ``str(error)`` on one line of stderr and exit with ``error.exit_code``. Any other
+exception is a bug and keeps its traceback.
 """
 
 
 class QuotaplaneError(Exception):
-    """Base of every error that quotaplane raises on purpose."""
+    """Base class of all errors that quotaplane raises on purpose."""
 
     exit_code = 1
 
@@ -18,15 +18,15 @@ class ConfigError(QuotaplaneError):
 
 
 class InputError(QuotaplaneError):
-    """A case, scenario or request handed in by a user is wrong; nothing was written."""
+    """A case, scenario or request from a user is wrong; nothing was written."""
 
     exit_code = 2
 
 
 class ThrottlingQuotaExceededError(QuotaplaneError):
-    """A service refuses a request that is above a hard throttle quota; to be tried again later.
+    """A service refuses a request above a hard throttle quota; the client may retry later.
 
-    The name and the code are those of Kafka's protocol (KIP-599). ZooKeeper's document calls it a
+    Name and code are those of Kafka's protocol (KIP-599). ZooKeeper's document calls it
     QuotaExceededException.
 
     >>> error = ThrottlingQuotaExceededError("user alice: mutations", retry_after_ms=8000)
@@ -49,28 +49,28 @@ class TransportError(QuotaplaneError):
 
 
 class HistoryError(QuotaplaneError):
-    """A history table is missing, or is not what this version writes."""
+    """A history table is missing, or was not written by this version."""
 
     exit_code = 4
 
 
 class TableChangedError(HistoryError):
-    """A history table was changed since it was read; read it again, and decide anew."""
+    """A history table has changed since it was read; read it again and repeat the decision."""
 
 
 class NoUsableReportsError(QuotaplaneError):
-    """Reports arrive and none can be used for longer than the settings allow."""
+    """Reports arrive, but none was usable for longer than the settings allow."""
 
     exit_code = 5
 
 
 class ClusterError(QuotaplaneError):
-    """A cluster's REST API can't be reached, refuses, or answers what makes no sense."""
+    """A cluster's REST API can't be reached, refuses a request, or gives an invalid answer."""
 
     exit_code = 6
 
 
 class FailedBatchError(QuotaplaneError):
-    """A micro-batch failed too often to be run again; it can be skipped."""
+    """A micro-batch failed too often and is not run again; it can be skipped."""
 
     exit_code = 7

@@ -1,4 +1,4 @@
-"""The words that every part shares: dimensions, their column names, group ids and shards."""
+"""Terms that all rooms share: dimensions, their column names, group ids and shards."""
 
 from __future__ import annotations
 
@@ -16,100 +16,76 @@ BoolArray = npt.NDArray[np.bool_]
 CodeArray = npt.NDArray[np.uint8]
 Ids = TypeVar("Ids", int, IntArray)
 
-
-@dataclass(frozen=True)
-class Dimension:
-    """One thing that a quota may limit, per second."""
-
-    name: str
-    """As in columns: what is done (publish, dispatch, or total: both), then the unit."""
-    unit: str
-    """What is counted, a plural; quotas written as texts name it."""
-    is_basic: bool = False
-    """Every broker counts it, stock ones too. Another one is there only where it is limited."""
-    sum_of: tuple[str, ...] = ()
-    """Of a total: the basic dimensions that it is the sum of."""
-
-
-DECLARED_DIMENSIONS: Final = (
-    Dimension("publish_messages", "messages", is_basic=True),
-    Dimension("publish_bytes", "bytes", is_basic=True),
-    Dimension("dispatch_messages", "messages", is_basic=True),
-    Dimension("dispatch_bytes", "bytes", is_basic=True),
-    Dimension("total_messages", "messages", sum_of=("publish_messages", "dispatch_messages")),
-    Dimension("total_bytes", "bytes", sum_of=("publish_bytes", "dispatch_bytes")),
-    # Partitions created or deleted, with their topics or alone.
-    Dimension("controller_mutations", "mutations"),
+DIMENSIONS: Final = (
+    "publish_messages",
+    "publish_bytes",
+    "dispatch_messages",
+    "dispatch_bytes",
+    "total_messages",
+    "total_bytes",
+    "controller_mutations",
 )
-"""Every dimension, the basic ones first.
+"""The quantities that a quota may limit; arrays of shape (n, 7) have their columns in this order.
 
-To add one: declare it at the end (states have the others by their places), and give both messages
-of ``schemas/quotaplane.proto`` its columns. Then run ``make proto`` and
-``python -m quotaplane.history.ddl schemas/tables``.
+A total is the sum of publish and dispatch. Controller mutations are creations and deletions of
+partitions, by themselves or with their topics.
 """
 
-DIMENSIONS: Final = tuple(dimension.name for dimension in DECLARED_DIMENSIONS)
-"""What a quota may limit; arrays of shape (n, dimensions) have their columns in this order."""
-
-BASIC: Final = sum(dimension.is_basic for dimension in DECLARED_DIMENSIONS)
-"""So many of them, the first, every broker counts, stock ones too, and everything has. The others
-are there only where somebody reports or limits them, and cost nothing elsewhere."""
+BASIC: Final = 4
+"""The first four dimensions are always present; every broker, also a stock one, counts them. The
+others are stored only if somebody reports or limits them."""
 
 PUBLISH: Final = slice(0, 2)
-"""The dimensions of publishing, which stock Pulsar limits by group."""
+"""The dimensions of publishing; stock Pulsar limits only these by group."""
 
-PARTS: Final = {
-    place: tuple(map(DIMENSIONS.index, dimension.sum_of))
-    for place, dimension in enumerate(DECLARED_DIMENSIONS)
-    if dimension.sum_of
-}
-"""Of each total, by index, the dimensions that it is the sum of."""
+PARTS: Final = {4: (0, 2), 5: (1, 3)}
+"""For each total, by index: the two dimensions that it is the sum of."""
 
 RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
-"""The column of each dimension in tables, messages and files: always a rate per second."""
+"""Each dimension's column in tables, messages and files: always a rate per second."""
 
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
-"""What a broker refused or delayed, per dimension and second; only our own report format has it."""
+"""Requests that a broker refused or delayed, per second; only in our own report format."""
 
 LIMIT_COLUMNS: Final = tuple(f"limit_{name}" for name in RATE_COLUMNS)
-"""The limit that a broker reports to have in force; only our own report format has it."""
+"""The limit that a broker has in force; only in our own report format."""
 
 SAFE_COLUMNS: Final = tuple(f"safe_{name}" for name in RATE_COLUMNS)
-"""What a broker falls back to when its lease ran out."""
+"""The limit that a broker falls back to when its lease has ended."""
 
 IN_FORCE_COLUMNS: Final = ("applied_seq", *LIMIT_COLUMNS)
-"""What a broker says of the limits it has: which round's they are, and what they are."""
+"""A broker's report of its limits in force: the round that they came from, and their values."""
 
 MAX_RATE: Final = 1e18
-"""The highest quota, floor or ceiling per second; nothing real comes near it."""
+"""The highest quota, floor or ceiling per second; real ones are much lower."""
 
 MAX_GROUP_CHARS: Final = 1024
-"""Of a group's name; it must be printable, too."""
+"""Maximum length of a group's name; it must also be printable."""
 
 MAX_BROKER_CHARS: Final = 512
-"""Of a broker's name; it must be printable, too."""
+"""Maximum length of a broker's name; it must also be printable."""
 
 SEPARATOR: Final = "::"
-"""Between the parts of a group's name: ``acme::orders`` is a child of ``acme``."""
+"""Separates the parts of a group's name: ``acme::orders`` is a child of ``acme``."""
 
 TREE_BITS: Final = 40
-"""How many of an id's 63 bits are the group's own; those above are the same in all of its tree."""
+"""The lower 40 of an id's 63 bits are the group's own; the upper ones are equal in a whole tree."""
 
 _OWN: Final = (1 << TREE_BITS) - 1
 
 UNLIMITED: Final = float("inf")
-"""An absent quota, and the limit of a broker that nobody limits."""
+"""A missing quota, and the limit of an unlimited broker."""
 
 
 class Transition(str, Enum):
-    """How limits come into force: all of a round at once, or raises only when there is room."""
+    """How limits come into force: all of a round at once, or increases only when there is room."""
 
     FAST = "fast"
     STRICT = "strict"
 
 
 class BrokerStatus(str, Enum):
-    """How sure the control plane is that a broker still runs."""
+    """Whether a broker still reports."""
 
     LIVE = "live"
     STALE = "stale"
@@ -117,10 +93,10 @@ class BrokerStatus(str, Enum):
 
 
 class Mode(IntEnum):
-    """What becomes of a group's limits; the codes are kept in the state, so never renumber.
+    """How a group's limits are applied; the codes are stored in the state, so never renumber them.
 
-    HARD: brokers are limited. SOFT: limits are computed and recorded, brokers are told that they
-    are unlimited, and use above the limit is a warning. SHADOW: computed and recorded only.
+    HARD: brokers are limited. SOFT: limits are computed and recorded, brokers get "unlimited", and
+    usage above the limit is a warning. SHADOW: limits are only computed and recorded.
     """
 
     HARD = 0
@@ -129,30 +105,30 @@ class Mode(IntEnum):
 
 
 MODES: Final = tuple(mode.name.lower() for mode in Mode)
-"""By code."""
+"""Names of the modes, by code."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """Which round it is, and what time it has: the micro-batch's, never the wall clock's.
-
-    ``epoch`` is bumped for each new checkpoint, ``seq`` is the id of the micro-batch.
-    """
+    """A round's identity and time."""
 
     epoch: int
+    """Increases with each new checkpoint."""
     seq: int
+    """Id of the micro-batch."""
     now_ms: int
+    """Time of the micro-batch, not of the wall clock."""
 
 
 def group_id(group: str) -> int:
     """The 63-bit id of a resource group, from the SHA-256 of its UTF-8 name.
 
-    It is the first 8 bytes of the digest, shifted right by one. A name with ``SEPARATOR`` in it
-    takes its upper 23 bits from the id of its root (what is before the first separator), so that
-    a whole tree shares them, and with them its shard.
+    The id is the first 8 bytes of the digest, shifted right by one. A name with ``SEPARATOR`` takes
+    its upper 23 bits from the id of its root (the part before the first separator), so that a whole
+    tree has the same upper bits, and therefore the same shard.
 
-    An id stands for a name on the wire (PIP-82 asks for ids to make reports smaller). Being a
-    digest of the name it needs no table that brokers and the control plane would have to agree on.
+    Ids replace names on the wire to make reports smaller, as PIP-82 asks. Because an id is a digest
+    of the name, brokers and the control plane need no common table of ids.
 
     >>> group_id("tenant-a/orders")
     3895966954609217153
@@ -169,7 +145,7 @@ def _digest(name: str) -> int:
 
 
 def shard_of(group: Ids, shards: int) -> Ids:
-    """The shard of a group id, or of an array of them: the key of the stateful operator.
+    """The shard of a group id, or of an array of ids: the stateful operator's key.
 
     >>> shard_of(group_id("tenant-a/orders"), 2)
     1

@@ -1,4 +1,4 @@
-"""The parser of command-line options that every command, job and benchmark uses."""
+"""The parser of command-line options for all commands, jobs and benchmarks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from quotaplane.errors import ConfigError
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Takes options by their full names only, and tells a wrong one in one line.
+    """Accepts only full option names, and reports a wrong option in one line.
 
-    argparse by itself takes ``--hist`` for ``--history``: a script that relies on that changes its
-    meaning, or breaks, when an option is added. Parsers of subcommands are of this class, too.
+    argparse accepts ``--hist`` for ``--history``; a script with such an abbreviation would break,
+    or change its meaning, when an option is added. Parsers of subcommands also have this class.
 
     >>> parser = OptionParser(prog="job")
     >>> _ = parser.add_argument("--history")

@@ -1,4 +1,4 @@
-"""Cases and scenarios that people hand in: JSON read strictly, and errors that name the field."""
+"""Reads JSON cases and scenarios of users strictly; errors name the wrong field."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 """A rate per second: finite, not negative."""
 
 Weight = Annotated[float, Field(ge=1e-9, le=1e9)]
-"""A broker's weight: what matters is its ratio to the others'."""
+"""A broker's weight; only ratios between weights matter."""
 
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
-"""Whose demand is met first: the higher."""
+"""Demands of higher priority are met first."""
 
 
 class CaseModel(BaseModel):
-    """Base of what a user hands in: unknown keys are errors, and nothing is converted silently."""
+    """Base class of models for user input: unknown keys are errors, values are not converted."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -38,13 +38,13 @@ def load_case(path: str, model: type[Case]) -> Case:
     """Read a JSON file (``-`` is stdin) and check it against a model.
 
     Raises:
-        InputError: one line with the file, the field and what is wrong with it.
+        InputError: in one line the file, the field and what is wrong.
     """
     return parse_case(read_json(path), model, source=source_name(path))
 
 
 def source_name(path: str) -> str:
-    """How errors call the input: the file as the user wrote it, or ``stdin``."""
+    """The name of the input in errors: the file as the user wrote it, or ``stdin``."""
     return "stdin" if path == "-" else path
 
 
@@ -52,7 +52,7 @@ def read_json(path: str) -> object:
     """Parse a JSON file strictly: UTF-8, no duplicate keys, no NaN or Infinity.
 
     Raises:
-        InputError: the file can't be read or is not such JSON.
+        InputError: the file can't be read, or is not such JSON.
     """
     source = source_name(path)
     try:
@@ -72,16 +72,16 @@ def parse_json(text: str, source: str) -> object:
     """Parse JSON strictly: no duplicate keys, no NaN or Infinity; ``source`` names it in errors.
 
     Raises:
-        InputError: it is not such JSON.
+        InputError: the text is not such JSON.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
-                raise InputError(f"{source}: {key}: the key is there twice")
-            found[key] = value
-        return found
+            if key in result:
+                raise InputError(f"{source}: {key}: the key occurs twice")
+            result[key] = value
+        return result
 
     def refuse(name: str) -> NoReturn:
         raise InputError(f"{source}: {name} is not a JSON number; leave the key out or use null")
@@ -102,7 +102,7 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
     """Check parsed JSON against a model; ``source`` names it in errors.
 
     Raises:
-        InputError: names the first field that is wrong, as ``source: path.to.field: what``.
+        InputError: the first wrong field, as ``source: path.to.field: what is wrong``.
     """
     if not isinstance(raw, dict):
         raise InputError(f"{source}: must be an object, not {json_type(raw)}")
@@ -111,7 +111,7 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
     except ValidationError as error:
         first, more = error.errors(include_url=False)[0], error.error_count() - 1
         field = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        where = f"{source}: {field}" if field else source  # what no single field can tell
+        where = f"{source}: {field}" if field else source  # no single field is wrong
         also = f" (and {more} more)" if more else ""
         raise InputError(f"{where}: {_explain(first, raw)}{also}") from None
 
@@ -154,13 +154,13 @@ def _at(raw: Any, path: tuple[int | str, ...]) -> object:
     for part in path:
         try:
             raw = raw[part]
-        except (KeyError, IndexError, TypeError):  # pydantic's own marks, such as "[key]"
+        except (KeyError, IndexError, TypeError):  # a marker of pydantic, such as "[key]"
             continue
     return raw
 
 
 def json_type(value: object) -> str:
-    """What a JSON value is, in words.
+    """Describe the type of a JSON value.
 
     >>> json_type("10"), json_type(None), json_type(True)
     ('a string', 'null', 'true')

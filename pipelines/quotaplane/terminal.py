@@ -1,4 +1,4 @@
-"""Lines for people on stderr; hostile text in them is made harmless."""
+"""Prints lines to stderr for operators; control characters in them are escaped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 WARNING_PREFIX: Final = "quotaplane: warning: "
 _STDERR: Final = 2
 _MAX_LINE: Final = 4000
-"""In characters. Whole lines of up to 4096 bytes do not mix with those of other processes."""
+"""Characters per line. Writes of up to 4096 bytes are not mixed with other processes' output."""
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    r"""The text on one line, with what a terminal would obey written out; cut after ``most``.
+    r"""The text on one line, with control characters escaped, cut after ``most`` characters.
 
     >>> one_line("brokers.b\n\x1b[2J: unknown key")
     'brokers.b\\n\\x1b[2J: unknown key'
@@ -31,29 +31,29 @@ def one_line(text: str, most: int | None = None) -> str:
 
 
 def tell(line: str) -> None:
-    """Tell what was done, beside the answer on stdout."""
+    """Print what was done, to stderr; stdout has the command's result."""
     print(f"quotaplane: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
-    """Tell something that somebody should read, and go on."""
+    """Print a warning to stderr and continue."""
     print(f"{WARNING_PREFIX}{one_line(line)}", file=sys.stderr, flush=True)
 
 
 def write_line(line: str) -> None:
-    """Write a line to stderr, past Python's buffers: a thread that is stuck in it locks nothing.
+    """Write a line to stderr without Python's buffers, so that a blocked thread locks no others.
 
-    Nothing is raised where nobody reads any more: a job does not end for that.
+    Errors are ignored: a job must not end because its terminal was closed.
     """
     with contextlib.suppress(OSError):
         os.write(_STDERR, f"{one_line(line, _MAX_LINE)}\n".encode(errors="replace"))
 
 
 def log_to_stderr() -> None:
-    """Warnings that our modules log go to stderr as ``warn`` writes them.
+    """Print warnings that our modules log to stderr, in the form of ``warn``.
 
-    For Spark's workers, whose stderr ends in Spark's log: a job knows the lines by their beginning
-    and passes them on. Where logging was set up already nothing is changed.
+    Spark's workers call this. Their stderr goes to Spark's log, where the job recognises these
+    lines by their prefix and prints them. Existing logging handlers are not changed.
     """
     logger = logging.getLogger("quotaplane")
     if not logger.hasHandlers():

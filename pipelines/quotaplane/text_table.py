@@ -1,4 +1,4 @@
-"""Rows for people and for scripts: an aligned table, JSON, or CSV."""
+"""Formats rows as an aligned table, JSON, or CSV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS: Final = ("table", "json", "csv")
 
 
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
-    """An answer as text: an aligned table, a JSON list of objects, or CSV with a header.
+    """Format rows as an aligned table, a JSON list of objects, or CSV with a header.
 
     >>> print(render(("group", "n"), [("a", 1.5), ("bc", None)], "table"))
     group    n

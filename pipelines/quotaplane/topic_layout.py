@@ -1,4 +1,4 @@
-"""Which topics there are, of which group they are, and which broker has them: as arrays."""
+"""Arrays of a cluster's topics, the groups they belong to, and the brokers that own them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from quotaplane.model import BASIC, BoolArray, IntArray
 
 KINDS: Final = ("publish", "dispatch")
-"""What has a rate of its own. Each is written as a whole, in messages and in bytes."""
+"""The kinds of traffic that have a rate of their own, set for messages and bytes together."""
 
 SIDES: Final = tuple(slice(2 * kind, 2 * kind + 2) for kind in range(len(KINDS)))
-"""Of each kind its dimensions, among the first ``BASIC`` ones."""
+"""For each kind its dimensions, among the first ``BASIC`` ones."""
 
 assert SIDES[-1].stop == BASIC
 
 
 class Pairs(NamedTuple):
-    """The k (broker, group) pairs that have topics, and which m parts each has.
+    """The k (broker, group) pairs that have topics, and the m parts that they own.
 
-    Pair i has the parts ``parts[starts[i]:starts[i + 1]]``; a part that nobody owns is in none.
+    Pair i owns ``parts[starts[i]:starts[i + 1]]``; a part without a broker is in no pair.
     """
 
     broker: IntArray
@@ -37,29 +37,29 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """u topics of p parts: a partitioned topic has a part for each partition, any other one part.
+    """u topics with p parts: one part per partition, or one part if the topic has no partitions.
 
-    A rate is written on a topic, and holds for each of its parts; a part lies on one broker. Topics
-    and parts are sorted by name, so that the same cluster always gives the same arrays.
+    A rate is set on a topic and applies to each of its parts; each part is on one broker. Topics
+    and parts are sorted by name, so that equal clusters give equal arrays.
     """
 
     brokers: tuple[str, ...]
-    """As reports and limits name them."""
+    """Names as in reports and limits."""
     groups: tuple[str, ...]
     topics: tuple[str, ...]
-    """(u,) in full: ``persistent://tenant/namespace/topic``."""
+    """(u,) full names: ``persistent://tenant/namespace/topic``."""
     group: IntArray
     """(u,) index of each topic's group."""
     parts: tuple[str, ...]
-    """(p,) in full; of a topic without partitions its own name."""
+    """(p,) full names; for a topic without partitions the topic's name."""
     topic: IntArray
     """(p,) index of each part's topic."""
     broker: IntArray
-    """(p,) index of each part's broker; -1 = nobody has it now."""
+    """(p,) index of each part's broker; -1: no broker owns it now."""
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The (broker, group) pairs, by broker, then by group.
+        """The (broker, group) pairs, sorted by broker, then by group.
 
         >>> layout = Layout(("b1", "b2"), ("g",), ("t", "u"), np.array([0, 0]),
         ...     ("t-partition-0", "t-partition-1", "u"), np.array([0, 0, 1]), np.array([1, 0, 1]))
@@ -75,7 +75,7 @@ class Layout:
 
     @cached_property
     def namespaces(self) -> tuple[tuple[str, ...], IntArray]:
-        """The topics' namespaces, ``tenant/namespace``, and each topic's (u,) index among them.
+        """The topics' namespaces, ``tenant/namespace``, and each topic's (u,) index into them.
 
         >>> topics = "persistent://a/b/t", "persistent://a/b/u", "persistent://a/c/t"
         >>> none = np.zeros(0, np.int64)
@@ -90,9 +90,9 @@ class Layout:
 
     @cached_property
     def owned(self) -> BoolArray:
-        """(u,) of which topics all parts have a broker."""
-        astray = np.bincount(self.topic[self.broker < 0], minlength=len(self.topics))
-        return np.asarray(astray == 0)
+        """(u,) all parts of the topic have a broker."""
+        unowned = np.bincount(self.topic[self.broker < 0], minlength=len(self.topics))
+        return np.asarray(unowned == 0)
 
     @cached_property
     def place(self) -> dict[str, int]:
@@ -106,11 +106,11 @@ class Layout:
 
 
 def nothing() -> Layout:
-    """No topics: what is known before anything was read."""
+    """A layout without topics: the state before the first read."""
     none = np.zeros(0, np.int64)
     return Layout((), (), (), none, (), none, none)
 
 
 def moved(old: dict[str, int], new: tuple[str, ...]) -> IntArray:
-    """Of each new name its index among the old ones, -1 if it was not there."""
+    """The index of each new name among the old ones; -1: it is new."""
     return np.fromiter((old.get(name, -1) for name in new), np.int64, len(new))

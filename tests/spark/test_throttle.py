@@ -176,7 +176,7 @@ def test_events_of_another_form_are_refused(spark: SparkSession, change: Any, me
 def test_definitions_of_another_form_are_refused() -> None:
     with pytest.raises(InputError, match="definitions: column group is missing"):
         definitions_from(pa.table({"name": ["a"]}))
-    with pytest.raises(InputError, match="definitions: group 'a' is there twice"):
+    with pytest.raises(InputError, match="definitions: group 'a' is defined twice"):
         definitions_from(pa.table({"group": ["a", "b", "a"]}))
 
 

@@ -190,7 +190,7 @@ ONE = '{"quota": 1, "brokers": {"b1": %s}}'
         (ONE % '{"usage": 1e999}', "brokers.b1.usage: must be a finite number"),
         (ONE % ('{"usage": 1%s}' % ("0" * 400)), "brokers.b1.usage: must be"),
         (ONE % ('{"usage": 1%s}' % ("0" * 5000)), "a whole number has too many digits"),
-        (ONE % '{"usage": 1, "usage": 2}', "usage: the key is there twice"),
+        (ONE % '{"usage": 1, "usage": 2}', "usage: the key occurs twice"),
         ('{"quota": 1', "not JSON: Expecting"),
         ("", "not JSON: Expecting value (line 1, column 1)"),
         ("[" * 100_000, "nested too deeply"),

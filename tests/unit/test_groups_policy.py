@@ -109,7 +109,7 @@ def test_files_of_groups_carry_the_policy(groups: Command, tmp_path: Path) -> No
         (["--floor-publish-bytes-per-s", "unlimited"], "must be a number, not 'unlimited'"),
         (["--brokers", "nowhere.json"], "nowhere.json: can't be read"),
         (["--brokers", "{"], "--brokers: not JSON"),
-        (["--brokers", '{"b": {}, "b": {}}'], "--brokers: b: the key is there twice"),
+        (["--brokers", '{"b": {}, "b": {}}'], "--brokers: b: the key occurs twice"),
         (["--brokers", '{"b": {"weigt": 2}}'], "--brokers: b.weigt: unknown key"),
         (["--brokers", '{"b": {"weight": "2"}}'], "--brokers: b.weight: must be a number, not"),
         (["--brokers", '{"b": {"weight": 0}}'], "--brokers: b.weight: must be at least 1e-09"),
