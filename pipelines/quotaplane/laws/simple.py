@@ -1,4 +1,4 @@
-"""Laws without state or estimates: the even split, and what stock Pulsar computes."""
+"""Laws without state or estimates: the even split, and stock Pulsar's calculation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LONG_MAX: Final = 2.0**63
 
 @in_blocks
 def proportional(problem: Problem) -> Allocation:
-    """What stock Pulsar computes (``ResourceQuotaCalculatorImpl``), for comparison, bit for bit.
+    """Compute stock Pulsar's limits (``ResourceQuotaCalculatorImpl``), bit for bit, to compare.
 
     ``limit = max(usage + (quota - sum(usage)) * (usage / sum(usage)), 1)``, in 32-bit floats and
     with the fraction of the result cut off; the whole quota for each broker if there is no usage.

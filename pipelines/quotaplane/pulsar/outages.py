@@ -44,7 +44,7 @@ class Patience:
         self._options = options
         self._since_s: dict[str, float] = {}
         self.doubted = False
-        """A topic that matches a pattern stopped answering, so it may have been deleted."""
+        """A topic that matches a pattern stopped answering; it may have been deleted."""
 
     def is_silent(self, topic: str) -> bool:
         """Did its last request fail?"""

@@ -137,14 +137,14 @@ class TopicReader:
                 self._last = Id(-1, -1, -1)
             self._next_message = first
             return reader
-        anew = self._open(pulsar.MessageId.earliest)
-        if anew.has_message_available():
+        from_earliest = self._open(pulsar.MessageId.earliest)
+        if from_earliest.has_message_available():
             # Older messages exist, so retention did not delete ours.
             self._lost(self.topic, self.position)
             self._last = Id(-1, -1, -1)
             reader.close()
-            return anew
-        anew.close()
+            return from_earliest
+        from_earliest.close()
         end = last_entry(self._options, self.topic)
         if end is not None and (end.ledger, end.entry) != (last.ledger, last.entry):
             self._lost(self.topic, self.position)

@@ -164,30 +164,33 @@ class TopicPool:
         most_bytes = self._options.max_bytes_per_trigger
         # Rotate the first reader, so that none waits for ever if not all fits.
         self._first = (self._first + 1) % max(len(readers), 1)
-        left = readers[self._first :] + readers[: self._first]
+        remaining = readers[self._first :] + readers[: self._first]
         rows: list[Row] = []
-        while left and most > 0 and most_bytes > 0:
-            share, share_bytes = max(1, most // len(left)), max(1, most_bytes // len(left))
-            going_on = []
-            for reader in left:
+        while remaining and most > 0 and most_bytes > 0:
+            share, share_bytes = (
+                max(1, most // len(remaining)),
+                max(1, most_bytes // len(remaining)),
+            )
+            next_turn = []
+            for reader in remaining:
                 if most <= 0 or most_bytes <= 0:
                     break
                 taken: list[Row] = []
                 with self._patience.with_topic(reader.topic, self._forget):
                     taken = reader.take(min(share, most), min(share_bytes, most_bytes))
                 if taken:
-                    going_on.append(reader)
+                    next_turn.append(reader)
                 rows += taken
                 most -= len(taken)
                 most_bytes -= sum(row.size_bytes for row in taken)
-            left = going_on
+            remaining = next_turn
         return rows
 
     def _forget(self, topic: str) -> None:
-        """Let go of a reader; one that lost its broker comes back sooner when it is opened anew.
+        """Close a topic's reader; reopening is faster than waiting for one that lost its broker.
 
-        One that is being opened is left to itself if its topic is silent, and closed when open if
-        the topic is gone.
+        A reader that is still being opened is kept while its topic is unavailable, and closed as
+        soon as it is open if the topic is gone.
         """
         reader = self._readers.pop(topic, None)
         if reader is not None:

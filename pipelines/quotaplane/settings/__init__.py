@@ -60,7 +60,7 @@ class Reports(Section):
 
 
 class BrokerTimeouts(Section):
-    """When a silent broker stops counting."""
+    """Timeouts after which a silent broker counts as stale, or no longer counts."""
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
     expire_after_intervals: float = Field(default=3.0, gt=0)
@@ -81,7 +81,7 @@ class LawChoice(Section):
 
 
 class Demand(Section):
-    """How demand is estimated from usage (see ``quotaplane.quota.demand``)."""
+    """The estimation of demand from usage (see ``quotaplane.quota.demand``)."""
 
     headroom: float = Field(default=0.05, ge=0.01, le=10)
     """Extra limit, as a part of demand, for a broker that does not count refused requests: growth
@@ -93,7 +93,7 @@ class Demand(Section):
 
 
 class Limits(Section):
-    """How limits are published."""
+    """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
     safe_share: float | None = Field(default=None, ge=0, le=1)

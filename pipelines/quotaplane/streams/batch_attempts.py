@@ -110,7 +110,7 @@ class BatchAttempts:
         return self._refusal(self._first) if first.failures >= MOST_FAILURES else None
 
     def outlook(self) -> str:
-        """What the next start will do, after the running batch failed."""
+        """A text about what the next start will do, after the running batch failed."""
         first = self._first
         if first is None or first.batch != self._running:
             return "after a restart the job continues where it stopped"
@@ -138,7 +138,7 @@ class BatchAttempts:
         return FailedBatchError(
             f"checkpoint {path}: batch {attempts.batch} failed {attempts.failures} times and is "
             f"not run again; it reads {_shown(self._ranges)}; last failure: {attempts.reason}. "
-            "To go on without its reports: ./spark-submit.sh "
+            "To continue without its reports: ./spark-submit.sh "
             f"{self._job} --conf FILE --skip-batch {attempts.batch}; to retry it with more "
             f"memory or another version: delete {path}/{_NOTE}"
         )

@@ -1,4 +1,4 @@
-"""One streaming job of any kind: what each kind declares (``JobSpec``) and how it runs.
+"""One streaming job of any kind: its declarations (``JobSpec``) and how it runs.
 
 A job runs one program per shard (``shard_program``) between a topic and the history. The quota job
 and the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class JobSpec(ABC):
-    """What one kind of job declares; nothing is opened before a method is called."""
+    """Declarations of one kind of job; nothing is opened before a method is called."""
 
     name: str
     """The job's name in commands and log files: ``quota``."""

@@ -25,7 +25,7 @@ _MAX_DETAIL: Final = 2_000
 
 
 class Rejected(NamedTuple):
-    """How much of a round's input could not be used."""
+    """Counts of a round's unusable input."""
 
     reports: int
     """Reports that were refused, whole or in part."""
