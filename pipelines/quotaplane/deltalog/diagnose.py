@@ -111,26 +111,26 @@ class _Examination:
         if newest < 0:
             return Diagnosis(-1, 0, [Finding(LOG, "has no commit", _COPY)], Mending())
         last = self._last_readable()
-        kept = self._before_broken_data(last)
-        if kept < 0:
+        last_good = self._before_broken_data(last)
+        if last_good < 0:
             return self._nothing_whole(last)
-        cut = range(kept + 1, newest + 1)
+        cut = range(last_good + 1, newest + 1)
         if cut:
             self._mending.emptied += cut
             self._mending.cut = True
-            self._report_cut(kept, last, self._lost(cut))
+            self._report_cut(last_good, last, self._lost(cut))
         for version in self._unreadable:
             if version <= self._base:
                 # The checkpoint has the rows, but the change feed lacks the changes.
                 self._mending.emptied.append(version)
                 self._report_commit(version, "its changes, for streams that have not read them")
-        live = self._live(kept)
+        live = self._live(last_good)
         for path, (file, _) in live.items():
             fault = self._fault(file)
             if fault is not None:
                 self._mending.taken_out.append(path)
                 self._findings.append(Finding(path, fault, f"its {file.rows} rows"))
-        self._report_change_data(kept)
+        self._report_change_data(last_good)
         return Diagnosis(newest, len(live), self._findings, self._mending)
 
     def _nothing_whole(self, last: int) -> Diagnosis:
@@ -174,22 +174,22 @@ class _Examination:
 
     def _before_broken_data(self, last: int) -> int:
         """The last usable version at or before ``last``; -1 if no table would be left."""
-        kept = last
-        while kept > self._base:
-            live = self._live(kept)
+        last_good = last
+        while last_good > self._base:
+            live = self._live(last_good)
             broken = {version for file, version in live.values() if self._fault(file) is not None}
-            lowest = self._lowest_to_cut(kept, broken)
+            lowest = self._lowest_to_cut(last_good, broken)
             if lowest is None:
                 break
-            kept = lowest - 1
-        return kept
+            last_good = lowest - 1
+        return last_good
 
-    def _lowest_to_cut(self, kept: int, broken: Collection[int]) -> int | None:
+    def _lowest_to_cut(self, last_good: int, broken: Collection[int]) -> int | None:
         later = [version for version in broken if version > self._base]
         if self._rewritten and later:
             return min(later)
         lowest = None
-        for version in range(kept, self._base, -1):
+        for version in range(last_good, self._base, -1):
             commit = self._commits[version]
             if version in broken or any(map(self._fault, commit.change_data)):
                 lowest = version
@@ -212,9 +212,9 @@ class _Examination:
             self._faults[file.path] = file_fault(self._log.folder, file)
         return self._faults[file.path]
 
-    def _report_cut(self, kept: int, last: int, loss: str) -> None:
+    def _report_cut(self, last_good: int, last: int, loss: str) -> None:
         live = self._live(last)  # a file that a later commit removed may be deleted
-        for version in range(kept + 1, last + 1):
+        for version in range(last_good + 1, last + 1):
             commit = self._commits[version]
             added = [file for file in commit.added if file.path in live]
             for file in (*added, *commit.change_data):
@@ -228,9 +228,9 @@ class _Examination:
         problem = self._unreadable.get(version, "is missing")
         self._findings.append(Finding(_in_log(self._log.commit(version)), problem, loss))
 
-    def _report_change_data(self, kept: int) -> None:
+    def _report_change_data(self, last_good: int) -> None:
         # A vacuum may have deleted change data of versions up to the checkpoint.
-        for version in range(self._base + 1, kept + 1):
+        for version in range(self._base + 1, last_good + 1):
             for file in self._commits[version].change_data:
                 fault = self._fault(file)
                 if fault is not None:

@@ -108,11 +108,11 @@ def list_log(folder: Path) -> Log:
     except (FileNotFoundError, NotADirectoryError):
         return log
     for entry in entries:
-        for pattern, found in ((_COMMIT, log.commits), (_CHECKPOINT, log.checkpoints)):
+        for pattern, sizes in ((_COMMIT, log.commits), (_CHECKPOINT, log.checkpoints)):
             match = pattern.fullmatch(entry.name)
             if match:
                 try:
-                    found[int(match[1])] = entry.stat().st_size
+                    sizes[int(match[1])] = entry.stat().st_size
                 except FileNotFoundError:  # cleaned up meanwhile
                     continue
     return log

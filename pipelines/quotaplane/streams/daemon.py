@@ -40,21 +40,21 @@ def without_archives(path: Sequence[str]) -> list[str]:
     >>> without_archives(["/opt/spark/jars/spark-core_2.13-4.0.5.jar", "/app/quotaplane.zip"])
     ['/app/quotaplane.zip']
     """
-    kept = [entry for entry in path if not entry.endswith(".jar")]
-    zips = [entry for entry in kept if Path(entry).name == "pyspark.zip"]
-    bare = [entry for entry in kept if not _is_spark_zip(entry)]
+    without_jars = [entry for entry in path if not entry.endswith(".jar")]
+    zips = [entry for entry in without_jars if Path(entry).name == "pyspark.zip"]
+    bare = [entry for entry in without_jars if not _is_spark_zip(entry)]
     if not zips or PathFinder.find_spec("py4j", bare) is None:
-        return kept
+        return without_jars
     spec = PathFinder.find_spec("pyspark", bare)
     if spec is None or spec.origin is None:
-        return kept
+        return without_jars
     in_folder = Path(spec.origin).with_name("version.py")
     try:
         with zipfile.ZipFile(zips[0]) as archive:
             same = archive.read("pyspark/version.py") == in_folder.read_bytes()
     except (OSError, KeyError, zipfile.BadZipFile):
-        return kept
-    return bare if same else kept
+        return without_jars
+    return bare if same else without_jars
 
 
 def _is_spark_zip(entry: str) -> bool:
