@@ -189,6 +189,7 @@ def backlog_of(progress: dict[str, Any]) -> int | None:
     """Number of messages that wait in the topics, if the source reports it (Kafka's does).
 
     ``progress``: Spark's progress of a micro-batch, as JSON.
+
     >>> source = {"endOffset": {"reports": {"0": 5}}, "latestOffset": {"reports": {"0": 9, "1": 2}}}
     >>> backlog_of({"sources": [source, {"endOffset": {"version": 1}, "latestOffset": None}]})
     6

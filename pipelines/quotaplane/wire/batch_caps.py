@@ -39,6 +39,7 @@ class BatchCaps:
 
     Other reports of the batch can make a report exceed a cap only if it has more entries than its
     size allows plus its part of ``EVEN_ENTRIES``.
+
     >>> caps = BatchCaps(most_entries=1_000_000, reports=4)
     >>> entries = np.array([50, 400_000, 400_000, 9])
     >>> caps.refuse(entries, np.array([300, 3_000_000, 2_400_000, 9]), LEAST_STOCK).tolist()

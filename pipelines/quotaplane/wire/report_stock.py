@@ -220,6 +220,7 @@ def encode_stock_report(broker: str, groups: Sequence[str], counts: FloatArray |
 
     ``counts`` (n, 4) are per period, in the first four of ``model.DIMENSIONS``. NaN in both columns
     of publish or of dispatch leaves that class out, as a broker does if it hardly changed.
+
     >>> encode_stock_report("b1", ["g"], np.array([[3, 300, np.nan, np.nan]])).hex(" ")
     '0a 02 62 31 12 0a 0a 01 67 12 05 08 ac 02 10 03'
 
