@@ -16,30 +16,54 @@ BoolArray = npt.NDArray[np.bool_]
 CodeArray = npt.NDArray[np.uint8]
 Ids = TypeVar("Ids", int, IntArray)
 
-DIMENSIONS: Final = (
-    "publish_messages",
-    "publish_bytes",
-    "dispatch_messages",
-    "dispatch_bytes",
-    "total_messages",
-    "total_bytes",
-    "controller_mutations",
-)
-"""The quantities that a quota may limit; arrays of shape (n, 7) have their columns in this order.
 
-A total is the sum of publish and dispatch. Controller mutations are creations and deletions of
-partitions, by themselves or with their topics.
+@dataclass(frozen=True)
+class Dimension:
+    """One thing that a quota may limit, per second."""
+
+    name: str
+    """As in columns: what is done (publish, dispatch, or total: both), then the unit."""
+    unit: str
+    """What is counted, a plural; quotas written as texts name it."""
+    is_basic: bool = False
+    """Every broker counts it, stock ones too. Another one is there only where it is limited."""
+    sum_of: tuple[str, ...] = ()
+    """Of a total: the basic dimensions that it is the sum of."""
+
+
+DECLARED_DIMENSIONS: Final = (
+    Dimension("publish_messages", "messages", is_basic=True),
+    Dimension("publish_bytes", "bytes", is_basic=True),
+    Dimension("dispatch_messages", "messages", is_basic=True),
+    Dimension("dispatch_bytes", "bytes", is_basic=True),
+    Dimension("total_messages", "messages", sum_of=("publish_messages", "dispatch_messages")),
+    Dimension("total_bytes", "bytes", sum_of=("publish_bytes", "dispatch_bytes")),
+    # Partitions created or deleted, with their topics or alone.
+    Dimension("controller_mutations", "mutations"),
+)
+"""Every dimension, the basic ones first.
+
+To add one: declare it at the end (states have the others by their places), and give both messages
+of ``schemas/quotaplane.proto`` its columns. Then run ``make proto`` and
+``python -m quotaplane.history.ddl schemas/tables``.
 """
 
-BASIC: Final = 4
-"""The first four dimensions are always present; every broker, also a stock one, counts them. The
+DIMENSIONS: Final = tuple(dimension.name for dimension in DECLARED_DIMENSIONS)
+"""What a quota may limit; arrays of shape (n, dimensions) have their columns in this order."""
+
+BASIC: Final = sum(dimension.is_basic for dimension in DECLARED_DIMENSIONS)
+"""The first so many dimensions are always present; every broker, also a stock one, counts them. The
 others are stored only if somebody reports or limits them."""
 
 PUBLISH: Final = slice(0, 2)
 """The dimensions of publishing; stock Pulsar limits only these by group."""
 
-PARTS: Final = {4: (0, 2), 5: (1, 3)}
-"""For each total, by index: the two dimensions that it is the sum of."""
+PARTS: Final = {
+    place: tuple(map(DIMENSIONS.index, dimension.sum_of))
+    for place, dimension in enumerate(DECLARED_DIMENSIONS)
+    if dimension.sum_of
+}
+"""Of each total, by index, the dimensions that it is the sum of."""
 
 RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 """Each dimension's column in tables, messages and files: always a rate per second."""

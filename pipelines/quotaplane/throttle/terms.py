@@ -182,7 +182,7 @@ def read_throttle(text: str | None) -> Mapping[str, ThrottleTerms]:
     ({}, {})
     """
     # `groups put` refuses invalid texts; those of other writers become dead letters
-    # (``policy.flaws``).
+    # (``groups.flaws``).
     return (parsed(text) if text is not None else None) or {}
 
 
