@@ -198,7 +198,7 @@ def test_topics_of_the_throttle_job_may_be_full_names() -> None:
 def test_decisions_are_kept() -> None:
     live = "non-persistent://acme/control/throttle"
     assert pulsar_settings(events_topic=live).throttle.events_topic == live
-    with pytest.raises(ConfigError, match=r"throttle\.decisions_topic: .* keeps nothing"):
+    with pytest.raises(ConfigError, match=r"throttle\.decisions_topic: .* is not stored"):
         pulsar_settings(decisions_topic=live)
 
 

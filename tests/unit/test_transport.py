@@ -163,12 +163,12 @@ def test_strict_needs_reports_that_can_be_read_again() -> None:
         parse_settings(strict, source="pulsar.yaml")
     assert str(found.value).startswith(
         "pulsar.yaml: limits.transition: strict needs persistent report topics, and "
-        "non-persistent://pulsar/system/resource-usage keeps nothing: "
+        "non-persistent://pulsar/system/resource-usage stores nothing: "
     )
     assert found.value.exit_code == 2
     kept = ["persistent://public/quotaplane/reports"]
     mixed = {**plain["transport"], "report_topics": [*kept, "non-persistent://a/b/live"]}
-    with pytest.raises(ConfigError, match="non-persistent://a/b/live keeps nothing"):
+    with pytest.raises(ConfigError, match="non-persistent://a/b/live stores nothing"):
         parse_settings({**strict, "transport": mixed})
     parse_settings({**strict, "transport": {**mixed, "report_topics": kept}})
 
