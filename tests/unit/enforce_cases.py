@@ -68,7 +68,7 @@ class Cluster:
         if fresh:
             for name in layout.topics:
                 for kind in (0, 1):
-                    self.ledger.settled(name, kind, np.array([np.inf, np.inf]), wrote=True)
+                    self.ledger.confirmed(name, kind, np.array([np.inf, np.inf]), wrote=True)
 
     def rates(self) -> dict[str, float]:
         """What is in force on each topic."""
@@ -86,7 +86,7 @@ class Cluster:
         """Take a sample of all parts."""
         used = np.zeros((len(self.layout.parts), 4))
         used[:, 0] = self.used()
-        self.usage.measured(np.arange(len(used)), used)
+        self.usage.add_sample(np.arange(len(used)), used)
 
     def divided(self) -> Subdivision:
         return subdivide(
@@ -105,7 +105,7 @@ class Cluster:
     def tick(self, most: int = 1000) -> Moves:
         """One tick: plan, write, have it confirmed (or fail)."""
         self.now_s += 1.0
-        self.usage.under(self.ledger.in_force, self.now_s)
+        self.usage.note_rates(self.ledger.in_force, self.now_s)
         moves = self.planned()
         count = min(most, len(moves.topic))
         self.ledger.start(moves, count, self.now_s)
@@ -117,8 +117,8 @@ class Cluster:
                 self.ledger.failed(name, kind, self.now_s, wrote=True)
                 continue
             self.written.append((name, kind, float(rates[0])))
-            self.ledger.settled(name, kind, rates, wrote=True)
-        self.usage.under(self.ledger.in_force, self.now_s)
+            self.ledger.confirmed(name, kind, rates, wrote=True)
+        self.usage.note_rates(self.ledger.in_force, self.now_s)
         self.sums.append(self.sum_in_force())
         return moves
 

@@ -126,7 +126,9 @@ def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     limits(10.0)
     limits(20.0)
     assert len(lines) == 1
-    assert lines[0].startswith("limits: more was told of g than their quotas, for 10 s")
+    assert lines[0].startswith(
+        "limits: the limits received for g have exceeded their quotas for 10 s"
+    )
     # A quota that was raised is in force as soon as the table is read.
     table.put(1e10)
     assert limits(21.0) == [1e9, 60.0]

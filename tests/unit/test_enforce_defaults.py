@@ -192,7 +192,7 @@ def test_what_a_clean_stop_leaves_of_them(
         await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
 
     lines = enforced(cluster, tmp_path, scene, on_exit=on_exit)
-    assert not any("not taken off" in line or "not written" in line for line in lines)
+    assert not any("not removed" in line or "not written" in line for line in lines)
     if on_exit == "remove":
         assert failed
         assert not cluster.namespace_rates
@@ -210,7 +210,7 @@ def test_what_cant_be_taken_off_is_told(cluster: FakePulsar, tmp_path: Path) -> 
         await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
 
     lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    assert "on_exit: the rates of 1 namespaces were not taken off in time" in lines
+    assert "on_exit: the rates of 1 namespaces were not removed in time" in lines
     assert not cluster.published()
 
 
@@ -302,11 +302,11 @@ def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
         defaults = running.enforcer._defaults
         layout = running.enforcer._ledger.layout
         rates = np.array([[INF] * 4, [INF, 900.0, INF, INF], [np.nan] * 4])
-        held = defaults.under(layout, rates)
+        held = defaults.effective_rates(layout, rates)
         np.testing.assert_array_equal(
             held, [[25.0, INF, INF, INF], [INF, 900.0, INF, INF], [np.nan] * 4]
         )
-        assert defaults.held(layout).tolist() == [[True, False]] * 3
+        assert defaults.has_default(layout).tolist() == [[True, False]] * 3
 
     enforced(cluster, tmp_path, scene)
 

@@ -74,12 +74,12 @@ class Rig:
     def has(self, *names: str) -> None:
         """These topics are there."""
         self.ledger.carry(layout_of(dict.fromkeys(names, "b"), "g"))
-        self.writer.forget_gone()
+        self.writer.forget_deleted()
 
     def settled(self, rate: float = np.inf) -> None:
         """On all of them this is in force."""
         for name in self.names:
-            self.ledger.settled(name, 0, np.array([rate, np.inf]), wrote=True)
+            self.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
 
     def moves(self, rate: float) -> Moves:
         """A write of publish on each topic."""
@@ -125,7 +125,7 @@ def test_reads_that_hang_let_no_more_of_them_begin() -> None:
         assert len(rig.rest.asked) == 16
         assert not rig.writer.at_rest
         # What only waits for its turn can be written.
-        assert rig.ledger.rates(0.0).free[:, 0].sum() == 3000 - 16
+        assert rig.ledger.rates(0.0).idle[:, 0].sum() == 3000 - 16
         rig.rest.answers.set()
         await rig.writer.idle(0.0)
 
@@ -168,14 +168,14 @@ def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
         rig.rest.error = ZeroDivisionError("oops")
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
-        assert rig.ledger.rates(np.float64(1e12)).free.all()
+        assert rig.ledger.rates(np.float64(1e12)).idle.all()
         assert rig.lines == ["writing rates: t0000 (publish): ZeroDivisionError: oops; retrying"]
         rig.has()
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
         # Neither does one whose rate is taken off.
-        assert set(rig.ledger.leaving) == {("t0000", 0)}
-        assert max(rig.ledger.leaving.values()) < np.inf
+        assert set(rig.ledger.to_remove) == {("t0000", 0)}
+        assert max(rig.ledger.to_remove.values()) < np.inf
 
     run(scene)
 
@@ -191,13 +191,13 @@ def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str)
             rig.has()
         await rig.writer.idle(5.0)
         rig.has()
-        assert set(rig.ledger.leaving) == {("t0000", 0), ("t0001", 0)}
+        assert set(rig.ledger.to_remove) == {("t0000", 0), ("t0001", 0)}
         rig.rest.error = None
         rig.rest.asked.clear()
         rig.writer.begin(rig.moves(5.0), 1.0)
         await rig.writer.idle(5.0)
         assert [asked.split()[0] for asked in rig.rest.asked] == ["DELETE", "DELETE"]
-        assert not rig.ledger.leaving
+        assert not rig.ledger.to_remove
         assert rig.writer.counts()["removed"] == 2
 
     run(scene)
@@ -206,7 +206,7 @@ def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str)
 def test_topics_that_never_had_limits_are_let_be_when_they_leave() -> None:
     rig = Rig(2)
     rig.has()
-    assert not rig.ledger.leaving
+    assert not rig.ledger.to_remove
 
 
 def test_what_is_gone_was_not_removed() -> None:
@@ -217,7 +217,7 @@ def test_what_is_gone_was_not_removed() -> None:
         rig.rest.error = RefusedError("404", 404)
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
-        assert not rig.ledger.leaving
+        assert not rig.ledger.to_remove
         assert rig.writer.counts()["removed"] == 0
         assert not rig.lines
 
@@ -335,9 +335,9 @@ def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
     def sampled(used: float, *rates: float) -> set[str]:
         for rate in rates:
             clock[0] += 1.0
-            usage.under(np.array([[rate, np.inf, np.inf, np.inf]]), clock[0])
-        usage.measured(at, np.array([[used, 0.0, 0.0, 0.0]]))
-        return usage.odd()
+            usage.note_rates(np.array([[rate, np.inf, np.inf, np.inf]]), clock[0])
+        usage.add_sample(at, np.array([[used, 0.0, 0.0, 0.0]]))
+        return usage.take_implausible()
 
     clock = [0.0]
     assert not sampled(500.0, 300.0, 300.0)  # nobody knows what was in force before

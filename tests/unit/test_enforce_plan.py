@@ -69,7 +69,7 @@ def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
     cluster.failing = set()
     cluster.now_s += LONGEST_WAIT_S
     assert cluster.planned().unread[0, 0]
-    cluster.ledger.settled("a", 0, np.array([95.0, np.inf]), wrote=True)
+    cluster.ledger.confirmed("a", 0, np.array([95.0, np.inf]), wrote=True)
     cluster.settle()
     assert cluster.rates() == {"a": 50, "b": 50}
 
@@ -86,7 +86,7 @@ def test_a_topic_that_cannot_be_written_holds_back_only_what_it_would_have_freed
         cluster.settle(1)
         cluster.now_s += LONGEST_WAIT_S
         if cluster.planned().unread[0, 0]:  # read: what it was
-            cluster.ledger.settled("t0", 0, cluster.ledger.in_force[0, :2], wrote=False)
+            cluster.ledger.confirmed("t0", 0, cluster.ledger.in_force[0, :2], wrote=False)
     assert cluster.used()[1] >= 100 - 8 * 8 - 16
     assert cluster.used().sum() <= 105
 
@@ -159,7 +159,7 @@ def test_a_lowered_limit_is_held_at_once_and_a_small_raise_is_not_made() -> None
 def test_the_budget_goes_to_the_largest_steps_down_and_everybody_has_a_turn() -> None:
     cluster = three(a=100, b=100, c=100)
     for name, rate in (("a", 40.0), ("b", 500.0), ("c", 90.0)):
-        cluster.ledger.settled(name, 0, np.array([rate, np.inf]), wrote=True)
+        cluster.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
     order = []
     while len(cluster.tick(most=1).topic):
         order.append(cluster.written[-1][0])
@@ -171,10 +171,10 @@ def test_who_waits_long_enough_goes_before_larger_steps() -> None:
     layout = layout_of({f"t{i}": "x" for i in range(5)} | {"old": "y"}, "g")
     cluster = Cluster(layout, [50.0, 100.0], {"old": 100.0})
     cluster.tick()
-    cluster.ledger.settled("old", 0, np.array([40.0, np.inf]), wrote=True)
+    cluster.ledger.confirmed("old", 0, np.array([40.0, np.inf]), wrote=True)
     for _ in range(100):  # its raise goes last
         for i in range(5):  # somebody raises these again and again
-            cluster.ledger.settled(f"t{i}", 0, np.array([1000.0, np.inf]), wrote=True)
+            cluster.ledger.confirmed(f"t{i}", 0, np.array([1000.0, np.inf]), wrote=True)
         cluster.tick(most=1)
         if cluster.written[-1][0] == "old":
             break
@@ -193,14 +193,14 @@ def test_what_is_under_way_is_not_written_twice() -> None:
     # Until a raise is confirmed it counts, until a lowering is confirmed it does not.
     assert np.isinf(cluster.ledger.in_force[:, 0]).all()
     for name in "abc":
-        cluster.ledger.settled(name, 0, np.array([30.0, np.inf]), wrote=True)
+        cluster.ledger.confirmed(name, 0, np.array([30.0, np.inf]), wrote=True)
     assert not len(cluster.planned().topic)
 
 
 def test_a_step_down_under_way_is_not_asked_of_others_too() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x", "c": "x"}, "g"), [90.0], {})
     for name, rate in (("a", 60.0), ("b", 30.0), ("c", 9.0)):
-        cluster.ledger.settled(name, 0, np.array([rate, np.inf]), wrote=True)
+        cluster.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
     moves = cluster.planned()
     assert [cluster.layout.topics[i] for i in moves.topic] == ["a"]
     cluster.ledger.start(moves, 1, 0.0)
@@ -210,13 +210,13 @@ def test_a_step_down_under_way_is_not_asked_of_others_too() -> None:
 def test_nothing_is_raised_beside_what_nobody_knows() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [90.0], {}, fresh=False)
     for kind in (0, 1):
-        cluster.ledger.settled(
+        cluster.ledger.confirmed(
             "a", kind, np.array([10.0, np.inf]) if kind == 0 else NONE, wrote=True
         )
     moves = cluster.planned()
     assert not len(moves.topic)
     assert moves.unread.tolist() == [[False, False], [True, True]]
-    cluster.ledger.settled("b", 0, np.array([45.0, np.inf]), wrote=True)
+    cluster.ledger.confirmed("b", 0, np.array([45.0, np.inf]), wrote=True)
     moves = cluster.planned()
     assert moves.topic.tolist() == [0]
     assert moves.rates.tolist() == [[45.0, np.inf]]
@@ -251,8 +251,8 @@ def test_bytes_go_with_messages_in_one_write() -> None:
 def test_a_raise_in_messages_waits_while_bytes_come_down() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {})
     cluster.limits = np.array([[100.0, 1000.0, np.inf, np.inf]])
-    cluster.ledger.settled("a", 0, np.array([10.0, 900.0]), wrote=True)
-    cluster.ledger.settled("b", 0, np.array([90.0, 100.0]), wrote=True)
+    cluster.ledger.confirmed("a", 0, np.array([10.0, 900.0]), wrote=True)
+    cluster.ledger.confirmed("b", 0, np.array([90.0, 100.0]), wrote=True)
     moves = cluster.planned()
     assert {int(t): r for t, r in zip(moves.topic, moves.rates.tolist(), strict=True)} == {
         0: [10.0, 500.0],
@@ -303,17 +303,17 @@ def test_limits_are_kept_on_the_way_and_all_get_what_is_fair(data: st.DataObject
 def test_topics_that_leave_are_remembered_while_they_have_rates_of_ours() -> None:
     ledger = RatesInForce()
     ledger.carry(layout_of({"a": "x", "b": "x", "c": "x"}, "g"))
-    ledger.settled("a", 0, np.array([10.0, np.inf]), wrote=True)
-    ledger.settled("b", 1, np.array([np.inf, 20.0]), wrote=True)
-    ledger.settled("c", 0, NONE, wrote=True)
+    ledger.confirmed("a", 0, np.array([10.0, np.inf]), wrote=True)
+    ledger.confirmed("b", 1, np.array([np.inf, 20.0]), wrote=True)
+    ledger.confirmed("c", 0, NONE, wrote=True)
     ledger.carry(layout_of({"b": "x"}, "g"))
-    assert list(ledger.leaving) == [("a", 0)]
+    assert list(ledger.to_remove) == [("a", 0)]
     assert ledger.in_force.tolist()[0][2:] == [np.inf, 20.0]
     ledger.carry(layout_of({"a": "y"}, "g"))
-    assert list(ledger.leaving) == [("b", 1)]
+    assert list(ledger.to_remove) == [("b", 1)]
     assert np.isnan(ledger.in_force).all()
-    ledger.settled("late", 0, np.array([5.0, 5.0]), wrote=True)
-    assert ("late", 0) in ledger.leaving
+    ledger.confirmed("late", 0, np.array([5.0, 5.0]), wrote=True)
+    assert ("late", 0) in ledger.to_remove
 
 
 def test_a_failure_waits_twice_as_long_each_time() -> None:
@@ -322,11 +322,11 @@ def test_a_failure_waits_twice_as_long_each_time() -> None:
     waits = []
     for _ in range(9):
         ledger.failed("a", 0, 100.0, wrote=True)
-        waits.append(next(s for s in np.arange(0, 60, 0.5) if ledger.rates(100 + s).free[0, 0]))
+        waits.append(next(s for s in np.arange(0, 60, 0.5) if ledger.rates(100 + s).idle[0, 0]))
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    ledger.settled("a", 0, NONE, wrote=True)
+    ledger.confirmed("a", 0, NONE, wrote=True)
     ledger.failed("a", 0, 100.0, wrote=True)
-    assert ledger.rates(100.5).free[0, 0]
+    assert ledger.rates(100.5).idle[0, 0]
 
 
 def test_a_topic_that_moved_is_tried_at_once() -> None:
@@ -334,9 +334,9 @@ def test_a_topic_that_moved_is_tried_at_once() -> None:
     ledger.carry(layout_of({"a": "x", "b": "x", "p": ["x", "y"]}, "g"))
     for name in "abp":
         ledger.failed(name, 0, 100.0, wrote=True)
-    assert not ledger.rates(100.1).free[:, 0].any()
+    assert not ledger.rates(100.1).idle[:, 0].any()
     ledger.carry(layout_of({"a": "y", "b": "x", "p": ["x", ""]}, "g"))
-    assert ledger.rates(100.1).free[:, 0].tolist() == [True, False, True]
+    assert ledger.rates(100.1).idle[:, 0].tolist() == [True, False, True]
 
 
 def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
@@ -350,11 +350,11 @@ def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
     def during(rate: float, seconds: float) -> None:
         nonlocal now_s
         for _ in range(round(2 * seconds)):
-            usage.under(np.array([[rate, np.inf, np.inf, np.inf]]), now_s)
+            usage.note_rates(np.array([[rate, np.inf, np.inf, np.inf]]), now_s)
             now_s += 0.5
 
     def saturated_by(used: float) -> bool:
-        usage.measured(at, np.array([[used, 0.0, 0.0, 0.0]]))
+        usage.add_sample(at, np.array([[used, 0.0, 0.0, 0.0]]))
         return bool(usage.saturated[0, 0])
 
     during(np.inf, 5.0)
@@ -378,7 +378,7 @@ def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
 def test_usage_stays_with_its_part() -> None:
     usage = PartUsage(lag_s=1.0)
     usage.carry(layout_of({"a": "x", "b": "x"}, "g"))
-    usage.measured(np.array([1]), np.array([[7.0, 0, 0, 0]]))
+    usage.add_sample(np.array([1]), np.array([[7.0, 0, 0, 0]]))
     usage.carry(layout_of({"0": "x", "b": "y"}, "g"))
     assert usage.usage[1].tolist() == [7, 0, 0, 0]
     assert np.isnan(usage.usage[0]).all()
@@ -451,10 +451,10 @@ def test_what_is_held_otherwise_keeps_its_rate_for_now() -> None:
         np.zeros((3, 2), np.bool_),
     )
     held = np.array([[False, False], [True, False], [True, False]])
-    left = moves.but_for(held)
+    left = moves.without_removals(held)
     assert list(zip(left.topic.tolist(), left.kind.tolist(), strict=True)) == [
         (0, 0),
         (1, 1),
         (2, 0),
     ]
-    assert moves.but_for(~held & False) is moves
+    assert moves.without_removals(~held & False) is moves

@@ -83,7 +83,7 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
     look()
     assert table.looked
     assert table.quotas is None
-    assert lines[0].endswith("; limits are not held against any; retrying")
+    assert lines[0].endswith("; limits are not capped by quotas; retrying")
     shutil.move(away, folder)
     look()
     assert quota(table, "a") == 100
@@ -92,7 +92,7 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
     table._tables.clear()
     look()
     assert quota(table, "a") == 100
-    assert lines[2].endswith("; the last ones hold; retrying")
+    assert lines[2].endswith("; the quotas read last stay in use; retrying")
 
 
 def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
@@ -136,7 +136,7 @@ def test_the_newest_epoch_is_that_of_all_rounds(history: History) -> None:
     table._tables.clear()
     asyncio.run(table.look_at_epochs())
     assert table.newest_epoch is None
-    assert "held against the clock alone" in lines[0]
+    assert "checked against the clock only" in lines[0]
 
 
 def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -> None:

@@ -1,1 +1,4 @@
-"""What makes stock brokers obey: limits of brokers become rates of topics (docs/enforcer.md)."""
+"""Turns limits of brokers into rates of Pulsar topics, which stock brokers enforce; pure.
+
+See docs/enforcer.md.
+"""

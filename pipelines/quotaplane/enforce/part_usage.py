@@ -1,4 +1,4 @@
-"""What each part uses, and whether its rate held it back while that was measured."""
+"""Usage of each part of a topic, and whether its rate throttled it during the measurement."""
 
 from __future__ import annotations
 
@@ -11,59 +11,61 @@ from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import Layout, moved, nothing
 
 _TOO_MUCH: Final = 1.5
-"""Who uses so many times its rate has another one than we know of, or had a burst."""
+"""A part that uses this many times its rate had a burst, or its rate is not the one we know."""
 
 
 class PartUsage:
-    """Usage of the parts of a layout, from samples that come broker by broker.
+    """Usage of the parts of a layout, from samples that arrive broker by broker.
 
-    A sample is held against the lowest rate that was in force in its window: whoever was raised in
-    the middle of it must not look as if that was too much for it. Nobody tells when a window ended,
-    only when it was noticed: ``lag_s`` later at most. What is more than even the highest of them
-    let through is odd.
+    A sample is compared with the lowest rate that was in force in its window: a part whose rate was
+    raised within the window would otherwise look unsaturated. The end of a window is known only to
+    ``lag_s``. Usage well above the highest rate of the window is implausible.
     """
 
     def __init__(self, lag_s: float) -> None:
         self.layout = nothing()
         self._lag_s = lag_s
-        self._turned_s = -np.inf
-        self._odd: set[str] = set()
+        self._stretch_begun_s = -np.inf
+        self._implausible: set[str] = set()
         self._make(0)
 
     def _make(self, parts: int) -> None:
         self.usage: FloatArray = np.full((parts, BASIC), np.nan)
         """(p, 4) per second; NaN = not measured yet."""
         self.saturated: BoolArray = np.zeros((parts, BASIC), np.bool_)
-        """(p, 4)"""
+        """(p, 4) the part used what its rate allows."""
         self._lowest: FloatArray = np.full((parts, BASIC), np.inf)
-        # The lowest of this stretch of lag_s, and of the one before.
+        """(p, 4) lowest rate in force since the window began."""
         self._recent: FloatArray = np.full((parts, BASIC), np.inf)
+        """The same for the current stretch of ``lag_s``."""
         self._earlier: FloatArray = np.full((parts, BASIC), np.inf)
-        # And the highest: of what is new anything may have been in force before.
+        """The same for the stretch before."""
+        # A new part starts at inf, as the rate that was in force before it was seen is unknown.
         self._highest: FloatArray = np.full((parts, BASIC), np.inf)
+        """(p, 4) highest rate in force since the window began."""
         self._recent_highest: FloatArray = np.full((parts, BASIC), np.inf)
         self._earlier_highest: FloatArray = np.full((parts, BASIC), np.inf)
 
     def carry(self, layout: Layout) -> None:
-        """Go on with another layout."""
+        """Continue with another layout; parts in both keep their figures."""
         came_from = moved(self.layout.part_place, layout.parts)
         stays = came_from >= 0
         names = (
             *("usage", "saturated", "_lowest", "_recent", "_earlier"),
             *("_highest", "_recent_highest", "_earlier_highest"),
         )
-        before = {name: getattr(self, name) for name in names}
+        previous = {name: getattr(self, name) for name in names}
         self._make(len(layout.parts))
         for name in names:
-            getattr(self, name)[stays] = before[name][came_from[stays]]
+            getattr(self, name)[stays] = previous[name][came_from[stays]]
         self.layout = layout
 
-    def under(self, in_force: FloatArray, now_s: float) -> None:
-        """These rates of topics (u, 4) are in force now; NaN = not known. Told every tick."""
+    def note_rates(self, in_force: FloatArray, now_s: float) -> None:
+        """Record the rates of topics (u, 4) in force now; NaN = not known. Called every tick."""
         rates = in_force[self.layout.topic]
         most = np.where(np.isnan(rates), np.inf, rates)
-        if now_s - self._turned_s >= self._lag_s:
-            self._earlier, self._turned_s = self._recent, now_s
+        if now_s - self._stretch_begun_s >= self._lag_s:
+            self._earlier, self._stretch_begun_s = self._recent, now_s
             self._earlier_highest = self._recent_highest
             self._recent = np.full(rates.shape, np.inf)
             self._recent_highest = most
@@ -72,16 +74,20 @@ class PartUsage:
         self._recent_highest = np.maximum(self._recent_highest, most)
         self._highest = np.maximum(self._highest, most)
 
-    def measured(self, parts: IntArray, usage: FloatArray) -> None:
-        """The usage (n, 4) of n parts, over a window that has just ended."""
+    def add_sample(self, parts: IntArray, usage: FloatArray) -> None:
+        """Take in the usage (n, 4) of n parts over a window that has just ended."""
         self.usage[parts] = usage
         self.saturated[parts] = usage >= SATURATED * self._lowest[parts]
         self._lowest[parts] = np.minimum(self._recent[parts], self._earlier[parts])
-        odd = parts[(usage > _TOO_MUCH * self._highest[parts]).any(axis=1)]
-        self._odd.update(self.layout.topics[at] for at in self.layout.topic[odd].tolist())
+        above = parts[(usage > _TOO_MUCH * self._highest[parts]).any(axis=1)]
+        topics = self.layout.topic[above].tolist()
+        self._implausible.update(self.layout.topics[at] for at in topics)
         self._highest[parts] = np.maximum(self._recent_highest[parts], self._earlier_highest[parts])
 
-    def odd(self) -> set[str]:
-        """Topics that used more than they could, since the last call: perhaps made anew."""
-        odd, self._odd = self._odd, set()
-        return odd
+    def take_implausible(self) -> set[str]:
+        """Topics that, since the last call, used more than their rate allows.
+
+        Such a topic may have been deleted and created again, which loses its rate.
+        """
+        topics, self._implausible = self._implausible, set()
+        return topics

@@ -1,4 +1,4 @@
-"""Cuts limits down to the quotas of the groups, and of the groups above them."""
+"""Caps limits so that they stay within the quota of their group and of each of its ancestors."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from quotaplane.groups.hierarchy import ancestors
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 
 _ROUNDING: Final = 1e-6
-"""Limits of a group add up to its quota but for rounding."""
-_WORTH_TELLING: Final = 0.01
-"""More than is allowed by this part is no rounding any more."""
+"""The limits of a group add up to its quota except for rounding errors of this relative size."""
+_REPORTED_CUT: Final = 0.01
+"""A relative cut above this is more than rounding and is reported."""
 
 
 class TableQuotas(NamedTuple):
-    """The n groups of the table."""
+    """The n groups of the table ``resource_groups``."""
 
     place: dict[str, int]
     """Each group's index, by name."""
     quota: FloatArray
     """(n, 4) per second; inf = unlimited."""
     hard: BoolArray
-    """(n,) whose limits are enforced at all."""
+    """(n,) the group's limits are enforced."""
     in_part: BoolArray
-    """(n,) whose limits are enforced on a part of the brokers only (``enforcement_percent``)."""
+    """(n,) they are enforced on some of the brokers only (``enforcement_percent``)."""
 
 
 class QuotaCaps(NamedTuple):
-    """The c quotas that g groups are held to: each to its own, and to those of groups above it."""
+    """The c quotas that cap g groups: each group's own and those of its ancestors."""
 
     names: tuple[str, ...]
-    """(c,) the groups whose quotas these are."""
+    """(c,) the group that each quota belongs to."""
     quota: FloatArray
     """(c, 4) per second; inf = unlimited."""
     group: IntArray
-    """(m,) with ``cap`` the pairs of group and quota."""
+    """(m,) index of the capped group; pair i says that ``cap[i]`` caps ``group[i]``."""
     cap: IntArray
-    """(m,)"""
+    """(m,) index of the quota."""
     in_part: BoolArray
-    """(g,) enforced on a part of the brokers: the others are rightly told that they are free."""
+    """(g,) enforced on some of the brokers only: an unlimited broker is correct."""
 
 
 def caps_of(groups: tuple[str, ...], quotas: TableQuotas | None) -> QuotaCaps:
-    """The quotas that hold for these groups; none where none could be read.
+    """Collect the quotas that cap these groups; none if the table could not be read (None).
 
-    A group that the table does not have, or that is not enforced, is held to none. Nor does a
-    group that is not enforced bind those below it.
+    A group that is missing from the table or not enforced is not capped. A group that is not
+    enforced does not cap its descendants.
 
     >>> quotas = TableQuotas({"a": 0, "a::b": 1, "c": 2}, np.full((3, 4), 7.0),
     ...     np.array([True, True, False]), np.zeros(3, np.bool_))
@@ -75,25 +75,25 @@ def caps_of(groups: tuple[str, ...], quotas: TableQuotas | None) -> QuotaCaps:
 
 
 class Capped(NamedTuple):
-    """Limits that were cut down to quotas."""
+    """The result of ``capped``."""
 
     limits: FloatArray
-    """(k, 4) as they were given, but for what is more than the quotas."""
+    """(k, 4) the limits after the cut."""
     cut: BoolArray
-    """(g,) of which groups some limit was cut, by more than rounding makes."""
+    """(g,) some limit of the group was cut by more than a rounding error."""
 
 
 def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
-    """Cut limits (k, 4), each of a broker and the group (k,), down to the quotas.
+    """Cut limits (k, 4), one row per broker and group (k,), so that they fit the quotas.
 
-    None is more than the least of the group's quotas. Where those of one quota add up to more than
-    it, all are cut by the same part: no broker's limit says that it is the wrong one. So they are
-    never more than any of the quotas, whatever was told. NaN, never told, is left as it is.
+    No limit exceeds the lowest quota that caps its group. If the limits under one quota add up to
+    more than it, all are scaled by the same factor, as nothing shows which of them is wrong. NaN
+    (no limit received) stays NaN.
 
     >>> one = np.array([0])
     >>> caps = QuotaCaps(("g",), np.full((1, 4), 100.0), one, one, np.array([False]))
-    >>> told = np.array([[1e9, 20, np.inf, np.nan], [100.0, 30, 0, 50]])
-    >>> capped(caps, np.array([0, 0]), told).limits
+    >>> limits = np.array([[1e9, 20, np.inf, np.nan], [100.0, 30, 0, 50]])
+    >>> capped(caps, np.array([0, 0]), limits).limits
     array([[ 50.,  20., 100.,  nan],
            [ 50.,  30.,   0.,  50.]])
     """
@@ -103,15 +103,15 @@ def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
     free = np.isposinf(limits) & caps.in_part[group][:, None]
     within = np.minimum(limits, np.where(free, np.inf, least[group]))
     finite = np.where(np.isfinite(within), within, 0.0)
-    told = np.zeros((count, BASIC))
+    totals = np.zeros((count, BASIC))
     for d in range(BASIC):
         by_group = np.bincount(group, weights=finite[:, d], minlength=groups)
-        told[:, d] = np.bincount(caps.cap, weights=by_group[caps.group], minlength=count)
+        totals[:, d] = np.bincount(caps.cap, weights=by_group[caps.group], minlength=count)
     fits = np.ones((count, BASIC))
-    np.divide(caps.quota, told, out=fits, where=told > caps.quota * (1.0 + _ROUNDING))
-    part = np.ones((groups, BASIC))
-    np.minimum.at(part, caps.group, fits[caps.cap])
-    left = np.where(np.isfinite(within), within * part[group], within)
+    np.divide(caps.quota, totals, out=fits, where=totals > caps.quota * (1.0 + _ROUNDING))
+    factor = np.ones((groups, BASIC))
+    np.minimum.at(factor, caps.group, fits[caps.cap])
+    reduced = np.where(np.isfinite(within), within * factor[group], within)
     cut = np.zeros(groups, np.bool_)
-    cut[group[(limits > left * (1.0 + _WORTH_TELLING)).any(axis=1)]] = True
-    return Capped(left, cut)
+    cut[group[(limits > reduced * (1.0 + _REPORTED_CUT)).any(axis=1)]] = True
+    return Capped(reduced, cut)

@@ -1,4 +1,4 @@
-"""A broker's limit of a group, divided over the group's topics on that broker; all at once."""
+"""Divides each broker's limit of a group over the group's topics on that broker; vectorised."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from quotaplane.topic_layout import Layout, Pairs
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 
 SATURATED: Final = 0.95
-"""Who used at least this part of its rate is taken to want more."""
+"""A part that used at least this fraction of its rate is saturated: it is assumed to want more."""
 
-_AT_FIRST: Final = 0.9
+_UNMEASURED_USAGE: Final = 0.9
+"""A part that was not measured yet is assumed to use this fraction of its even share."""
 
 MOST: Final = np.array([2.0**31 - 1, 2.0**53, 2.0**31 - 1, 2.0**53])
-"""Of Pulsar's rates: messages are 32-bit numbers, bytes 64-bit ones (floats are exact so far)."""
+"""Pulsar's highest rates: 32-bit for messages, 64-bit for bytes (2^53: exact as a float)."""
 
 
 class Subdivision(NamedTuple):
-    """Rates are whole, at least 1 each: to Pulsar 0 means unlimited."""
+    """Rates of topics. They are whole and at least 1, as 0 means unlimited to Pulsar."""
 
     rates: FloatArray
-    """(u, 4) of each topic; inf = unlimited, NaN = nobody was told anything: leave it alone."""
+    """(u, 4) wanted rate; inf = unlimited, NaN = no limit received: leave the topic alone."""
     shares: FloatArray
-    """(p, 4) what each part may use of its broker's limit; inf and NaN as in ``rates``. More than
-    the limit in all, as idle parts may use something, too (see ``subdivide``)."""
+    """(p, 4) what each part may use of its broker's limit; inf and NaN as in ``rates``. They may
+    add up to more than the limit, as idle parts get a floor (see ``subdivide``)."""
     least: FloatArray
-    """(u, 4) of ``rates`` what is needed now: of who is not held back, a little more than it uses.
-    A rate between the two is good enough."""
+    """(u, 4) the lowest rate that is enough now: for a topic that is not throttled, a little more
+    than it uses. Any rate from ``least`` to ``rates`` is good enough."""
 
 
 def subdivide(
@@ -46,30 +47,32 @@ def subdivide(
     law: Divide = "max_min",
     floor_share: float = 0.1,
 ) -> Subdivision:
-    """Rates of all topics, from limits of all (broker, group) pairs.
+    """Compute the rates of all topics from the limits of all (broker, group) pairs.
 
-    What counts towards a pair's limit is what its parts use, not what they might: room kept for
-    idle ones would stay unused, and the broker would never be seen to use up its limit, nor be
-    given more. So under ``max_min`` those that are held back divide what the others do not use,
-    fairly (``laws.max_min``, with a floor of ``floor_share`` of the even share). The others may use
-    their floor, or a twentieth more than they do (and a unit), or twice as much within their even
-    share; while nobody is held back, what is left over is spread on all.
+    A part is charged to its pair's limit with what it uses, not with what its rate allows: room
+    reserved for idle parts would stay unused, so the broker would never use up its limit and never
+    get more.
 
-    ``by_rate`` divides in proportion to usage, with the floor for the idle on top; ``even`` evenly,
-    whoever uses it. Limits are rounded up to whole numbers, and shares are whole by largest
-    remainder: 1 each where there are more parts than units.
+    ``max_min``: throttled parts share what the others leave unused, fairly (``laws.max_min``, with
+    a floor of ``floor_share`` of the even share). A part that is not throttled gets the largest of
+    its floor, its usage plus a twentieth plus one unit, and twice its usage up to its even share.
+    If no part is throttled, the rest of the limit is spread over all.
 
-    The one rate of a partitioned topic is the level up to which its partitions, filled as far as
-    each wants, take up their shares together: a busy partition has what idle ones leave, on other
-    brokers too.
+    ``by_rate`` divides in proportion to usage and adds a floor for idle parts. ``even`` divides
+    evenly. Limits are rounded up to whole numbers. Shares are rounded by largest remainder and are
+    at least 1, even if there are more parts than units.
+
+    A partitioned topic has one rate for all its partitions: the level at which the partitions, each
+    using at most what it wants, use up their shares together. So a busy partition gets what idle
+    ones leave, on other brokers too.
 
     Args:
-        layout: what lies where.
-        limits: (k, 4) of ``layout.pairs``; inf = unlimited, NaN = never told.
-        usage: (p, 4) per second; NaN = not measured yet, taken to use nearly its even share.
-        saturated: (p, 4) which parts used what their rate let them.
+        layout: the topics, and which broker has each part.
+        limits: (k, 4) of ``layout.pairs``; inf = unlimited, NaN = no limit received.
+        usage: (p, 4) per second; NaN = not measured yet, assumed to be nearly the even share.
+        saturated: (p, 4) which parts used what their rate allows.
         law: one of the three above.
-        floor_share: of the even share, for idle topics to wake up with.
+        floor_share: of the even share; what an idle topic can start with.
 
     >>> layout = Layout(("b",), ("g",), ("s", "t"), np.array([0, 0]), ("s", "t"),
     ...     np.array([0, 1]), np.array([0, 0]))
@@ -103,7 +106,7 @@ def subdivide(
 
 
 def _with_headroom(usage: FloatArray) -> FloatArray:
-    """The least rate, rounded down, under which who uses so much does not look saturated."""
+    """The lowest rate, rounded down, at which a part with this usage is not saturated."""
     return usage / SATURATED + (usage > 0)
 
 
@@ -116,33 +119,33 @@ def _shares(
     law: Divide,
     floor_share: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """One dimension of all pairs: shares (m,), and what of them counts towards the limit (m,)."""
+    """One dimension of all pairs: shares (m,), and the charges to the limits (m,)."""
     count = np.maximum(rows.counts, 1)
-    told = np.isfinite(limit)
-    # Rounded up: with 1 of a limit of 1.67 the broker would never be seen to use it up.
-    units = np.where(told, np.ceil(np.where(told, limit, 0.0) - 1e-9), 0.0)
+    limited = np.isfinite(limit)
+    # Rounded up: a broker held to 1 of a limit of 1.67 would never use up its limit.
+    units = np.where(limited, np.ceil(np.where(limited, limit, 0.0) - 1e-9), 0.0)
     even = units / count
-    usage = np.where(np.isnan(usage), _AT_FIRST * rows.spread(even), usage)
+    usage = np.where(np.isnan(usage), _UNMEASURED_USAGE * rows.spread(even), usage)
     if law == "even":
         charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
     else:
         floor = rows.spread(np.maximum(floor_share * even, 1.0))
-        exact, held, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
-        left = units - rows.total(np.where(held, 0.0, exact))
-        whole = _rounded(rows, exact, np.floor(np.round(left, 6)), held)
-        loose = floor
+        exact, throttled, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
+        left = units - rows.total(np.where(throttled, 0.0, exact))
+        whole = _rounded(rows, exact, np.floor(np.round(left, 6)), throttled)
+        unthrottled = floor
         more = usage + rows.spread(spare / count)
         if law == "max_min":
-            # Up to its even share a topic may double: a rate that went with its usage would have to
-            # be written again and again.
-            calm = np.maximum(more, np.minimum(2.0 * usage, rows.spread(even)))
-            most = np.minimum(np.maximum(_with_headroom(usage), calm), rows.spread(units))
-            loose = np.maximum(floor, most)
-        whole = np.where(held, whole, np.floor(np.round(loose, 6)))
-        charge = np.where(held, whole, np.minimum(more, whole))
-    unlimited = rows.spread(np.where(np.isnan(limit), np.nan, np.inf))
-    is_told = rows.spread(told)
-    return np.where(is_told, whole, unlimited), np.where(is_told, charge, unlimited)
+            # Twice the usage, up to the even share: a rate that followed usage closely would have
+            # to be written again and again.
+            roomy = np.maximum(more, np.minimum(2.0 * usage, rows.spread(even)))
+            most = np.minimum(np.maximum(_with_headroom(usage), roomy), rows.spread(units))
+            unthrottled = np.maximum(floor, most)
+        whole = np.where(throttled, whole, np.floor(np.round(unthrottled, 6)))
+        charge = np.where(throttled, whole, np.minimum(more, whole))
+    not_limited = rows.spread(np.where(np.isnan(limit), np.nan, np.inf))
+    is_limited = rows.spread(limited)
+    return np.where(is_limited, whole, not_limited), np.where(is_limited, charge, not_limited)
 
 
 def _by_law(
@@ -154,7 +157,7 @@ def _by_law(
     law: Divide,
     floor: FloatArray,
 ) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """What each part is charged with (m,), who is held to it (m,), what is to spare (k,)."""
+    """Each part's charge (m,), whether the part is throttled to it (m,), the unused rest (k,)."""
     if law == "by_rate":
         total = rows.total(usage)
         none = rows.spread(total == 0.0)
@@ -162,37 +165,37 @@ def _by_law(
         part = np.where(none, rows.spread(1.0 / np.maximum(rows.counts, 1)), part)
         exact = rows.spread(units) * part
         return exact, exact >= floor, np.zeros(len(units))
-    one = np.ones(len(usage))
+    ones = np.ones(len(usage))
     demand = np.where(saturated, np.inf, usage)
     problem = Problem(
         starts=pairs.starts,
         quota=units,
         usage=usage,
-        limit=one * np.inf,
+        limit=ones * np.inf,
         demand=demand,
-        weight=one,
+        weight=ones,
         floor=np.minimum(floor, demand),
     )
     exact = np.minimum(max_min(problem).limits, demand)
-    held = saturated | (exact < usage * (1.0 - 1e-9))
-    return exact, held, np.maximum(units - rows.total(exact), 0.0)
+    throttled = saturated | (exact < usage * (1.0 - 1e-9))
+    return exact, throttled, np.maximum(units - rows.total(exact), 0.0)
 
 
 def _rounded(rows: Segments, exact: FloatArray, units: FloatArray, which: BoolArray) -> FloatArray:
-    """Some parts' shares as whole numbers, at least 1: largest remainders are rounded up.
+    """Round the shares of the parts ``which`` to whole numbers of at least 1, by largest remainder.
 
-    They add up to ``units`` (k,), or 1 each where that is more.
+    They add up to ``units`` (k,), or to 1 per part where that is more.
     """
-    # A little less, so that no rounding brings their sum above the units; it is handed out below.
+    # Slightly less, so that rounding errors can't lift the sum above the units; added back below.
     base = np.where(which, np.maximum(np.floor(exact * (1.0 - 1e-12)), 1.0), 0.0)
     counts = np.maximum(rows.total(which.astype(np.float64)), 1.0)
-    each, more = np.divmod(np.maximum(units - rows.total(base), 0.0), counts)
-    # Equal remainders differ in their last bits; then it goes by name.
+    per_part, remainder = np.divmod(np.maximum(units - rows.total(base), 0.0), counts)
+    # Equal remainders may differ in their last bits: compare 6 digits, then by name.
     order = np.lexsort((np.round(base - exact, 6), ~which, rows.of_row))
     starts = np.cumsum(rows.counts) - rows.counts
     rank = np.empty(len(base))
     rank[order] = np.arange(len(base)) - starts[rows.of_row]
-    rounded: FloatArray = base + rows.spread(each) + (rank < rows.spread(more))
+    rounded: FloatArray = base + rows.spread(per_part) + (rank < rows.spread(remainder))
     return rounded
 
 
@@ -201,11 +204,11 @@ def _rates(
     shares: FloatArray,
     charges: FloatArray,
     usage: FloatArray,
-    held: BoolArray,
+    saturated: BoolArray,
     *,
     even: bool,
 ) -> FloatArray:
-    """The rate of each topic (u, 4): its part's share, or what its partitions come to together."""
+    """The rate of each topic (u, 4): its part's share, or the common level of its partitions."""
     count = np.bincount(layout.topic, minlength=len(layout.topics))
     single = count[layout.topic] == 1
     rates = np.full((len(layout.topics), BASIC), np.nan)
@@ -215,7 +218,12 @@ def _rates(
         topics, of_part = np.unique(layout.topic[pooled], return_inverse=True)
         for d in range(BASIC):
             rates[topics, d] = _pooled(
-                len(topics), of_part, charges[pooled, d], usage[pooled, d], held[pooled, d], even
+                len(topics),
+                of_part,
+                charges[pooled, d],
+                usage[pooled, d],
+                saturated[pooled, d],
+                even,
             )
     return rates
 
@@ -225,37 +233,37 @@ def _pooled(
     of_part: IntArray,
     charges: FloatArray,
     usage: FloatArray,
-    held: BoolArray,
+    saturated: BoolArray,
     even: bool,
 ) -> FloatArray:
     """One dimension of partitioned topics, (topics,).
 
-    Only limited brokers count: what is unlimited elsewhere is held to the same rate.
+    Computed from limited brokers only. The rate also holds for partitions on unlimited brokers.
     """
     rates = np.full(topics, np.nan)
     rates[of_part[np.isposinf(charges)]] = np.inf
     limited = np.isfinite(charges)
     if not limited.any():
         return rates
-    # In order of topics, which is how sums over segments want them.
+    # Sorted by topic, as sums over segments require.
     at = np.flatnonzero(limited)
     at = at[np.argsort(of_part[at], kind="stable")]
-    these, counts = np.unique(of_part[at], return_counts=True)
+    limited_topics, counts = np.unique(of_part[at], return_counts=True)
     rows = Segments(np.append(0, np.cumsum(counts)))
     budget = rows.total(charges[at])
     level = budget / counts
     if not even:
         first = np.cumsum(counts) - counts
-        wants = np.where(held[at], np.inf, usage[at])
+        wants = np.where(saturated[at], np.inf, usage[at])
         high = np.minimum(wants, rows.spread(budget))
         spare = budget - rows.total(high)
         highest = np.maximum.reduceat(high, first)
         level = highest + np.maximum(spare, 0.0) / counts
-        # Who just has what it uses would look held back, and the next division would be another.
+        # A rate equal to the usage would look saturated, and the next division would differ.
         level = np.maximum(level, np.maximum.reduceat(_with_headroom(high), first))
         tight = rows.total(wants) > budget * (1.0 + 1e-9)
         if tight.any():
             some, rows_at = rows.keep(tight)
             level[tight], _ = water_level(some, budget[tight], None, None, high[rows_at])
-    rates[these] = np.maximum(np.floor(level + 1e-9), 1.0)
+    rates[limited_topics] = np.maximum(np.floor(level + 1e-9), 1.0)
     return rates

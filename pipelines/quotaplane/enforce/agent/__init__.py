@@ -1,1 +1,1 @@
-"""The enforcer as a program: asyncio around the pure parts of ``enforce``."""
+"""The enforcer of a Pulsar cluster: an asyncio program around the pure parts in ``enforce``."""

@@ -1,4 +1,4 @@
-"""The limits that brokers are held to: as they were told, and never more than the quotas."""
+"""The limits to enforce: those received from the quota job, capped by the quotas of the table."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_o
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import Layout, nothing
 
-_TOLD_AFTER_S: Final = 10.0
-"""A quota that was just changed is known here and to the job at different times; that passes."""
+_REPORT_AFTER_S: Final = 10.0
+"""A cut is reported if it lasts: the job and the enforcer read a changed quota at different times,
+so a short cut is normal."""
 
 
 class AllowedLimits:
-    """Limits out of the book, cut down to the table's quotas.
+    """Limits received, capped by the table's quotas.
 
-    ``only_recorded``: groups that the table does not have are left alone, whatever was told. That
-    is for a cluster whose quotas were taken over: our rates may be such a group's only limit.
+    ``only_recorded``: ignore limits of groups that the table does not have. For a cluster whose
+    quotas were taken over: the rates already written may be such a group's only limit.
     """
 
     def __init__(
@@ -32,34 +33,35 @@ class AllowedLimits:
         self._layout: Layout = nothing()
         self._quotas: TableQuotas | None = None
         self._caps: QuotaCaps = caps_of((), None)
-        self._left_alone: BoolArray = np.zeros(0, np.bool_)
+        self._ignored: BoolArray = np.zeros(0, np.bool_)
+        """(g,) groups whose limits are ignored, see ``only_recorded``."""
         self._since_s: dict[str, float] = {}
-        """Of the groups whose limits are cut now: since when."""
-        self._told = False
+        """Since when limits are cut, by group."""
+        self._reported = False
 
     @property
     def cut(self) -> int:
-        """Of how many groups limits are cut now."""
+        """Number of groups whose limits are cut now."""
         return len(self._since_s)
 
     def limits(self, layout: Layout, now_ms: float, now_s: float) -> FloatArray:
-        """The limits (k, 4) of the layout's pairs; what is cut is told once it lasts."""
+        """The limits (k, 4) of the layout's pairs; reports a cut that lasts."""
         pairs = layout.pairs
-        told = self._in_force(layout, pairs.broker, pairs.group, now_ms)
-        left, cut = capped(self._caps, pairs.group, told)
+        received = self._in_force(layout, pairs.broker, pairs.group, now_ms)
+        reduced, cut = capped(self._caps, pairs.group, received)
         self._note([layout.groups[at] for at in np.flatnonzero(cut).tolist()], now_s)
-        return left
+        return reduced
 
     def safe_limits(self, layout: Layout, now_ms: float) -> FloatArray:
-        """(b, g, 4) what each of all brokers may use of each group when its lease is over.
+        """(b, g, 4) safe limits of every broker and group: what holds after the lease ends.
 
-        Of a pair that was told no safe limit it is the limit.
+        A pair without a safe limit has its limit here.
         """
         shape = len(layout.brokers), len(layout.groups)
         broker, group = (at.ravel() for at in np.indices(shape))
         safe = self._in_force(layout, broker, group, np.inf)
-        told = np.where(np.isnan(safe), self._in_force(layout, broker, group, now_ms), safe)
-        return capped(self._caps, group, told).limits.reshape(*shape, BASIC)
+        received = np.where(np.isnan(safe), self._in_force(layout, broker, group, now_ms), safe)
+        return capped(self._caps, group, received).limits.reshape(*shape, BASIC)
 
     def _in_force(
         self, layout: Layout, broker: IntArray, group: IntArray, now_ms: float
@@ -68,14 +70,14 @@ class AllowedLimits:
             self._layout, self._quotas = layout, self._table.quotas
             self._caps = caps_of(layout.groups, self._quotas)
             recorded = self._quotas.place if self._quotas is not None else {}
-            alone = [self._only_recorded and name not in recorded for name in layout.groups]
-            self._left_alone = np.array(alone, np.bool_)
-        told = self._book.in_force(layout.brokers, layout.groups, broker, group, now_ms)
-        told[self._left_alone[group]] = np.nan
-        return told
+            ignored = [self._only_recorded and name not in recorded for name in layout.groups]
+            self._ignored = np.array(ignored, np.bool_)
+        received = self._book.in_force(layout.brokers, layout.groups, broker, group, now_ms)
+        received[self._ignored[group]] = np.nan
+        return received
 
     def lost(self, layout: Layout) -> list[str]:
-        """Groups that limits were told of and that the table does not have."""
+        """Groups for which limits were received and that the table does not have."""
         quotas = self._table.quotas
         if quotas is None:
             return []
@@ -84,15 +86,15 @@ class AllowedLimits:
 
     def _note(self, cut: list[str], now_s: float) -> None:
         self._since_s = {group: self._since_s.get(group, now_s) for group in cut}
-        lasting = {g for g, since_s in self._since_s.items() if now_s - since_s >= _TOLD_AFTER_S}
-        if lasting and not self._told:
-            self._told = True
+        lasting = {g for g, since_s in self._since_s.items() if now_s - since_s >= _REPORT_AFTER_S}
+        if lasting and not self._reported:
+            self._reported = True
             self._say(
-                f"limits: more was told of {first_names(lasting)} than their quotas, for "
-                f"{_TOLD_AFTER_S:g} s; it is cut down to them. A broker stopped reporting, the job "
-                "reads another history, or somebody else writes to the limits topic "
-                "(docs/enforcer.md)"
+                f"limits: the limits received for {first_names(lasting)} have exceeded their "
+                f"quotas for {_REPORT_AFTER_S:g} s and are cut to fit. Possible causes: a broker "
+                "stopped reporting, the job uses another history, or another program writes to the "
+                "limits topic (docs/enforcer.md)"
             )
-        elif self._told and not cut:
-            self._told = False
+        elif self._reported and not cut:
+            self._reported = False
             self._say("limits: all are within the quotas again")

@@ -1,4 +1,4 @@
-"""A clean stop: leaves the safe limits, or no rates at all (``on_exit``)."""
+"""Stops the enforcer cleanly: brings safe limits into force or removes all rates (``on_exit``)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from quotaplane.model import BASIC
 _WITHIN_S: Final = 20.0
 _HAND_BACK_WITHIN_S: Final = 12.0
 PATIENCE_S: Final = 2.0
-"""With what is under way when it is time to stop."""
-_SOON_S: Final = 0.02
+"""How long a stop waits for requests in flight."""
+_TICK_S: Final = 0.02
 
 
 class CleanStop:
-    """Leaves a cluster, and tells how much could not be done in time."""
+    """Brings a cluster into the state that ``on_exit`` names; reports what was not done in time."""
 
     def __init__(
         self,
@@ -41,86 +41,86 @@ class CleanStop:
         self._say, self._refresh = say, refresh
 
     async def safe(self, moves_of: Callable[[Rates], Moves]) -> None:
-        """Bring the safe limits into force, of which ``moves_of`` makes moves.
+        """Bring the safe limits into force; ``moves_of`` plans the writes for them.
 
-        The rates of namespaces are made of them already.
+        The defaults of namespaces follow the safe limits at any time.
         """
         await self._writer.idle(PATIENCE_S)
         await self._write_all(moves_of, _WITHIN_S)
 
     async def remove(self, take_over: TakeOver, *, taking_over: bool) -> None:
-        """Take all rates off, once the cluster has its quotas again (``TakeOver.hand_back``)."""
+        """Remove all rates, after the cluster has its quotas back (``TakeOver.hand_back``)."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _WITHIN_S
         await self._writer.idle(PATIENCE_S)
-        # First back to the brokers' own calculator: nobody is without a limit in between.
+        # The brokers' own calculator takes over before our rates go: no topic is unlimited between.
         groups = self._ledger.layout.groups
-        kept = await take_over.hand_back(groups, _HAND_BACK_WITHIN_S, taking_over=taking_over)
-        if kept:
+        without_quota = await take_over.hand_back(
+            groups, _HAND_BACK_WITHIN_S, taking_over=taking_over
+        )
+        if without_quota:
             self._say(
-                f"on_exit: remove: the publish quotas of {first_names(kept)} could not be handed "
-                "back to the cluster: their rates stay"
+                f"on_exit: remove: the publish quotas of {first_names(without_quota)} could not be "
+                "handed back to the cluster: the rates of their topics stay"
             )
-        # Namespaces before topics: one without a rate would be held to that of its namespace.
-        await self._remove_defaults(kept, (until_s - loop.time()) / 2.0)
-        await self._write_all(partial(self._removal, kept), until_s - loop.time())
+        # Namespaces before topics: a topic without a rate is held to its namespace's default.
+        await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)
+        await self._write_all(partial(self._removal, without_quota), until_s - loop.time())
 
-    async def _remove_defaults(self, kept: set[str], within_s: float) -> None:
+    async def _remove_defaults(self, stay: set[str], within_s: float) -> None:
         loop = asyncio.get_running_loop()
         self._defaults.hurry()
         until_s = loop.time() + within_s
         await self._defaults.idle(PATIENCE_S)
         while True:
-            begun = self._defaults.begin_removal(self._ledger.layout, kept, loop.time())
-            if not begun or loop.time() > until_s:
+            remaining = self._defaults.begin_removal(self._ledger.layout, stay, loop.time())
+            if not remaining or loop.time() > until_s:
                 break
             await self._defaults.idle(max(until_s - loop.time(), 0.0))
-            await asyncio.sleep(_SOON_S)
-        if begun:
-            self._say(f"on_exit: the rates of {begun} namespaces were not taken off in time")
+            await asyncio.sleep(_TICK_S)
+        if remaining:
+            self._say(f"on_exit: the rates of {remaining} namespaces were not removed in time")
 
-    def _removal(self, kept: set[str], in_force: Rates) -> Moves:
-        """All rates off but those of some groups; what is not known is read before."""
+    def _removal(self, stay: set[str], in_force: Rates) -> Moves:
+        """Plan the removal of all rates except those of the groups ``stay``."""
         layout = self._ledger.layout
         limits, rates, shares = (
-            np.full((len(things), BASIC), np.inf)
-            for things in (layout.pairs.broker, layout.topics, layout.parts)
+            np.full((len(items), BASIC), np.inf)
+            for items in (layout.pairs.broker, layout.topics, layout.parts)
         )
-        stays = np.array([group in kept for group in layout.groups], np.bool_)[layout.group]
+        stays = np.array([group in stay for group in layout.groups], np.bool_)[layout.group]
         rates[stays] = np.nan
         shares[stays[layout.topic]] = np.nan
         unlimited = Subdivision(rates, shares, rates)
         return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
     async def _write_all(self, moves_of: Callable[[Rates], Moves], within_s: float) -> None:
-        """Write until nothing is left; there is no budget for this any more."""
+        """Write, without a budget, until nothing is left or the time is over."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._until_written(moves_of), within_s)
         await self._writer.idle(PATIENCE_S)
-        left = self._left(moves_of)
-        if left:
-            self._say(f"on_exit: {left} rates were not written in time")
+        remaining = self._remaining(moves_of)
+        if remaining:
+            self._say(f"on_exit: {remaining} rates were not written in time")
 
     async def _until_written(self, moves_of: Callable[[Rates], Moves]) -> None:
         loop = asyncio.get_running_loop()
         self._writer.hurry()
-        self._ledger.at_once()
+        self._ledger.retry_now()
         while True:
             now_s = loop.time()
             self._refresh(now_s)
             moves = moves_of(self._ledger.rates(now_s))
-            if not len(moves.topic) and self._writer.at_rest and not self._left(moves_of):
+            if not len(moves.topic) and self._writer.at_rest and not self._remaining(moves_of):
                 return
             self._writer.begin(moves, now_s)
             self._writer.read_unknown(moves)
-            await asyncio.sleep(_SOON_S)
+            await asyncio.sleep(_TICK_S)
 
-    def _left(self, moves_of: Callable[[Rates], Moves]) -> int:
-        """How many rates are not as they should be, or nobody knows; also where something failed
-        lately.
-        """
+    def _remaining(self, moves_of: Callable[[Rates], Moves]) -> int:
+        """How many rates are wrong or unknown, including those paused after a failure."""
         rates = self._ledger.rates(0.0)
-        moves = moves_of(rates._replace(free=np.ones_like(rates.free)))
-        left = moves.unread.copy()
-        left[moves.topic, moves.kind] = True
-        return int(left.sum()) + len(self._ledger.leaving)
+        moves = moves_of(rates._replace(idle=np.ones_like(rates.idle)))
+        open_rates = moves.unread.copy()
+        open_rates[moves.topic, moves.kind] = True
+        return int(open_rates.sum()) + len(self._ledger.to_remove)

@@ -1,4 +1,4 @@
-"""The enforcer of a Pulsar cluster: reads limits, writes rates of topics, until it is stopped."""
+"""The enforcer of one Pulsar cluster: reads limits and writes rates of topics until stopped."""
 
 from __future__ import annotations
 
@@ -36,32 +36,39 @@ _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
 _QUOTAS_EVERY_S: Final = 2.0
 _DEFAULTS_EVERY_S: Final = 10.0
-_DEFAULTS_SOONER_S: Final = 1.0
-"""How often the rates of namespaces are computed anew: the second where quotas or safe limits
-changed; at once where topics changed."""
+"""How often the defaults of namespaces are recomputed; at once where topics changed."""
+_CHANGED_DEFAULTS_EVERY_S: Final = 1.0
+"""The same while quotas or safe limits change."""
 _TAKE_OVER_SHARE: Final = 0.25
-"""Of the reads: to see which groups have a quota in the cluster."""
+"""Of the read budget, for reading which groups have a quota in the cluster."""
 _SLOW_STATS_S: Final = 10.0
-_SOON_S: Final = 0.02
-_CANCELLED_AGAIN_S: Final = 0.2
-_STILL_TICKS: Final = 3
+"""Statistics that brokers update less often than this cause a warning."""
+_SHORTEST_PAUSE_S: Final = 0.02
+_CANCEL_AGAIN_S: Final = 0.2
+_QUIET_TICKS: Final = 3
+"""A dry run ends after so many ticks without anything to write."""
 
 
-class _Computed(NamedTuple):
-    """The rates that namespaces of each group should have, and what they were computed from."""
+class _Defaults(NamedTuple):
+    """Default rates of namespaces by group, and the inputs they were computed from."""
 
     layout: Layout
-    changes: int
+    safe_changes: int
     quotas: TableQuotas | None
     at_s: float
     rates: FloatArray
+    """(g, 4)"""
 
 
 class Enforcer:
     """One cluster's enforcer.
 
-    ``say`` is given lines that somebody should read; ``now_ms`` is the wall clock, by which leases
-    go.
+    Args:
+        settings: the settings file.
+        rest: the cluster's REST API.
+        link: delivers the limits topic.
+        say: prints a line for the operator.
+        now_ms: the wall clock, which decides when leases end.
     """
 
     def __init__(
@@ -86,40 +93,46 @@ class Enforcer:
         most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
         self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most)
         self._lost = Lost(say)
-        self._writer = RateWriter(rest, self._ledger, reads, enforce, self._failure_log, self._gone)
+        self._writer = RateWriter(
+            rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
+        )
         self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
         self._observer = Observer(rest, reads, self._failure_log, self._defaults.read)
-        self._computed: _Computed | None = None
-        self._ticks_still = 0
+        self._namespace_rates: _Defaults | None = None
+        self._quiet_ticks = 0
         self._waiting = 0
-        self._in_force = GroupsInForce()
+        self._groups_in_force = GroupsInForce()
 
-    def _gone(self, topic: str) -> None:
+    def _forget_topic(self, topic: str) -> None:
         self._observer.placement.forget_topic(topic)
 
     async def start(self) -> None:
-        """Look whether the cluster lets us in.
+        """Read how the cluster is set up.
 
         Raises:
-            ClusterError: it does not, or can't be reached.
+            ClusterError: it refuses us, or can't be reached.
         """
         await self._observer.start()
         live, interval_s = self._observer.exposure
         if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
             self._say(
-                f"cluster {self._observer.cluster}: its brokers say what topics use every "
-                f"{interval_s:g} s only; a topic that wakes waits as long for its share: set "
-                "exposeTopicLevelMetricsInPrometheus=true, or statsUpdateFrequencyInSecs=5"
+                f"cluster {self._observer.cluster}: brokers update the usage of topics only every "
+                f"{interval_s:g} s, so a topic that becomes active waits that long for its share; "
+                "set exposeTopicLevelMetricsInPrometheus=true or statsUpdateFrequencyInSecs=5 on "
+                "the brokers"
             )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Enforce until ``stop`` is set, then leave as ``on_exit`` says."""
+        """Enforce until ``stop`` is set, then do what ``on_exit`` says."""
         await self._until(stop)
         if self._enforce.on_exit != "keep":
             if self._observer.ready and self._listener.caught_up:
                 await self._leave()
             else:
-                self._say(f"on_exit: {self._enforce.on_exit}: not done, nothing was known yet")
+                self._say(
+                    f"on_exit: {self._enforce.on_exit}: skipped; the topics or the limits were not "
+                    "read before the stop, so no rate was written"
+                )
         await self._writer.idle(PATIENCE_S)
         await self._defaults.idle(PATIENCE_S)
 
@@ -131,39 +144,40 @@ class Enforcer:
             await leave.remove(self._take_over, taking_over=self._enforce.take_over)
 
     async def run_dry(self, stop: asyncio.Event) -> None:
-        """Go on until there is nothing left to write, and leave everything as it is."""
+        """Run until there is nothing left to write; ``on_exit`` is ignored."""
         self._writer.hurry()
         self._defaults.hurry()
         running = asyncio.create_task(self._until(stop))
-        while not (stop.is_set() or self._ticks_still >= _STILL_TICKS):
+        while not (stop.is_set() or self._quiet_ticks >= _QUIET_TICKS):
             await _within(self._enforce.interval_s, stop.wait())
         stop.set()
         await running
 
     async def _until(self, stop: asyncio.Event) -> None:
-        scene, interval_s = self._observer, self._enforce.interval_s
+        """Run all periodic parts until ``stop`` is set."""
+        observer, interval_s = self._observer, self._enforce.interval_s
         parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
             ("limits", interval_s, self._listen),
             ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
-            ("brokers", _BROKERS_EVERY_S, scene.look_at_brokers),
-            ("topics", _TOPICS_EVERY_S, scene.look_at_topics),
-            ("use of topics", scene.look_every_s, scene.look_at_usage),
+            ("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
+            ("topics", _TOPICS_EVERY_S, observer.look_at_topics),
+            ("use of topics", observer.look_every_s, observer.look_at_usage),
             ("division", interval_s, self._tick),
         ]
         if self._enforce.take_over:
-            parts.append(("take over", _TAKE_OVER_EVERY_S, self._take))
-        tasks = {asyncio.create_task(self._again(*part, stop)) for part in parts}
+            parts.append(("take over", _TAKE_OVER_EVERY_S, self._take_over_quotas))
+        tasks = {asyncio.create_task(self._repeat(*part, stop)) for part in parts}
         await stop.wait()
         while tasks:
-            # Again and again: Python before 3.12 may lose a cancellation that comes with an answer.
+            # Repeated: Python before 3.12 may lose a cancellation that coincides with a result.
             for task in tasks:
                 task.cancel()
-            _, tasks = await asyncio.wait(tasks, timeout=_CANCELLED_AGAIN_S)
+            _, tasks = await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_S)
 
-    async def _again(
+    async def _repeat(
         self, part: str, every_s: float, work: Callable[[], Awaitable[None]], stop: asyncio.Event
     ) -> None:
-        """Work again and again, never twice at once; what fails is told, and tried again."""
+        """Run a part periodically until ``stop`` is set; failures are logged and retried."""
         loop = asyncio.get_running_loop()
         while not stop.is_set():
             begun_s = loop.time()
@@ -171,13 +185,13 @@ class Enforcer:
             try:
                 await work()
             except Exception as error:
-                # Even a mistake of ours must not end what keeps limits.
+                # Any exception: a bug in one part must not end the enforcement.
                 failed = error
             self._failure_log.note("enforcer", part, failed)
-            await _within(max(begun_s + every_s - loop.time(), _SOON_S), stop.wait())
+            await _within(max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S), stop.wait())
 
     async def _listen(self) -> None:
-        # The book keeps few brokers and groups that the cluster does not list: list them first.
+        # ``Book`` keeps only a few unlisted brokers and groups, so list the cluster's first.
         if self._observer.listed:
             self._refresh(asyncio.get_running_loop().time())
             await self._listener.listen()
@@ -190,37 +204,41 @@ class Enforcer:
         layout = self._ledger.layout
         self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
         moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
-        self._waiting = self._writer.begin(moves.but_for(self._defaults.held(layout)), now_s)
-        self._writer.read_unknown(moves, self._observer.usage.odd())
+        writes = moves.without_removals(self._defaults.has_default(layout))
+        self._waiting = self._writer.begin(writes, now_s)
+        self._writer.read_unknown(moves, self._observer.usage.take_implausible())
         self._writer.check(now_s)
         at_rest = self._writer.at_rest and self._defaults.at_rest
-        still = at_rest and not (len(moves.topic) or moves.unread.any())
-        self._ticks_still = self._ticks_still + 1 if still else 0
+        quiet = at_rest and not (len(moves.topic) or moves.unread.any())
+        self._quiet_ticks = self._quiet_ticks + 1 if quiet else 0
         if self._enforce.take_over:
-            told_ms = self._listener.book.told_ms(layout.groups)
+            decided_ms = self._listener.book.told_ms(layout.groups)
             rates = self._ledger.rates(now_s)
-            self._in_force.note(layout, division.rates, rates, moves, told_ms)
+            self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
+        """Default rates of namespaces (g, 4), recomputed when due."""
         changes, quotas = self._listener.book.safe_changes, self._quotas.quotas
-        before = self._computed
-        if before is not None and before.layout is layout:
-            same = before.changes == changes and before.quotas is quotas
-            wait_s = _DEFAULTS_EVERY_S if same else _DEFAULTS_SOONER_S
-            if now_s < before.at_s + wait_s:
-                return before.rates
+        last = self._namespace_rates
+        if last is not None and last.layout is layout:
+            same = last.safe_changes == changes and last.quotas is quotas
+            wait_s = _DEFAULTS_EVERY_S if same else _CHANGED_DEFAULTS_EVERY_S
+            if now_s < last.at_s + wait_s:
+                return last.rates
         rates = default_rates(layout, self._allowed.safe_limits(layout, self._now_ms()))
-        self._computed = _Computed(layout, changes, quotas, now_s, rates)
+        self._namespace_rates = _Defaults(layout, changes, quotas, now_s, rates)
         return rates
 
     def _refresh(self, now_s: float) -> None:
+        """Take over a changed layout; record the rates in force for measuring usage."""
         layout = self._observer.changed()
         if layout is not None:
             self._ledger.carry(layout)
-            self._writer.forget_gone()
+            self._writer.forget_deleted()
             self._listener.book.expect(layout.brokers, layout.groups)
         layout = self._ledger.layout
-        self._observer.usage.under(self._defaults.under(layout, self._ledger.in_force), now_s)
+        effective = self._defaults.effective_rates(layout, self._ledger.in_force)
+        self._observer.usage.note_rates(effective, now_s)
 
     def _planned(
         self, now_ms: float, rates: Rates, significant_change: float | None = None
@@ -241,12 +259,12 @@ class Enforcer:
             layout, limits, division, rates, significant_change=significant_change
         ), division
 
-    async def _take(self) -> None:
+    async def _take_over_quotas(self) -> None:
         self._lost.tell(self._allowed.lost(self._ledger.layout))
-        await self._take_over.take(self._in_force.groups())
+        await self._take_over.take(self._groups_in_force.groups())
 
     def status(self) -> dict[str, Any]:
-        """Figures since the start, and how it stands."""
+        """Counts since the start and the current state, as the status line prints them."""
         layout = self._ledger.layout
         age_s = round(self._listener.age_ms() / 1000.0, 1)
         return {

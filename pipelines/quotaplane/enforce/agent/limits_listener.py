@@ -1,4 +1,4 @@
-"""Takes limits from their topic into the book, as far as they can be the quota job's."""
+"""Reads the limits topic into a ``Book``; refuses messages that the quota job can't have sent."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reasons import shown
 
 _PORTIONS: Final = 20
-"""So many follow each other while there is more; then it is somebody else's turn."""
-_TOLD_EVERY_S: Final = 60.0
-"""A line about refused messages comes no more often: who sends them must not fill the log."""
+"""Polls per call of ``listen`` while there are more messages; then other parts get their turn."""
+_REPORT_EVERY_S: Final = 60.0
+"""At most one line about refused messages in this time, so that a flood can't fill the log."""
 _FORGET_EVERY_S: Final = 60.0
 _EPOCHS_EVERY_S: Final = 1.0
+"""An unknown epoch makes the listener read the history at most this often."""
 _EPOCHS_AFTER_FAILURE_S: Final = 30.0
-"""For an epoch that is not known the history is read no more often."""
+"""The same after a read that failed."""
 
 Decoded: TypeAlias = "list[tuple[Polled, LimitsMessage | Exception]]"
 
 
 class LimitsListener:
-    """The limits that came over a link are in ``book``.
+    """Keeps the limits received over a link in ``book``.
 
-    A message that can't be used, whatever is wrong with it, is counted, told with its position, and
-    costs no other one.
+    A message that can't be used is counted and reported with its position; the others are used.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class LimitsListener:
     ) -> None:
         self.book = Book()
         self.caught_up = False
-        """Whether all is known that was told before: what is behind it would be written for
-        nothing."""
+        """Whether the end of the topic was reached once. Before that, limits in ``book`` may be
+        outdated, and writing them would waste budget."""
         self.refused = 0
-        """So many messages were not used."""
+        """Messages that were refused."""
         self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
-        self._told_not_enforced = False
-        self._told_at: float | None = None
-        self._untold = 0
+        self._reported_not_enforced = False
+        self._reported_at_s: float | None = None
+        self._unreported = 0
         self._epochs_from_s = self._forgot_s = float("-inf")
 
     async def listen(self) -> None:
-        """Take in what came since the last call.
+        """Take in the messages that arrived since the last call.
 
         Raises:
-            TransportError: the limits can't be read.
+            TransportError: the limits topic can't be read.
         """
         for _ in range(_PORTIONS):
             decoded, more, caught_up = await asyncio.to_thread(self._poll)
@@ -72,15 +72,15 @@ class LimitsListener:
         if now_s >= self._forgot_s + _FORGET_EVERY_S:
             self._forgot_s = now_s
             self.book.forget(self._now_ms())
-        if self.book.not_enforced and not self._told_not_enforced:
-            self._told_not_enforced = True
+        if self.book.not_enforced and not self._reported_not_enforced:
+            self._reported_not_enforced = True
             self._say(
-                "limits on totals or mutations, or terms of throttling, were told: stock brokers "
-                "can't be held to them, only to publish and dispatch (docs/enforcer.md)"
+                "limits topic: limits on totals or controller mutations, and throttle terms, are "
+                "ignored: stock brokers enforce only publish and dispatch (docs/enforcer.md)"
             )
 
     def age_ms(self) -> float:
-        """How long ago the newest of all messages was decided."""
+        """Time since the newest message was issued."""
         return max(self._now_ms() - self.book.issued_at_ms, 0.0)
 
     def _poll(self) -> tuple[Decoded, bool, bool]:
@@ -97,7 +97,7 @@ class LimitsListener:
     async def _take(self, decoded: Decoded) -> None:
         unknown: list[tuple[Polled, LimitsMessage]] = []
         for polled, message in decoded:
-            await asyncio.sleep(0)  # at the start there may be hours of them, of many groups each
+            await asyncio.sleep(0)  # a start may read hours of large messages: let others run
             if isinstance(message, Exception):
                 self._refuse(polled, message)
             elif self._is_known(message.epoch):
@@ -105,7 +105,7 @@ class LimitsListener:
             else:
                 unknown.append((polled, message))
         if unknown:
-            # The job writes a round to the history before it tells its limits.
+            # The job writes a round to the history before it publishes the round's limits.
             await self._look_at_epochs()
             for polled, message in unknown:
                 await asyncio.sleep(0)
@@ -134,15 +134,15 @@ class LimitsListener:
             self._refuse(polled, error)
 
     def _check(self, message: LimitsMessage, now_ms: float) -> None:
-        """Refuse what the quota job can't have told.
+        """Check whether the quota job can have sent a message.
 
         Raises:
-            InputError: it can't have.
+            InputError: it can't; the message says why.
         """
         ahead_s = (message.issued_at_ms - now_ms) / 1000.0
         if ahead_s > self._skew_s:
             raise InputError(
-                f"decided {ahead_s:.0f} s ahead of this host's clock (reports.max_clock_skew_s is "
+                f"issued {ahead_s:.0f} s ahead of this host's clock (reports.max_clock_skew_s is "
                 f"{self._skew_s:g}); synchronise the clocks of the job's host and this one"
             )
         if message.lease_ms > self._lease_s * 1000.0:
@@ -153,25 +153,26 @@ class LimitsListener:
         newest = self._table.newest_epoch
         if newest is not None and message.epoch > newest:
             raise InputError(
-                f"epoch {message.epoch} is later than all of the history's rounds (the newest is "
-                f"of {newest}); give the job and the enforcer the same history.path"
+                f"epoch {message.epoch} is later than that of every round in the history (newest: "
+                f"{newest}); give the job and the enforcer the same history.path"
             )
         if newest is None and message.epoch > now_ms / 1000.0 + self._skew_s:
             raise InputError(
                 f"epoch {message.epoch} is ahead of this host's clock, and the history, which "
-                "could tell that it is the job's, can't be read"
+                "would show whether it is the job's, can't be read"
             )
 
     def _refuse(self, polled: Polled, error: Exception) -> None:
         self.refused += 1
         now_s = asyncio.get_running_loop().time()
-        if self._told_at is not None and now_s < self._told_at + _TOLD_EVERY_S:
-            self._untold += 1
+        if self._reported_at_s is not None and now_s < self._reported_at_s + _REPORT_EVERY_S:
+            self._unreported += 1
             return
         kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
-        more = f"; so were {self._untold} more since the last such line" if self._untold else ""
+        count = self._unreported
+        more = f"; {count} more refused since the last such line" if count else ""
         self._say(
-            f"limits topic: {polled.position}: a message for {shown(polled.key)} is refused: "
+            f"limits topic: {polled.position}: message for {shown(polled.key)} refused: "
             f"{kind}{error}{more}"
         )
-        self._told_at, self._untold = now_s, 0
+        self._reported_at_s, self._unreported = now_s, 0

@@ -1,4 +1,4 @@
-"""The rates of namespaces: what a topic has from its first message on, until it has its own."""
+"""Keeps default rates on namespaces: a new topic is held to these until it gets its own rate."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from quotaplane.topic_layout import KINDS, SIDES, Layout
 _READS: Final = "reading rates of namespaces"
 _WRITES: Final = "writing rates of namespaces"
 _REQUESTS: Final = 3
-"""That write, for a namespace: two rates, and the record of them."""
+"""Writes per namespace: two rates, and our record of them."""
 _SHARE: Final = 2
-"""Of the budget the namespaces take this part at most: topics go on."""
+"""Namespaces get at most the 1/nth part of the write budget; the rest is for topics."""
 _TOO_FAR: Final = 2.0
-"""A rate is written again when it is more than so many times what it should be, or less than such a
-part of it: each write gives all topics of the namespace a second's worth."""
+"""A rate is written again when it differs from the default by more than this factor. Not sooner, as
+each write gives every topic of the namespace a burst of one second's rate."""
 
 
 def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
-    """(g, 4) what a topic of each group has while it has no rate of its own.
+    """(g, 4) the rate of a topic of each group while it has none of its own.
 
-    As much as adds up to a broker's safe limit with as many new topics as the broker has, and one:
-    the least of all brokers that were told any, and at least 1. inf: some broker is not limited;
-    NaN: none was told anything.
+    It is the broker's safe limit divided by one more than the number of the group's topics there;
+    of all brokers with a safe limit the lowest, and at least 1. inf: some broker is unlimited. NaN:
+    no broker has received a limit.
 
     Args:
-        layout: what lies where.
-        safe_limits: (b, g, 4) of each broker and group; inf = unlimited, NaN = never told.
+        layout: the topics, and which broker has each part.
+        safe_limits: (b, g, 4) of each broker and group; inf = unlimited, NaN = not received.
 
     >>> layout = Layout(("b",), ("g",), ("s", "t"), np.array([0, 0]), ("s", "t"),
     ...     np.array([0, 1]), np.array([0, 0]))
@@ -53,20 +53,20 @@ def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
     pairs = layout.pairs
     topics = np.zeros(safe_limits.shape[:2])
     topics[pairs.broker, pairs.group] = np.diff(pairs.starts)
-    each = np.floor(safe_limits / (topics[:, :, None] + 1.0) + 1e-9)
-    least = np.fmin.reduce(np.clip(each, 1.0, MOST), axis=0, initial=np.inf)
-    told = ~np.isnan(safe_limits)
-    free = (np.isposinf(safe_limits) & told).any(axis=0)
-    return np.where(told.any(axis=0), np.where(free, np.inf, least), np.nan)
+    per_topic = np.floor(safe_limits / (topics[:, :, None] + 1.0) + 1e-9)
+    lowest = np.fmin.reduce(np.clip(per_topic, 1.0, MOST), axis=0, initial=np.inf)
+    received = ~np.isnan(safe_limits)
+    unlimited = (np.isposinf(safe_limits) & received).any(axis=0)
+    return np.where(received.any(axis=0), np.where(unlimited, np.inf, lowest), np.nan)
 
 
 def wanted_rates(in_force: FloatArray, ours: BoolArray, default: FloatArray) -> FloatArray:
-    """(n, 4) what n namespaces should have: the default, where that is worth a write.
+    """(n, 4) the rates that n namespaces should have: the default, where that is worth a write.
 
     Args:
-        in_force: (n, 4) what they have; inf = unlimited.
-        ours: (n, 2) by kind: whether it is ours to change.
-        default: (n, 4) what they should have, about; NaN = as it is.
+        in_force: (n, 4) current rates; inf = unlimited.
+        ours: (n, 2) by kind: whether the enforcer may change the rate.
+        default: (n, 4) desired rates; NaN = leave it as it is.
 
     >>> has = np.array([[20.0, np.inf, np.inf, np.inf]] * 3)
     >>> ours = np.array([[True, True], [True, True], [False, True]])
@@ -87,26 +87,26 @@ def wanted_rates(in_force: FloatArray, ours: BoolArray, default: FloatArray) -> 
 
 
 class _Known(NamedTuple):
-    """The namespaces that were read, as arrays."""
+    """The n namespaces that were read."""
 
     names: tuple[str, ...]
     group: IntArray
-    """(n,) index of each one's group in the layout, -1 = none, -2 = one that is not there."""
+    """(n,) index of the group in the layout; -1 = no group, -2 = a group not in the layout."""
     in_force: FloatArray
-    """(n, 4)"""
+    """(n, 4) rates; inf = unlimited."""
     ours: BoolArray
-    """(n, 2)"""
+    """(n, 2) by kind: the enforcer may change the rate."""
     recorded: BoolArray
-    """(n,)"""
+    """(n,) the namespace has a record of rates that the enforcer wrote."""
     of_topic: IntArray
     """(u,) index of each topic's namespace; -1 = not read."""
 
 
 class NamespaceDefaults:
-    """Keeps the rates of one cluster's namespaces; what is somebody else's is let be.
+    """Keeps the default rates of one cluster's namespaces; rates set by others are left alone.
 
-    Policies are read again right before a write, as somebody else may have set a rate since. After
-    a write that failed the namespace is left alone until it was read again.
+    Each write reads the policies first, as somebody else may have set a rate meanwhile. After a
+    failed write the namespace is not written before it was read again.
     """
 
     def __init__(self, rest: Rest, budget: Bucket, failure_log: FailureLog, say: Say) -> None:
@@ -115,33 +115,33 @@ class NamespaceDefaults:
         self._rates: dict[str, NamespaceRates] = {}
         self._group: dict[str, str | None] = {}
         self._written_s: dict[str, float] = {}
-        """When the last write ended; inf = it is under way."""
-        self._unsure: set[str] = set()
-        """Namespaces with a write under way, or one that failed."""
+        """When the last write ended; inf = in flight."""
+        self._uncertain: set[str] = set()
+        """Namespaces with a write in flight, or one that failed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: tuple[Layout, _Known] | None = None
         self._foreign: set[str] = set()
         self._hurried = False
         self.waiting = 0
-        """Namespaces whose rates should be written, and are not yet."""
+        """Namespaces whose rates still wait to be written."""
         self.written = 0
-        """So many namespaces were given other rates, since the start."""
+        """Writes of namespaces since the start."""
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way or to come."""
+        """Whether no write is in flight or waiting."""
         return not (self._tasks or self.waiting)
 
     def hurry(self) -> None:
-        """From now on there is no budget, and what was written is taken to be in force."""
+        """From now on ignore the budget, and don't read again what was written."""
         self._hurried = True
 
     def read(
         self, cluster: str, namespace: str, policies: Any, group: str | None, begun_s: float
     ) -> None:
-        """A namespace, its policies at ``begun_s`` and the group it is attached to.
+        """Take in a namespace: its policies at ``begun_s`` and the group it is attached to.
 
-        Policies that are None: it is gone.
+        Policies are None if the namespace was deleted.
         """
         self._cluster = cluster
         if policies is None:
@@ -159,7 +159,7 @@ class NamespaceDefaults:
         if group is None and not rates.recorded:
             self._forget(namespace)
             return
-        self._unsure.discard(namespace)
+        self._uncertain.discard(namespace)
         self._put(namespace, rates, group)
 
     def _put(self, namespace: str, rates: NamespaceRates, group: str | None) -> None:
@@ -173,38 +173,38 @@ class NamespaceDefaults:
             self._known = None
         self._group.pop(namespace, None)
         self._written_s.pop(namespace, None)
-        self._unsure.discard(namespace)
+        self._uncertain.discard(namespace)
         for part in (_READS, _WRITES):
             self._failure_log.forget(part, namespace)
 
     def begin(self, layout: Layout, default: FloatArray, now_s: float) -> int:
-        """Start what the budget allows; returns how many namespaces have other rates than they
-        should.
+        """Start as many writes as the budget allows; returns how many namespaces need one.
 
-        The groups (g, 4) should have these rates as their default, NaN = what they have. A group
-        that the layout does not have may be one whose topics can't be read: what its namespaces
-        have stays. Those that are attached to none should have none.
+        ``default`` (g, 4) are the groups' default rates, NaN = leave as it is. The namespaces of a
+        group that is not in the layout keep their rates, as the group's topics may just be
+        unreadable. Namespaces without a group lose theirs.
         """
         known = self._as_arrays(layout)
         rows = np.vstack([default, np.full(BASIC, np.nan), np.full(BASIC, np.inf)])
         return self._begin(known, rows[known.group], now_s)
 
-    def begin_removal(self, layout: Layout, kept: Collection[str], now_s: float) -> int:
-        """As ``begin``: only namespaces of the groups ``kept`` should have a rate of ours."""
+    def begin_removal(self, layout: Layout, stay: Collection[str], now_s: float) -> int:
+        """Like ``begin``, but remove our rates, except from namespaces of the groups ``stay``."""
         known = self._as_arrays(layout)
-        stays = np.array([self._group[name] in kept for name in known.names], np.bool_)
+        stays = np.array([self._group[name] in stay for name in known.names], np.bool_)
         return self._begin(known, np.where(stays[:, None], np.nan, np.full(BASIC, np.inf)), now_s)
 
-    def _begin(self, known: _Known, of_each: FloatArray, now_s: float) -> int:
-        """Start to write what namespaces should have, (n, 4)."""
-        self._tell_foreign(known, of_each)
-        wanted = wanted_rates(known.in_force, known.ours, of_each)
+    def _begin(self, known: _Known, default: FloatArray, now_s: float) -> int:
+        """Start to write the defaults (n, 4) of the namespaces."""
+        self._report_foreign(known, default)
+        wanted = wanted_rates(known.in_force, known.ours, default)
         due = (wanted != known.in_force).any(axis=1)
-        # The record of rates that were taken off, where nobody came to take it off, too.
+        # Records whose rates are gone: an earlier run ended before it removed the record.
         due |= known.recorded & ~(np.isfinite(wanted) & np.repeat(known.ours, 2, axis=1)).any(
             axis=1
         )
-        at = np.flatnonzero(due & ~np.array([name in self._unsure for name in known.names], bool))
+        uncertain = np.array([name in self._uncertain for name in known.names], bool)
+        at = np.flatnonzero(due & ~uncertain)
         at = at[in_turn(known.group[at])]
         room = len(at)
         if not self._hurried:
@@ -214,62 +214,67 @@ class NamespaceDefaults:
         self.waiting = len(at) - room
         for index in at[:room].tolist():
             name = known.names[index]
-            self._unsure.add(name)
+            self._uncertain.add(name)
             self._written_s[name] = np.inf
             start(self._tasks, self._write(name, self._rates[name], wanted[index]))
         return int(due.sum())
 
-    def _tell_foreign(self, known: _Known, default: FloatArray) -> None:
+    def _report_foreign(self, known: _Known, default: FloatArray) -> None:
+        """Report namespaces whose rates were set by somebody else."""
         foreign = np.zeros(len(known.names), np.bool_)
         for kind, side in enumerate(SIDES):
             foreign |= ~known.ours[:, kind] & np.isfinite(default[:, side]).any(axis=1)
         names = {known.names[at] for at in np.flatnonzero(foreign).tolist()}
         if names - self._foreign:
             self._say(
-                f"namespaces: {first_names(names - self._foreign)} have rates of their own, "
-                "which are left alone: a new topic there has these until it is seen"
+                f"namespaces: {first_names(names - self._foreign)} have rates that the enforcer "
+                "did not set and does not change: a new topic there is held to these until the "
+                "enforcer gives it its own"
             )
         self._foreign = names
 
-    async def _write(self, namespace: str, before: NamespaceRates, rates: FloatArray) -> None:
+    async def _write(self, namespace: str, expected: NamespaceRates, rates: FloatArray) -> None:
+        """Write rates, unless the namespace has other ones than expected."""
         cluster = self._cluster
         policies: Any = None
         try:
             policies = await self._rest.get(namespace_path(namespace))
-            found = namespace_rates(policies, cluster)
-            if found.same_as(before):
-                found = await write_namespace_rates(self._rest, namespace, cluster, before, rates)
+            current = namespace_rates(policies, cluster)
+            if current.same_as(expected):
+                current = await write_namespace_rates(
+                    self._rest, namespace, cluster, expected, rates
+                )
                 self.written += 1
         except Exception as error:
-            # Also a mistake of ours: the namespace would be under way for ever.
+            # Any exception: otherwise the namespace would count as in flight for ever.
             if policies is None and isinstance(error, RefusedError) and error.status == 404:
                 self._forget(namespace)
                 return
             self._failure_log.note(_WRITES, namespace, error)
             if self._hurried:
-                # Nobody else reads any more: it is tried again.
-                self._unsure.discard(namespace)
+                # Namespaces are not read periodically any more, so allow a retry now.
+                self._uncertain.discard(namespace)
         else:
             self._failure_log.note(_WRITES, namespace, None)
             if namespace in self._rates:
-                self._unsure.discard(namespace)
-                self._put(namespace, found, self._group[namespace])
+                self._uncertain.discard(namespace)
+                self._put(namespace, current, self._group[namespace])
         finally:
             if namespace in self._written_s:
                 self._written_s[namespace] = asyncio.get_running_loop().time()
 
-    def under(self, layout: Layout, in_force: FloatArray) -> FloatArray:
-        """Rates (u, 4) that topics are held to: their own, else their namespace's."""
+    def effective_rates(self, layout: Layout, in_force: FloatArray) -> FloatArray:
+        """(u, 4) rates that brokers apply to topics: the topic's own, else its namespace's."""
         known = self._as_arrays(layout)
         rates = np.vstack([known.in_force, np.full(BASIC, np.inf)])
-        held = in_force.copy()
+        effective = in_force.copy()
         for side in SIDES:
             none = np.isposinf(in_force[:, side]).all(axis=1)
-            held[none, side] = rates[known.of_topic[none], side]
-        return held
+            effective[none, side] = rates[known.of_topic[none], side]
+        return effective
 
-    def held(self, layout: Layout) -> BoolArray:
-        """(u, 2) which topics would have a rate of ours, of their namespace, without their own."""
+    def has_default(self, layout: Layout) -> BoolArray:
+        """(u, 2) whether a default of ours would apply to the topic without its own rate."""
         known = self._as_arrays(layout)
         finite = np.isfinite(known.in_force).reshape(-1, len(KINDS), 2).any(axis=2) & known.ours
         none = np.zeros(len(KINDS), np.bool_)
@@ -290,16 +295,16 @@ class NamespaceDefaults:
                 _Known(
                     names,
                     np.array(group, np.int64),
-                    np.array([one.in_force for one in rates]).reshape(-1, BASIC),
-                    np.array([one.ours for one in rates], np.bool_).reshape(-1, len(KINDS)),
-                    np.array([one.recorded for one in rates], np.bool_),
+                    np.array([entry.in_force for entry in rates]).reshape(-1, BASIC),
+                    np.array([entry.ours for entry in rates], np.bool_).reshape(-1, len(KINDS)),
+                    np.array([entry.recorded for entry in rates], np.bool_),
                     at[index],
                 ),
             )
         return self._known[1]
 
     async def idle(self, patience_s: float) -> None:
-        """Wait for what is under way; what takes longer is given up."""
+        """Wait for writes in flight, and cancel those that take longer."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=patience_s)
             for task in late:

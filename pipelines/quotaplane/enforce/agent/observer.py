@@ -1,4 +1,4 @@
-"""What is looked at in the cluster again and again: who has which topics, and what these use."""
+"""Polls the cluster for the placement of topics and their usage."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
+from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
@@ -18,19 +19,20 @@ from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, rea
 from quotaplane.topic_layout import Layout
 
 _LIVE_EVERY_S: Final = 2.0
-"""Long enough for counts to make a rate, with what a request takes one time and the other."""
+"""Long enough that request latency does not distort a rate computed from counter differences."""
 _BUSY_SHARE: Final = 0.05
-"""A broker that takes long to answer is asked less often: this part of its time at most."""
+"""A broker spends at most this fraction of its time on our requests: slow ones are polled less."""
 _LOOKS_PER_SNAPSHOT: Final = 5
+"""Polls per interval in which a broker updates its statistics."""
 _STATS_AT_ONCE: Final = 4
-_SOON_S: Final = 0.05
+_LIST_POLL_S: Final = 0.05
 _PARTS: Final = {"brokers", "topics", "usage"}
 _PATIENCE_S: Final = 60.0
-"""At the start, with what can't be read; then it is done without."""
+"""How long the start waits for parts that can't be read."""
 
 
 class Observer:
-    """A cluster's topics and their use."""
+    """The placement (``changed``) and usage (``usage``) of a cluster's topics."""
 
     def __init__(
         self, rest: Rest, pace: Pace, failure_log: FailureLog, namespace_read: NamespaceRead
@@ -39,21 +41,22 @@ class Observer:
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
-        self._had: dict[str, set[str]] = {}
-        """By broker: the parts that it had when it told of them last."""
+        self._sampled_parts: dict[str, set[str]] = {}
+        """By broker: the parts that it had at its last sample."""
         self._looks = 0
         self._tried: set[str] = set()
-        self._seen: set[str] = set()
-        """Of ``_PARTS`` those that were tried, and those that could be read as a whole."""
+        """Of ``_PARTS`` those that were read once, even if in vain."""
+        self._complete: set[str] = set()
+        """Of ``_PARTS`` those that were read completely once."""
         self._failures = 0
         self._begun_s = 0.0
-        self._new: Layout | None = None
+        self._new_layout: Layout | None = None
 
     async def start(self) -> None:
-        """See how the cluster is set up.
+        """Read how the cluster is set up.
 
         Raises:
-            ClusterError: it can't be reached, or does not let us in.
+            ClusterError: it can't be reached, or refuses us.
         """
         self._begun_s = asyncio.get_running_loop().time()
         runtime = await read_runtime(self._rest)
@@ -68,49 +71,50 @@ class Observer:
 
     @property
     def ready(self) -> bool:
-        """Whether everything was read once: a part of the topics would get it all.
+        """Whether everything was read once. Before that, the topics seen so far would get the
+        limits of all.
 
-        What can't be read is told, and not waited for for ever: it must not keep limits from
-        the rest.
+        After ``_PATIENCE_S`` unreadable parts are no longer waited for, so that they don't keep the
+        rest unlimited.
         """
-        if self._seen == _PARTS:
+        if self._complete == _PARTS:
             return True
         patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
         return self._tried == _PARTS and not patient
 
     @property
     def listed(self) -> bool:
-        """Whether brokers and topics were asked for: whatever is not known now is not there."""
+        """Whether brokers and topics were listed once, if possible."""
         return {"brokers", "topics"} <= self._tried
 
     async def look_at_brokers(self) -> None:
-        """Which brokers there are, and which bundles they have."""
+        """Read the brokers and their bundles."""
         self._looked("brokers", whole=await self.placement.read_brokers())
 
     async def look_at_topics(self) -> None:
-        """Which topics there are, of which groups."""
+        """Read the topics and their groups."""
         self._looked("topics", whole=await self.placement.read_namespaces())
 
     def _looked(self, part: str, *, whole: bool) -> None:
         self._tried.add(part)
         if whole:
-            self._seen.add(part)
+            self._complete.add(part)
 
     async def look_at_usage(self) -> None:
-        """What topics use, where a broker has counted anew."""
+        """Read the usage of topics from brokers with new statistics."""
         while not self.listed:
-            await asyncio.sleep(_SOON_S)
+            await asyncio.sleep(_LIST_POLL_S)
         self._follow()
         brokers = self.placement.brokers
         for gone in self._sources.keys() - brokers.keys():
             del self._sources[gone]
-            self._had.pop(gone, None)
+            self._sampled_parts.pop(gone, None)
             self._not_before_s.pop(gone, None)
             self._failure_log.forget("use of topics", gone)
         self._failures = 0
         await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
         self._looks += 1
-        # Counters tell nothing before the second look.
+        # Live counters give a rate from the second look on.
         if self._looks > self.exposure.live:
             self._looked("usage", whole=not self._failures)
 
@@ -119,7 +123,7 @@ class Observer:
         if loop.time() < self._not_before_s.get(broker, 0.0):
             return
         await self._pace.take()
-        if broker not in self.placement.brokers:  # it went while we waited
+        if broker not in self.placement.brokers:  # it went away while we waited
             return
         url = self.placement.brokers[broker].url
         if broker not in self._sources:
@@ -135,34 +139,35 @@ class Observer:
             return
         self._not_before_s[broker] = loop.time() + (loop.time() - begun_s) / _BUSY_SHARE
         self._failure_log.note("use of topics", broker, None)
-        if sample is None or broker not in self.placement.brokers:
-            return
+        if sample is not None and broker in self.placement.brokers:
+            self._add_sample(broker, dict(zip(sample.topics, sample.usage, strict=True)))
+
+    def _add_sample(self, broker: str, usage: dict[str, FloatArray]) -> None:
+        """Take in a broker's sample: usage (4,) by part."""
         layout = self.usage.layout
         name = self.placement.brokers[broker].name
         if name not in layout.brokers:
             return
-        # What a broker has and does not mention is not in use; what it has just got may not have
-        # been loaded yet, and is as it was.
-        own = np.flatnonzero(layout.broker == layout.brokers.index(name))
-        place = dict(zip(sample.topics, sample.usage, strict=True))
-        has = {layout.parts[part] for part in own.tolist()}
-        had = self._had.get(broker, has)
-        self._had[broker] = has
-        told = [layout.parts[part] in place or layout.parts[part] in had for part in own.tolist()]
-        own = own[np.array(told, np.bool_)]
-        nothing = np.zeros(sample.usage.shape[1])
-        usage = [place.get(layout.parts[part], nothing) for part in own.tolist()]
-        if usage:
-            self.usage.measured(own, np.array(usage))
+        # A part missing from the sample is unused. But a part that the broker has just got may not
+        # be loaded yet: its usage stays as it was.
+        own = np.flatnonzero(layout.broker == layout.brokers.index(name)).tolist()
+        parts = {layout.parts[part] for part in own}
+        previous = self._sampled_parts.get(broker, parts)
+        self._sampled_parts[broker] = parts
+        measured = [at for at in own if layout.parts[at] in usage or layout.parts[at] in previous]
+        unused = np.zeros(BASIC)
+        if measured:
+            rows = [usage.get(layout.parts[part], unused) for part in measured]
+            self.usage.add_sample(np.array(measured, np.int64), np.array(rows))
 
     def changed(self) -> Layout | None:
-        """Where everything is, if that is another thing than last time."""
+        """The layout, if it changed since the last call."""
         self._follow()
-        layout, self._new = self._new, None
+        layout, self._new_layout = self._new_layout, None
         return layout
 
     def _follow(self) -> None:
         layout = self.placement.changed()
         if layout is not None:
             self.usage.carry(layout)
-            self._new = layout
+            self._new_layout = layout

@@ -1,4 +1,4 @@
-"""The quotas that hold, and the newest epoch of the quota job, out of the history."""
+"""Reads the quotas and the quota job's newest epoch from the history."""
 
 from __future__ import annotations
 
@@ -25,54 +25,55 @@ from quotaplane.settings import History
 _QUOTAS: Final = "quotas in the history"
 _EPOCHS: Final = "epochs in the history"
 _PATIENCE_S: Final = 10.0
-"""With storage that does not answer."""
-_OPENED_AGAIN: Final = 30
-"""A table is opened anew after so many looks: somebody may have put another one in its place."""
+"""How long a read may take, for storage that does not answer."""
+_UPDATES_PER_OPEN: Final = 30
+"""A table is opened anew after so many updates, in case it was replaced by another one."""
 
 
 _Read = TypeVar("_Read")
 
 
 class QuotaTable:
-    """The tables ``resource_groups`` and ``rounds``, read off the loop's thread.
+    """The tables ``resource_groups`` and ``rounds``, read in threads.
 
-    A failure is told, and leaves the quotas as they were read last. With ``take_over`` nothing is
-    written before they were read.
+    A failed read is reported, and the quotas read last stay in use.
     """
 
     def __init__(
         self, history: History, failure_log: FailureLog, *, take_over: bool = False
     ) -> None:
         self._history, self._failure_log = history, failure_log
-        self._unread = "rates stay as they are" if take_over else "limits are not held against any"
+        self._without_quotas = (
+            "rates stay as they are" if take_over else "limits are not capped by quotas"
+        )
         self._tables: dict[str, tuple[DeltaTable, int]] = {}
         self._version = -1
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self.looked = False
-        """Whether the quotas were asked for once, and read or not."""
+        """Whether the quotas were read once, even if in vain."""
         self.quotas: TableQuotas | None = None
         """None: they could not be read so far."""
         self.newest_epoch: int | None = None
-        """The highest of all rounds, 0 = there were none; None: it could not be read last time."""
+        """Highest epoch of all rounds, 0 = no rounds; None: the last read failed."""
 
     async def look(self) -> None:
-        """Read the quotas again if somebody changed one."""
-        meanwhile = "the last ones hold" if self.quotas else self._unread
-        self.quotas = await self._off_thread(_QUOTAS, self._read_quotas, meanwhile) or self.quotas
+        """Read the quotas again if the table changed."""
+        meanwhile = "the quotas read last stay in use" if self.quotas else self._without_quotas
+        self.quotas = await self._in_thread(_QUOTAS, self._read_quotas, meanwhile) or self.quotas
         self.looked = True
 
     async def look_at_epochs(self) -> None:
         """Read the newest epoch again."""
-        meanwhile = "epochs of limits are held against the clock alone"
-        self.newest_epoch = await self._off_thread(_EPOCHS, self._read_epoch, meanwhile)
+        meanwhile = "epochs of limits are checked against the clock only"
+        self.newest_epoch = await self._in_thread(_EPOCHS, self._read_epoch, meanwhile)
 
-    async def _off_thread(
+    async def _in_thread(
         self, part: str, read: Callable[[], _Read], meanwhile: str
     ) -> _Read | None:
-        """Read in a thread; None: it failed, or takes too long, and that was told.
+        """Read in a thread; None: the read failed or takes too long (reported, with ``meanwhile``).
 
-        A read that takes too long goes on, and is waited for again at the next call: no second one
-        is started beside it, as threads are few.
+        A read that takes too long goes on, and the next call waits for it again instead of starting
+        a second one, as threads are few.
         """
         loop = asyncio.get_running_loop()
         if part not in self._reading:
@@ -86,7 +87,7 @@ class QuotaTable:
             except QuotaplaneError as failed:
                 error = HistoryError(f"{failed}; {meanwhile}")
             except Exception as failed:
-                # A mistake of ours, too, must not end what waits for the answer.
+                # Any exception: a bug in the read must not end the caller.
                 error = failed
         self._failure_log.note(part, "", error)
         return result
@@ -103,7 +104,7 @@ class QuotaTable:
         return TableQuotas(
             {group: at for at, group in enumerate(rows["group"].to_pylist())},
             np.column_stack(rates),
-            # As the job takes them: an unknown mode is hard.
+            # Like the job: an unknown mode counts as hard.
             ~pc.is_in(mode, value_set=pa.array(_NOT_ENFORCED)).to_numpy(),
             pc.less(percent, 100.0).to_numpy(),
         )
@@ -111,7 +112,7 @@ class QuotaTable:
     def _read_epoch(self) -> int:
         table = self._opened(ROUNDS.name)
         try:
-            # Of the many rounds only the files' statistics are read.
+            # There are many rounds, so use the files' statistics where possible.
             files = pa.table(table.get_add_actions(flatten=True))
             if not len(files):
                 return 0
@@ -124,12 +125,12 @@ class QuotaTable:
 
     def _opened(self, name: str) -> DeltaTable:
         """The table at its newest version."""
-        table, looks = self._tables.pop(name, (None, 0))
-        if table is not None and looks < _OPENED_AGAIN:
-            # It fails where the log was cut off behind us: then the table is opened anew.
+        table, updates = self._tables.pop(name, (None, 0))
+        if table is not None and updates < _UPDATES_PER_OPEN:
+            # Fails if log files were removed that the update needs: then open the table anew.
             with contextlib.suppress(DeltaError, OSError):
                 table.update_incremental()
-                self._tables[name] = table, looks + 1
+                self._tables[name] = table, updates + 1
                 return table
         table = open_table(self._history, name)
         self._tables[name] = table, 0

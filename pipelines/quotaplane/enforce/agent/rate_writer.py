@@ -1,4 +1,4 @@
-"""Reads and writes rates of topics: several at once, none twice, within a budget."""
+"""Reads and writes the rates of topics: concurrently, one request per rate, within budgets."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from quotaplane.topic_layout import KINDS
 _WRITES: Final = "writing rates"
 _READS: Final = "reading rates"
 _CHECKED_SHARE: Final = 0.1
-"""Of the reads: for rates that are known already."""
+"""Of the read budget, for checking rates that are known already."""
 _CHECKED_EVERY_S: Final = 60.0
-"""Not more often: who asks for a topic while it moves has some broker take it at once."""
-_LEAVING_AGAIN_S: Final = 5.0
+"""A known rate is checked at most this often: a lookup of a topic that is being moved makes Pulsar
+assign it to some broker at once."""
+_REMOVAL_RETRY_S: Final = 5.0
 _HURRIED_AT_ONCE: Final = 1000
-_NONE: Final = np.full(2, np.inf)
+_NO_RATE: Final = np.full(2, np.inf)
 
 
 class RateWriter:
-    """Brings moves into force, and keeps the ledger; ``gone`` is told of topics that vanished."""
+    """Makes the planned writes and records their results; calls ``gone`` for deleted topics."""
 
     def __init__(
         self,
@@ -44,9 +45,9 @@ class RateWriter:
     ) -> None:
         self._rest, self._ledger, self._reads = rest, ledger, reads
         self.budget = Bucket(enforce.max_writes_per_s)
-        """Of writes, whoever makes them."""
+        """Write budget, shared with ``NamespaceDefaults``."""
         self._concurrency = enforce.concurrency
-        # As many as the budget allows: how many requests are under way, ``rest`` bounds.
+        # As many tasks as the budget allows, as ``rest`` bounds the requests in flight.
         self._at_once = max(enforce.concurrency, math.ceil(enforce.max_writes_per_s))
         self._reads_at_once = math.ceil(enforce.max_reads_per_s * enforce.interval_s)
         self._to_read: dict[tuple[str, int], None] = {}
@@ -58,7 +59,7 @@ class RateWriter:
         self._written = self._removed = self._read = self._vanished = 0
 
     def counts(self) -> dict[str, int]:
-        """How often what was done."""
+        """Requests since the start, by result."""
         return {
             "written": self._written,
             "removed": self._removed,
@@ -68,26 +69,26 @@ class RateWriter:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way or to come."""
-        return not (self._writing or self._reading or self._to_read or self._ledger.leaving)
+        """Whether no request is in flight or waiting."""
+        return not (self._writing or self._reading or self._to_read or self._ledger.to_remove)
 
-    def forget_gone(self) -> None:
-        """Whatever failed on topics that are not there any more is no trouble now."""
-        place, leaving = self._ledger.layout.place, self._ledger.leaving
-        named = {_named(*key) for key in leaving}
+    def forget_deleted(self) -> None:
+        """Drop the failures of topics that don't exist any more."""
+        place = self._ledger.layout.place
+        named = {_named(*key) for key in self._ledger.to_remove}
         for part in (_WRITES, _READS):
             self._failure_log.retain(
-                part, lambda of: of.rpartition(" (")[0] in place or of in named
+                part, lambda item: item.rpartition(" (")[0] in place or item in named
             )
 
     def hurry(self) -> None:
-        """From now on only ``concurrency`` bounds the writes, and nothing known is read again."""
+        """From now on ignore the write budget and don't check known rates."""
         self.budget = Bucket(1e9)
         self._at_once = _HURRIED_AT_ONCE
         self._checks_per_s = 0.0
 
     def begin(self, moves: Moves, now_s: float) -> int:
-        """Start what the budget allows; returns how many writes must wait."""
+        """Start as many writes as the budget allows; returns how many must wait."""
         ledger = self._ledger
         room = max(min(self.budget.room(now_s), self._at_once - len(self._writing)), 0)
         count = min(room, len(moves.topic))
@@ -96,18 +97,18 @@ class RateWriter:
             moves.topic[:count].tolist(), moves.kind[:count].tolist(), moves.rates, strict=False
         ):
             start(self._writing, self._write(ledger.layout.topics[topic], kind, rates))
-        leaving = [key for key, at_s in ledger.leaving.items() if at_s <= now_s]
-        for topic, kind in leaving[: room - count]:
-            ledger.leaving[topic, kind] = np.inf
+        removals = [key for key, at_s in ledger.to_remove.items() if at_s <= now_s]
+        for topic, kind in removals[: room - count]:
+            ledger.to_remove[topic, kind] = np.inf
             start(self._writing, self._remove(topic, kind))
-        begun = count + min(len(leaving), room - count)
+        begun = count + min(len(removals), room - count)
         self.budget.take(begun)
-        return len(moves.topic) + len(leaving) - begun
+        return len(moves.topic) + len(removals) - begun
 
-    def read_unknown(self, moves: Moves, odd: Collection[str] = ()) -> None:
-        """Read what is in force where that is not known, and of topics where it seems odd."""
+    def read_unknown(self, moves: Moves, implausible: Collection[str] = ()) -> None:
+        """Read unknown rates, and the rates of topics whose usage is implausible under them."""
         place = self._ledger.layout.place
-        for topic in odd:
+        for topic in implausible:
             if topic in place:
                 self._check(place[topic], range(len(KINDS)))
         layout = self._ledger.layout
@@ -118,15 +119,15 @@ class RateWriter:
         self._start_reading()
 
     def check(self, now_s: float) -> None:
-        """Read some of what is known, in turn: somebody else may have changed it."""
-        every = len(KINDS) * len(self._ledger.layout.topics)
+        """Read some of the known rates, in turn: somebody else may have changed them."""
+        rates = len(KINDS) * len(self._ledger.layout.topics)
         passed_s = max(now_s - self._checked_s, 0.0)
         self._checked_s = now_s
-        self._due += passed_s * min(self._checks_per_s, every / _CHECKED_EVERY_S)
+        self._due += passed_s * min(self._checks_per_s, rates / _CHECKED_EVERY_S)
         count = min(int(self._due), self._reads_at_once)
         self._due -= int(self._due)
         for _ in range(count):
-            self._checked = (self._checked + 1) % every
+            self._checked = (self._checked + 1) % rates
             topic, kind = divmod(self._checked, len(KINDS))
             self._check(topic, [kind])
         self._start_reading()
@@ -134,12 +135,12 @@ class RateWriter:
     def _check(self, topic: int, kinds: Iterable[int]) -> None:
         ledger = self._ledger
         for kind in kinds:
-            # What nobody has now is left alone.
+            # A lookup of a topic without a broker would make Pulsar load it.
             if ledger.is_known(topic, kind) and ledger.is_owned(topic):
                 self._queue(ledger.layout.topics[topic], kind)
 
     def _queue(self, topic: str, kind: int) -> None:
-        """To be read when its turn comes; beyond what can be soon it is let be for now."""
+        """Queue a read, unless the queue is longer than what one tick can read."""
         if len(self._to_read) < self._reads_at_once:
             self._to_read[topic, kind] = None
 
@@ -152,79 +153,79 @@ class RateWriter:
             await self._reads.take()
             if not self._to_read:
                 return
-            # Not before its turn: what waits can still be written, and may have left by now.
+            # Marked as in flight only now: a queued topic can be written, and may leave.
             topic, kind = next(iter(self._to_read))
             del self._to_read[topic, kind]
-            if self._ledger.reading(topic, kind):
+            if self._ledger.begin_read(topic, kind):
                 await self._look(topic, kind)
 
     async def _write(self, topic: str, kind: int, rates: FloatArray) -> None:
         work = write_rate(self._rest, topic, kind, rates)
         if await self._tried(topic, kind, work, wrote=True):
-            self._ledger.settled(topic, kind, rates, wrote=True)
+            self._ledger.confirmed(topic, kind, rates, wrote=True)
             if np.isfinite(rates).any():
                 self._written += 1
             else:
                 self._removed += 1
 
     async def _look(self, topic: str, kind: int) -> None:
-        found: list[FloatArray] = []
+        rates: list[FloatArray] = []
 
         async def look() -> None:
-            found.append(await read_rate(self._rest, topic, kind))
+            rates.append(await read_rate(self._rest, topic, kind))
 
         if await self._tried(topic, kind, look(), wrote=False):
-            self._ledger.settled(topic, kind, found[0], wrote=False)
+            self._ledger.confirmed(topic, kind, rates[0], wrote=False)
             self._read += 1
 
     async def _tried(
         self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
     ) -> bool:
-        """Whether it was done; if not, that was told."""
-        part, of = _WRITES if wrote else _READS, _named(topic, kind)
+        """Whether the request succeeded; a failure is recorded and reported."""
+        part, item = _WRITES if wrote else _READS, _named(topic, kind)
         try:
             await work
         except asyncio.CancelledError:
             self._ledger.failed(topic, kind, -np.inf, wrote=wrote)
             raise
         except Exception as error:
-            # Also a mistake of ours: the topic would be under way for ever.
+            # Any exception: otherwise the topic would count as in flight for ever.
             now_s = asyncio.get_running_loop().time()
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
             if _is_gone(error):
-                # Deleted a moment ago: nothing is wrong with that.
+                # Deleted a moment ago, which is no failure.
                 self._vanished += 1
-                self._ledger.gone(topic, kind)
+                self._ledger.mark_deleted(topic, kind)
                 self._gone(topic)
-            # Of a topic that left, taking its rate off is what may fail from now on.
+            # For a topic that left its group only the removal of its rate matters now.
             left = topic not in self._ledger.layout.place
-            self._failure_log.note(part, of, None if left or _is_gone(error) else error)
+            self._failure_log.note(part, item, None if left or _is_gone(error) else error)
             return False
-        self._failure_log.note(part, of, None)
+        self._failure_log.note(part, item, None)
         return True
 
     async def _remove(self, topic: str, kind: int) -> None:
-        """Take our rate off a topic that left its group."""
-        leaving = self._ledger.leaving
-        of = _named(topic, kind)
+        """Remove our rate from a topic that left its group."""
+        to_remove = self._ledger.to_remove
+        item = _named(topic, kind)
         try:
-            await write_rate(self._rest, topic, kind, _NONE)
+            await write_rate(self._rest, topic, kind, _NO_RATE)
         except Exception as error:
             if not _is_gone(error):
-                self._failure_log.note(_WRITES, of, error)
-                if (topic, kind) in leaving:
+                self._failure_log.note(_WRITES, item, error)
+                if (topic, kind) in to_remove:
                     now_s = asyncio.get_running_loop().time()
-                    leaving[topic, kind] = now_s + _LEAVING_AGAIN_S
+                    to_remove[topic, kind] = now_s + _REMOVAL_RETRY_S
                 return
         else:
             self._removed += 1
-        self._failure_log.note(_WRITES, of, None)
-        leaving.pop((topic, kind), None)
-        # It may be in a group again by now, and then this was one too many.
-        self._ledger.unknown(topic, kind)
+        self._failure_log.note(_WRITES, item, None)
+        to_remove.pop((topic, kind), None)
+        # The topic may be in a group again by now; then its rate must be written again.
+        self._ledger.mark_unknown(topic, kind)
 
     async def idle(self, patience_s: float) -> None:
-        """Wait for what is under way; what takes longer is given up."""
+        """Wait for requests in flight, and cancel those that take longer."""
         self._to_read.clear()
         tasks = self._writing | self._reading
         if tasks:
