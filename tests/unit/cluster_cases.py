@@ -1,4 +1,4 @@
-"""A REST API of a few lines, for what talks to a cluster's."""
+"""Fake REST APIs: a server with fixed answers, and a Pulsar cluster's groups and namespaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("Msgs", "Bytes")
 
 
 def transport_to(url: str | None, **security: Any) -> PulsarTransport:
-    """Settings of a transport whose REST API is there."""
+    """Settings of a transport with its REST API at ``url``."""
     return PulsarTransport(
         kind="pulsar",
         service_url="pulsar://127.0.0.1:1",
@@ -31,7 +31,7 @@ def transport_to(url: str | None, **security: Any) -> PulsarTransport:
 
 @dataclass
 class Asked:
-    """A request that came."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -41,20 +41,20 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What is answered; a body that is no text goes out as JSON."""
+    """An answer; a body that is not text is sent as JSON."""
 
     status: int = 200
     body: Any = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     drip_s: float = 0.0
-    """Between two bytes of the body."""
+    """Pause between two bytes of the body."""
     cut: bool = False
-    """Nothing is answered, and the connection ends."""
+    """Close the connection without an answer."""
 
 
 class RestServer:
-    """Answers ``answers[method + " " + path]``, 404 otherwise; notes what was asked."""
+    """Answers ``answers[method + " " + path]``, or 404; records requests in ``asked``."""
 
     def __init__(self, answers: dict[str, Answer | Callable[[], Answer]] | None = None) -> None:
         self.answers: dict[str, Answer | Callable[[], Answer]] = answers or {}
@@ -93,7 +93,7 @@ class RestServer:
         data = text.encode()
         try:
             handler.send_response(answer.status)
-            # Pulsar calls plain text JSON, too.
+            # Like Pulsar, which labels plain text as JSON.
             handler.send_header("Content-Type", "application/json")
             handler.send_header("Content-Length", str(len(data)))
             for name, value in answer.headers.items():
@@ -106,20 +106,20 @@ class RestServer:
                     time.sleep(answer.drip_s)
             else:
                 handler.wfile.write(data)
-        except OSError:  # who asked does not wait any more
+        except OSError:  # the client has gone
             pass
 
     def find(self, method: str, path: str) -> Answer:
-        """What is answered."""
+        """The answer to a request."""
         answer = self.answers.get(f"{method} {path}", Answer(404, {"reason": "no such"}))
         return answer() if callable(answer) else answer
 
     def paths(self, method: str = "GET") -> list[str]:
-        """What was asked for by that method, in order."""
+        """Paths of the requests with this method, in order."""
         return [asked.path for asked in self.asked if asked.method == method]
 
     def transport(self, **security: Any) -> PulsarTransport:
-        """Settings whose REST API this is."""
+        """Settings with this server as the REST API."""
         return transport_to(self.url, **security)
 
     def __enter__(self) -> RestServer:
@@ -139,7 +139,7 @@ class RestServer:
 
 
 class FakeCluster(RestServer):
-    """A cluster's groups, tenants and namespaces; ``answers`` come first."""
+    """A cluster's groups, tenants and namespaces; ``answers`` override it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,14 +152,14 @@ class FakeCluster(RestServer):
         }
 
     def put(self, group: str, **rates: int) -> None:
-        """Merged with what the group has, as Pulsar does it."""
+        """Set rates of a group; other rates stay, as with Pulsar."""
         unlimited = {
             f"{kind}RateIn{unit}": -1 for kind in ("publish", "dispatch") for unit in KINDS
         }
         self.groups[group] = unlimited | self.groups.get(group, {}) | rates
 
     def find(self, method: str, path: str) -> Answer:
-        """What a cluster would answer."""
+        """The answer that a cluster would give."""
         if f"{method} {path}" in self.answers:
             return super().find(method, path)
         parts = path.split("/")
@@ -175,8 +175,8 @@ class FakeCluster(RestServer):
         if parts[0] == "resourcegroups" and parts[1] in self.groups:
             return Answer(200, self.groups[parts[1]])
         if parts[0] == "namespaces" and len(parts) == 2:
-            found = [each for each in self.namespaces if each.startswith(parts[1] + "/")]
-            return Answer(200, found) if found else Answer(404, {"reason": "Tenant not found"})
+            names = [name for name in self.namespaces if name.startswith(parts[1] + "/")]
+            return Answer(200, names) if names else Answer(404, {"reason": "Tenant not found"})
         namespace = "/".join(parts[1:])
         if parts[0] == "namespaces" and namespace in self.namespaces:
             group = self.namespaces[namespace]

@@ -1,4 +1,4 @@
-"""A follower of the fake cluster, for what it reads, writes and tells."""
+"""A group sync of the fake cluster: what it reads, writes and reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY = "pulsar:blue"
 
 
 class Rig:
-    """A follower of the fake cluster; ``told`` is what it said."""
+    """A group sync of the fake cluster; ``told`` are the lines for the operator."""
 
     def __init__(self, cluster: FakeCluster, history: History) -> None:
         self.cluster = cluster
@@ -44,18 +44,18 @@ class Rig:
         )
 
     def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
-        """Each of ``before`` is done, and then the follower syncs; what each sync returned."""
+        """Call each of ``before`` and sync after it; returns each sync's failures."""
         settings = self.settings
         assert settings.cluster is not None
-        follower = GroupSync(settings.cluster, settings, BY, self.told.append)
+        group_sync = GroupSync(settings.cluster, settings, BY, self.told.append)
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []
             async with Rest(self.cluster.transport(), timeout_s=30.0) as rest:
-                for each in before:
-                    each()
+                for prepare in before:
+                    prepare()
                     try:
-                        failures.append(await follower.sync(rest))
+                        failures.append(await group_sync.sync(rest))
                     except ClusterError as error:
                         failures.append([error])
             return failures
@@ -63,7 +63,7 @@ class Rig:
         return asyncio.run(syncs())
 
     def sync(self, *before: Callable[[], object]) -> None:
-        """The same, where nothing may fail."""
+        """Like ``run``, but nothing may fail."""
         assert self.run(*(before or (lambda: None,))) == [[]] * max(1, len(before))
 
     def table(self) -> dict[str, list[float | None]]:

@@ -151,7 +151,7 @@ class TestFailures:
     @pytest.mark.parametrize("body", ["html", {"no": "list"}, [1], [["rg"]]])
     def test_a_list_that_is_none_is_no_list(self, rig: Rig, body: object) -> None:
         (error,) = self.failing(rig, "resourcegroups", Answer(200, body))
-        assert "answers no list of names" in str(error)
+        assert "the answer is not a list of names" in str(error)
 
     @pytest.mark.parametrize("answer", [Answer(500), Answer(200, "x"), Answer(200, [1])])
     def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
@@ -287,9 +287,9 @@ class TestTenants:
             lambda: rig.cluster.groups.pop("rg"),
         )
         assert rig.told == [
-            "cluster.tenants: acme: there is no resource group 'rg', so far",
-            "cluster.tenants: acme: there is no such tenant, so far",
-            "cluster.tenants: acme: there is no resource group 'rg', so far",
+            "cluster.tenants: acme: there is no resource group 'rg' yet",
+            "cluster.tenants: acme: there is no such tenant yet",
+            "cluster.tenants: acme: there is no resource group 'rg' yet",
         ]
         assert rig.cluster.namespaces == {"acme/a": "rg"}
 
@@ -458,13 +458,13 @@ class TestFollowing:
             pass
         assert len(rig.told) == 2
         assert "report every 60 s" in rig.told[0]
-        assert "all usage comes out 30 times" in rig.told[0]
+        assert "all usage is computed as 30 times" in rig.told[0]
         assert "send no usage reports" in rig.told[1]
 
     def test_a_cluster_without_a_name_is_none(self, rig: Rig, pace: Paced) -> None:
         rig.cluster.runtime = {}
         with (
-            pytest.raises(ClusterError, match="does not tell the cluster's name"),
+            pytest.raises(ClusterError, match="the answer has no clusterName"),
             self.follow(rig, pace),
         ):
             pytest.fail("began")

@@ -86,7 +86,7 @@ def test_many_that_are_detached_are_believed_after_three_looks(cluster: FakePuls
     counts, lines = looked(cluster, nothing, detach(*NAMESPACES[:5]), *[nothing] * 3)
     assert counts == [6, 6, 6, 1, 1]
     begun, over = lines
-    assert begun.startswith("attachments: 5 of 6 namespaces that were attached to a group are not")
+    assert begun.startswith("attachments: 5 of 6 attached namespaces seem to have lost their group")
     assert "recovered after" in over
     cluster.namespaces |= dict.fromkeys(NAMESPACES, "g")
     assert looked(cluster, nothing, detach(*NAMESPACES[:3]), nothing) == ([6, 3, 3], [])

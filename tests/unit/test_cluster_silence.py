@@ -36,7 +36,7 @@ def test_a_group_that_was_deleted_and_made_again_has_its_last_quota(rig: Rig) ->
     assert rig.table() == {"rg": [100, 1000, 8, None]}
     (told,) = rig.told
     assert told.startswith("resource groups 'rg': new to the table")
-    assert "they have the last ones that were known" in told
+    assert "they got the last ones in the table's history" in told
 
 
 def test_only_what_the_cluster_does_not_tell_comes_out_of_the_history(rig: Rig) -> None:
@@ -246,7 +246,7 @@ def test_an_answer_without_any_rate_changes_nothing(rig: Rig) -> None:
     rig.sync()
     rig.cluster.answers["GET resourcegroups/rg"] = Answer(200, {})
     ((error,),) = rig.run(lambda: None)
-    assert "answers no rates" in str(error)
+    assert "the answer has no rates" in str(error)
     assert rig.table() == {"rg": [100, None, 5, None]}
 
 

@@ -1,1 +1,1 @@
-"""Keeps the table resource_groups as a Pulsar cluster's groups are."""
+"""Copies a Pulsar cluster's resource groups into the table ``resource_groups``, continuously."""

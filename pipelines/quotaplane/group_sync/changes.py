@@ -1,4 +1,4 @@
-"""What to change in our table of quotas, given a cluster's groups: no I/O, no clock."""
+"""Computes what to change in the table ``resource_groups``, given a cluster's groups; pure."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ from quotaplane.registry.table import collisions
 
 
 class Puts(NamedTuple):
-    """Groups to put, and what the cluster does not tell of others."""
+    """The groups to write into the table, and those whose publish quota the cluster lacks."""
 
     groups: list[str]
+    """(n,) groups to write."""
     quotas: FloatArray
-    """(n, dimensions) of ``groups``, as ``registry.table.put_groups`` takes them."""
+    """(n, dimensions) quotas of ``groups``, as ``registry.table.put_groups`` takes them."""
     revived: list[str]
-    """New groups that are put with the publish quota that they had last."""
+    """New groups that get the last publish quota in the table's history."""
     unknown: list[str]
-    """New groups that are not put: nobody knows their publish quota."""
+    """New groups that are not written, as their publish quota is unknown."""
     kept: list[str]
-    """Groups whose publish quota is the table's, as the cluster has none."""
+    """Groups that keep the table's publish quota, as the cluster has none."""
 
 
 def unfit(groups: Sequence[str]) -> dict[str, str]:
-    r"""The groups whose names our table can't have, and why.
+    r"""The groups whose names the table does not accept, and why.
 
     >>> unfit(["rg", "a\tb"])
     {'a\tb': "group 'a\\tb': has a character that can't be printed; it is left out"}
     """
-    found = {}
+    reasons = {}
     for group in groups:
         try:
             check_name(group)
         except InputError as error:
-            found[group] = f"{error}; it is left out"
-    return found
+            reasons[group] = f"{error}; it is left out"
+    return reasons
 
 
 def taken(groups: Sequence[str], rows: pa.Table) -> dict[str, str]:
-    """The groups that our table can't have as another group has their id, and why.
+    """The groups that the table can't have because another group has their id, and why.
 
-    The group that is in the table holds the id; of several that are not, the first by name.
-    ``groups`` are names that fit.
+    A group in the table keeps its id; of several new groups with one id, the first by name gets it.
+    ``groups`` are valid names.
     """
-    # Rows of the table are not ours to leave out, even if somebody else made two of one id.
+    # Rows in the table are never left out, even if somebody else wrote two with one id.
     new = sorted(np.array(groups, object)[~known(groups, rows)])
     return {
         group: f"group {group!r}: has the same id as {holder!r}, and is left out; give it another "
@@ -68,39 +69,39 @@ def puts(
     silent: BoolArray,
     last: Mapping[str, FloatArray],
 ) -> Puts:
-    """Which of the cluster's groups differ from the table, and what they are to be put to.
+    """Find the cluster's groups that differ from the table, and the quotas to write for them.
 
-    The cluster's quota holds in the basic dimensions, which it has; everything else stays as it is.
-    Where the cluster is silent about a publish quota, the table keeps what it has, and a new group
-    has the last one that is known. A new group without any is not put: it would be unlimited.
+    The cluster decides the basic dimensions, which it has; the others stay as they are. Where the
+    cluster's publish quota may be hidden, the table keeps its own, and a new group gets the last
+    one in the table's history. A new group without any is not written, as it would be unlimited.
 
     Args:
         groups: n different names.
-        rates: their quotas in the cluster, (n, 4) per second, +inf is unlimited.
-        rows: the table, as ``history.groups.list_groups`` has it.
-        silent: (n,) of which groups an unlimited publish rate says nothing, as it may be the
-            enforcer's doing (docs/adr/0010-take-over.md).
-        last: by group, the publish quota (2,) that it had last.
+        rates: their quotas in the cluster, (n, 4) per second; inf = unlimited.
+        rows: the table, as ``registry.table.list_groups`` returns it.
+        silent: (n,) groups whose unlimited publish rate in the cluster means nothing, as the
+            enforcer may have set it (docs/adr/0010-take-over.md).
+        last: last publish quota (2,) in the table's history, by group.
     """
     place = pc.index_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
-    there = np.asarray(place.is_valid())
-    before = rows.take(place)
-    held = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
-    quotas = np.full(held.shape, np.nan)
+    in_table = np.asarray(place.is_valid())
+    recorded_rows = rows.take(place)
+    recorded = np.column_stack([_rates(recorded_rows, name) for name in RATE_COLUMNS])
+    quotas = np.full(recorded.shape, np.nan)
     quotas[:, :BASIC] = rates
     publish = quotas[:, PUBLISH]  # a view
     hidden = silent[:, None] & np.isinf(publish)
-    kept = there & (hidden & np.isfinite(held[:, PUBLISH])).any(axis=1)
-    # What was handed back to the cluster was rounded up, and is no news.
-    no_news = hidden | (publish == to_cluster(held[:, PUBLISH]))
-    publish[there[:, None] & no_news] = np.nan
+    kept = in_table & (hidden & np.isfinite(recorded[:, PUBLISH])).any(axis=1)
+    # A quota that was handed back to the cluster is rounded up, which is no change.
+    unchanged = hidden | (publish == to_cluster(recorded[:, PUBLISH]))
+    publish[in_table[:, None] & unchanged] = np.nan
     revived = np.zeros(len(groups), np.bool_)
-    for at in np.flatnonzero(~there & hidden.any(axis=1)).tolist():
+    for at in np.flatnonzero(~in_table & hidden.any(axis=1)).tolist():
         if groups[at] in last:
             publish[at] = np.where(hidden[at], last[groups[at]], publish[at])
             revived[at] = (hidden[at] & np.isfinite(publish[at])).any()
-    unknown = ~there & silent & np.isinf(publish).all(axis=1)
-    changed = ~there | ((quotas != held) & ~np.isnan(quotas)).any(axis=1)
+    unknown = ~in_table & silent & np.isinf(publish).all(axis=1)
+    changed = ~in_table | ((quotas != recorded) & ~np.isnan(quotas)).any(axis=1)
 
     def named(which: BoolArray) -> list[str]:
         return [groups[at] for at in np.flatnonzero(which).tolist()]
@@ -111,38 +112,38 @@ def puts(
 
 def known(groups: Sequence[str], rows: pa.Table) -> BoolArray:
     """Which of the groups (n,) the table has."""
-    found = pc.is_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
-    return np.asarray(found, np.bool_)
+    in_table = pc.is_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
+    return np.asarray(in_table, np.bool_)
 
 
 def last_quotas(changes: Iterable[Mapping[str, Any]]) -> dict[str, FloatArray]:
-    """By group, the newest publish quota (2,) that it ever had, +inf is unlimited.
+    """The newest publish quota (2,) of each group in the table's history; inf = unlimited.
 
-    Groups that never had a number there are left out. ``changes`` are
-    ``history.groups.group_changes``.
+    Groups that were always unlimited are left out. ``changes`` come from
+    ``registry.table.group_changes``.
     """
     names = RATE_COLUMNS[PUBLISH]
-    found: dict[str, FloatArray] = {}
+    quotas: dict[str, FloatArray] = {}
     for change in changes:
         for state in (change["from"], change["to"]):
             publish = [np.inf if state is None or state[c] is None else state[c] for c in names]
             if np.isfinite(publish).any():
-                found[change["group"]] = np.array(publish)
-    return found
+                quotas[change["group"]] = np.array(publish)
+    return quotas
 
 
 def absent(groups: Sequence[str], rows: pa.Table, others: pa.Array) -> list[str]:
-    """The groups of the table that the cluster has not, nor are among ``others``."""
-    there = pa.concat_arrays([pa.array(groups, pa.string()), others])
+    """The groups of the table that are neither among the cluster's ``groups`` nor ``others``."""
+    known_names = pa.concat_arrays([pa.array(groups, pa.string()), others])
     names = rows["group"].combine_chunks()
-    found: list[str] = names.filter(pc.invert(pc.is_in(names, value_set=there))).to_pylist()
-    return found
+    missing: list[str] = names.filter(pc.invert(pc.is_in(names, value_set=known_names))).to_pylist()
+    return missing
 
 
 def created_by(by: str, groups: Sequence[str], rows: pa.Table, changes: Any) -> list[str]:
-    """Those of the groups that ``by`` created; ``changes`` are ``history.groups.group_changes``.
+    """Those of the groups that ``by`` created; ``changes`` come from ``registry.table``.
 
-    Whom the log does not know any more was created by who wrote the row, as far as one can tell.
+    If the creating commit is no longer in the log, the row's last writer counts as its creator.
     """
     creator = dict(zip(rows["group"].to_pylist(), rows["updated_by"].to_pylist(), strict=True))
     creator |= {change["group"]: change["by"] for change in changes if change["from"] is None}
@@ -150,12 +151,12 @@ def created_by(by: str, groups: Sequence[str], rows: pa.Table, changes: Any) -> 
 
 
 def rivals(by: str, groups: Sequence[str], rows: pa.Table) -> set[str]:
-    """Other clusters that wrote the rows of these groups last, as ``by`` writes them."""
-    wrote = rows.filter(pc.is_in(rows["group"], value_set=pa.array(groups, pa.string())))[
+    """Other clusters (writers of the same kind as ``by``) that wrote these groups' rows last."""
+    writers = rows.filter(pc.is_in(rows["group"], value_set=pa.array(groups, pa.string())))[
         "updated_by"
     ]
-    mark = by.partition(":")[0] + ":"
-    return {other for other in wrote.to_pylist() if other.startswith(mark) and other != by}
+    kind = by.partition(":")[0] + ":"
+    return {other for other in writers.to_pylist() if other.startswith(kind) and other != by}
 
 
 def _rates(rows: pa.Table, name: str) -> FloatArray:

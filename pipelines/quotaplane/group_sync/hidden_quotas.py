@@ -1,8 +1,8 @@
-"""What it means that the cluster has no publish quota of a group: it is not always "unlimited".
+"""Decides what a publish quota of -1 in the cluster means: it is not always "unlimited".
 
-The enforcer takes publish quotas over and leaves -1 in the cluster (docs/adr/0010-take-over.md), so
--1 says nothing. The table has the quota then; of a group that is new to the table its history may
-know one. If nobody knows one, the group gets no row, as that would make it unlimited.
+The enforcer takes publish quotas over and leaves -1 in the cluster (docs/adr/0010-take-over.md).
+The quota is then in the table; for a group that is new to the table, perhaps in the table's
+history. If it is in neither, the group gets no row, as a row would make it unlimited.
 """
 
 from __future__ import annotations
@@ -20,68 +20,72 @@ from quotaplane.registry.table import GroupsRead, group_changes
 from quotaplane.settings import History
 
 _GIVE: Final = (
-    "in the cluster (pulsar-admin resourcegroups update -mp MESSAGES -bp BYTES GROUP; what is left "
-    "out is unlimited), or by `quotaplane groups put GROUP --publish-messages-per-s N "
+    "in the cluster (pulsar-admin resourcegroups update -mp MESSAGES -bp BYTES GROUP; an omitted "
+    "option means unlimited), or by `quotaplane groups put GROUP --publish-messages-per-s N "
     "--publish-bytes-per-s N`, where N may be unlimited"
 )
 
 
 class HiddenQuotas:
-    """What is known of quotas that the cluster does not tell, from one poll to the next.
+    """What is known about publish quotas that the cluster hides; kept from one poll to the next.
 
-    With ``take_over`` an unlimited publish rate in the cluster never says anything. Without it, it
-    is the group's quota, but for what may be left from a time with take-over: a number in the table
-    that this process never saw in the cluster, too, is kept.
+    With ``take_over`` an unlimited publish rate in the cluster never means anything. Without it, it
+    is the group's quota, unless it may be left over from a time with take-over: a number in the
+    table stays if this process never saw the same number in the cluster.
     """
 
     def __init__(self, history: History, *, take_over: bool) -> None:
         self._history, self._take_over = history, take_over
         self._agreed: set[str] = set()
-        """Groups whose publish quota was seen to be the same in the cluster and in the table."""
+        """Groups that had the same publish quota in the cluster and in the table once."""
         self._unknown: set[str] = set()
+        """Groups without a publish quota anywhere, see ``Puts.unknown``."""
         self._kept: set[str] = set()
+        """Groups that keep the table's publish quota, see ``Puts.kept``."""
         self._last: dict[str, FloatArray] = {}
-        self._last_of = -1
-        """The version of the table whose history ``_last`` is from."""
+        """Last publish quota in the table's history, by group."""
+        self._last_version = -1
+        """Version of the table that ``_last`` was read at."""
         self.failure: HistoryError | None = None
-        """Why the history could not be read the last time; then ``unread`` were left out."""
+        """Why the last read of the history failed."""
         self.unread: set[str] = set()
+        """Groups that were skipped because of ``failure``."""
 
     def plan(self, groups: Sequence[str], rates: FloatArray, table: GroupsRead) -> Puts:
-        """What to put of these groups, whose rates (n, 4) the cluster has; see ``plan.puts``."""
-        there = known(groups, table.rows)
+        """Plan what to write for these groups, which have rates (n, 4) in the cluster."""
+        in_table = known(groups, table.rows)
         agreed = np.array([group in self._agreed for group in groups], np.bool_)
-        silent = np.full(len(groups), True) if self._take_over else there & ~agreed
-        asked = silent & ~there & np.isinf(rates[:, PUBLISH]).any(axis=1)
+        silent = np.full(len(groups), True) if self._take_over else in_table & ~agreed
+        needs_history = silent & ~in_table & np.isinf(rates[:, PUBLISH]).any(axis=1)
         self.failure, self.unread = None, set()
-        if asked.any() and table.version != self._last_of:
+        if needs_history.any() and table.version != self._last_version:
             try:
                 self._last = last_quotas(group_changes(self._history))
-                self._last_of = table.version
+                self._last_version = table.version
             except HistoryError as error:
-                # All others must not wait for these, of which nothing is known so far.
+                # Skip these groups, so that the others don't wait for them.
                 self.failure = error
-                self.unread = {groups[at] for at in np.flatnonzero(asked).tolist()}
+                self.unread = {groups[at] for at in np.flatnonzero(needs_history).tolist()}
                 groups = [group for group in groups if group not in self.unread]
-                rates, silent = rates[~asked], silent[~asked]
+                rates, silent = rates[~needs_history], silent[~needs_history]
         return puts(groups, rates, table.rows, silent=silent, last=self._last)
 
     def done(self, groups: Collection[str], plan: Puts) -> list[str]:
-        """The plan of these groups is carried out; returns what somebody should read of it."""
+        """Record that the plan of these groups was carried out; returns lines for the operator."""
         lines = []
         if plan.revived:
             lines.append(
-                f"resource groups {some_of(plan.revived)}: new to the table, and the cluster does "
-                "not tell their publish quotas: they have the last ones that were known; their "
-                "policies and other quotas come back by `quotaplane groups restore --from-history "
+                f"resource groups {some_of(plan.revived)}: new to the table, and the cluster has "
+                "no publish quota of them: they got the last ones in the table's history; restore "
+                "their policies and other quotas by `quotaplane groups restore --from-history "
                 "GROUP`"
             )
-        open_ = np.isinf(plan.quotas[:, PUBLISH]).any(axis=1)
-        opened = self._unknown.intersection(np.array(plan.groups, object)[open_])
-        if opened:
+        partly_unlimited = np.isinf(plan.quotas[:, PUBLISH]).any(axis=1)
+        half_given = self._unknown.intersection(np.array(plan.groups, object)[partly_unlimited])
+        if half_given:
             lines.append(
-                f"resource groups {some_of(opened)}: a publish quota was given in messages or in "
-                "bytes only: the other one is unlimited"
+                f"resource groups {some_of(half_given)}: a publish quota was given in messages or "
+                "in bytes only: the other one is unlimited"
             )
         read = set(groups) - self.unread
         self._unknown = self._unknown - read | set(plan.unknown)
@@ -90,25 +94,25 @@ class HiddenQuotas:
         return lines
 
     def forget_gone(self, listed: Collection[str]) -> None:
-        """These are all the groups that the cluster has."""
+        """Forget all groups but ``listed``, which are all that the cluster has."""
         for names in (self._agreed, self._unknown, self._kept):
             names.intersection_update(listed)
 
     def alarms(self) -> list[str]:
-        """What somebody must do something about."""
+        """Lines about states that an operator must mend."""
         lines = []
         if self._unknown:
             lines.append(
                 f"resource groups {some_of(self._unknown)}: the cluster has no publish quota of "
                 "them (-1), and neither the table nor its history knows one: they are not taken "
-                "for unlimited, their limits are not computed, rates in force stay as they are; "
-                f"give each its quotas, {_GIVE}"
+                "for unlimited, their limits are not computed, and rates in force stay as they "
+                f"are; give each its quotas, {_GIVE}"
             )
         if self._kept and not self._take_over:
             lines.append(
                 f"resource groups {some_of(self._kept)}: the cluster has no publish quota of them "
-                "(-1), which an enforcer may have taken over before enforce.take_over was switched "
-                "off: the table's are kept; have them handed back (enforce.on_exit: remove), or "
-                f"give each its quotas, {_GIVE}"
+                "(-1); an enforcer may have taken it over before enforce.take_over was switched "
+                "off, so the table's quotas stay; have them handed back (enforce.on_exit: remove), "
+                f"or give each its quotas, {_GIVE}"
             )
         return lines

@@ -1,4 +1,4 @@
-"""The thread that follows a cluster's groups beside the quota job."""
+"""Runs the sync of a cluster's resource groups in a thread beside the quota job."""
 
 from __future__ import annotations
 
@@ -30,40 +30,41 @@ def following(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     say: Say = warn,
 ) -> Iterator[None]:
-    """Within this the table follows the cluster; at its beginning it is as the cluster is.
+    """Sync within this context: once before it begins, then every ``cluster.poll_interval_s``.
 
     Raises:
-        ClusterError: the cluster can't be reached, or does not let us in.
+        ClusterError: the cluster can't be reached, or refuses us.
         HistoryError: the table can't be read or written.
     """
     begun: Future[Callable[[], None]] = Future()
+    """Set after the first sync: a function that cancels the task from another thread."""
     ended = threading.Event()
 
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
-        end = _calling(asyncio.get_running_loop(), task)
+        end = _cancelling(asyncio.get_running_loop(), task)
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
         async with Rest(transport, timeout_s=cluster.request_timeout_s) as rest:
             runtime = await read_runtime(rest)
             _check(runtime, settings, transport, say)
-            follower = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
+            group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
             log = FailureLog(say)
-            failures = await follower.sync(rest)
-            _refuse(failures)
-            log.note(_PART, "", _first_of(failures))
+            failures = await group_sync.sync(rest)
+            _raise_at_start(failures)
+            log.note(_PART, "", _summary(failures))
             begun.set_result(end)
-            # Python before 3.12 may lose a cancellation that comes with an answer.
+            # Python before 3.12 may lose a cancellation that coincides with a result.
             while not ended.is_set():
                 await sleep(cluster.poll_interval_s)
-                log.note(_PART, "", _first_of(await _tried(follower, rest)))
+                log.note(_PART, "", _summary(await _sync_again(group_sync, rest)))
 
     def run() -> None:
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(main())
-        except BaseException as error:  # for who waits for it
+        except BaseException as error:  # raised in the thread that waits for ``begun``
             begun.set_exception(error)
 
     thread = threading.Thread(target=run, name="cluster", daemon=True)
@@ -77,48 +78,49 @@ def following(
         thread.join(_PATIENCE_S)
 
 
-def _calling(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> Callable[[], None]:
+def _cancelling(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> Callable[[], None]:
     def end() -> None:
         loop.call_soon_threadsafe(task.cancel)
 
     return end
 
 
-async def _tried(follower: GroupSync, rest: Rest) -> Sequence[Exception]:
+async def _sync_again(group_sync: GroupSync, rest: Rest) -> Sequence[Exception]:
     try:
-        return await follower.sync(rest)
+        return await group_sync.sync(rest)
     except Exception as error:
-        # A mistake of ours must not end the following unseen, nor the job.
+        # Any exception: a bug must be logged, and end neither the sync nor the job.
         return [error]
 
 
 def _check(runtime: Runtime, settings: Settings, transport: PulsarTransport, say: Say) -> None:
-    """What makes all figures wrong, and can be seen at the start."""
+    """Warn if the brokers' report interval differs from the settings: all usage would be wrong."""
     if STOCK_REPORTS not in transport.report_topics:
         return
-    told_s, ours_s = runtime.report_interval_s, settings.reports.interval_s
-    if told_s is None:
+    brokers_s, ours_s = runtime.report_interval_s, settings.reports.interval_s
+    if brokers_s is None:
         say(
             f"cluster {runtime.cluster}: its brokers send no usage reports: set their "
             "resourceUsageTransportClassName (docs/pulsar.md)"
         )
-    elif told_s != ours_s:
+    elif brokers_s != ours_s:
         say(
-            f"cluster {runtime.cluster}: its brokers report every {told_s:g} s "
-            "(resourceUsageTransportPublishIntervalInSecs), and reports.interval_s is "
-            f"{ours_s:g}: all usage comes out {told_s / ours_s:g} times what it is; make them equal"
+            f"cluster {runtime.cluster}: its brokers report every {brokers_s:g} s "
+            "(resourceUsageTransportPublishIntervalInSecs), but reports.interval_s is "
+            f"{ours_s:g}: all usage is computed as {brokers_s / ours_s:g} times the true one; make "
+            "them equal"
         )
 
 
-def _refuse(failures: Sequence[QuotaplaneError]) -> None:
-    """At the start somebody is looking: only what a single thing is refused for can wait."""
+def _raise_at_start(failures: Sequence[QuotaplaneError]) -> None:
+    """Raise the first failure that concerns more than a single group; the others are retried."""
     for error in failures:
         if not isinstance(error, RefusedError) or error.status in (401, 403):
             raise error
 
 
-def _first_of(failures: Sequence[Exception]) -> Exception | None:
-    """What is told of the failures of a sync."""
+def _summary(failures: Sequence[Exception]) -> Exception | None:
+    """The first failure of a sync, with the number of the others."""
     if len(failures) < 2:
         return next(iter(failures), None)
     return ClusterError(f"{failures[0]} (and {len(failures) - 1} more)")

@@ -1,4 +1,4 @@
-"""Keeps our table of quotas as a cluster's resource groups are, while the quota job runs."""
+"""Syncs a cluster's resource groups into the table ``resource_groups``."""
 
 from __future__ import annotations
 
@@ -33,21 +33,26 @@ Say = Callable[[str], None]
 
 _ATTEMPTS: Final = 10
 _REMIND_EVERY_S: Final = 60.0
-"""What somebody must do something about is told again so often."""
+"""Alarms (``HiddenQuotas.alarms``) are repeated this often."""
 
 
 class _Read(NamedTuple):
-    """What the cluster says of a group."""
+    """A resource group as the cluster has it."""
 
     rates: list[float]
+    """(4,) per second; inf = unlimited."""
     has_zero: bool
+    """Some quota is 0."""
 
 
 class GroupSync:
-    """What is known of one cluster from one poll to the next.
+    """The sync of one cluster, with what it remembers from one poll to the next.
 
-    ``by`` is who writes into the table: the same name again after a restart. ``say`` is given
-    lines that somebody should read.
+    Args:
+        cluster: the settings of the sync.
+        settings: all settings.
+        by: writer of the rows, as in the column ``updated_by``; the same after a restart.
+        say: prints a line for the operator.
     """
 
     def __init__(self, cluster: Cluster, settings: Settings, by: str, say: Say) -> None:
@@ -56,27 +61,31 @@ class GroupSync:
         self._by = by
         self._say = say
         self._rates = InTurn(group_path, _parse, self._most)
-        self._silence = HiddenQuotas(settings.history, take_over=settings.enforce.take_over)
+        self._hidden = HiddenQuotas(settings.history, take_over=settings.enforce.take_over)
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
+        """Groups of the table that the cluster lacks and that somebody else created."""
         self._vanished = Vanished()
         self._taken: dict[str, str] = {}
-        """Groups that are left out as another one has their id, and why."""
+        """Groups that are left out because another one has their id, and why."""
         self._doubts: list[str] = []
+        """Lines about groups that seem to be gone."""
         self._zeros: set[str] = set()
+        """Groups with a quota of 0."""
         self._rivals: set[str] = set()
-        self._told: frozenset[str] = frozenset()
+        """Other clusters that are synced into the same table."""
+        self._reported: frozenset[str] = frozenset()
+        """Lines that were printed and still apply."""
         self._polls = 0
         self._remind_every = math.ceil(_REMIND_EVERY_S / cluster.poll_interval_s)
 
     async def sync(self, rest: Rest) -> list[QuotaplaneError]:
-        """Make the table what the cluster says, and attach what is to be attached.
+        """Write changed groups into the table, and attach namespaces of ``cluster.tenants``.
 
-        Returns what could not be done, or not read: it is left as it is, and tried again by the
-        next call.
+        Returns the failures; what failed stays as it is and is retried by the next call.
 
         Raises:
-            ClusterError: the cluster does not say what groups there are; nothing was done.
+            ClusterError: the groups can't be listed; nothing was done.
         """
         try:
             listed = await read_names(rest, GROUPS)
@@ -91,14 +100,14 @@ class GroupSync:
         failures: list[QuotaplaneError] = [*self._rates.failing.values()]
         self._doubts = []
         try:
-            table = self._put(fit, {group: said.rates for group, said in read.items()})
+            table = self._put(fit, {name: group.rates for name, group in read.items()})
         except QuotaplaneError as error:
             self._rates.again(read)
             failures.append(error)
         else:
-            if self._silence.failure is not None:
-                self._rates.again(self._silence.unread)
-                failures.append(self._silence.failure)
+            if self._hidden.failure is not None:
+                self._rates.again(self._hidden.unread)
+                failures.append(self._hidden.failure)
             try:
                 gone = self._gone(fit, table)
                 failures += await self._delete(rest, gone, table.version)
@@ -110,27 +119,27 @@ class GroupSync:
         except ClusterError as error:
             failures.append(error)
         problems |= self._taken
-        self._tell([*problems.values(), *self._tenants.waiting.values(), *self._odd()])
+        self._report([*problems.values(), *self._tenants.waiting.values(), *self._suspicious()])
         return failures
 
     def _note(self, listed: Sequence[str], read: Mapping[str, _Read]) -> None:
-        self._silence.forget_gone(listed)
+        self._hidden.forget_gone(listed)
         self._zeros = self._zeros.intersection(listed).difference(read)
-        self._zeros |= {group for group, said in read.items() if said.has_zero}
+        self._zeros |= {name for name, group in read.items() if group.has_zero}
 
     def _put(self, listed: Sequence[str], read: Mapping[str, Sequence[float]]) -> GroupsRead:
-        """Put what differs from the table; returns the table as it is then."""
+        """Write the groups that differ from the table; returns the new table."""
         for _ in range(_ATTEMPTS):
             table = read_groups(self._history)
-            # One of these would have all of them refused.
+            # ``put_groups`` refuses all groups if one of them has the id of another.
             self._taken = taken(listed, table.rows)
             groups = [group for group in read if group not in self._taken]
             rates: FloatArray = np.array([read[group] for group in groups], np.float64)
             rates = rates.reshape(-1, BASIC)
-            plan = self._silence.plan(groups, rates, table)
+            plan = self._hidden.plan(groups, rates, table)
             if plan.groups:
-                # A row that somebody deletes or changes meanwhile must not be made of what is
-                # left of it here: this is planned anew.
+                # If somebody changed the table meanwhile, plan again: the old plan could bring
+                # back a row that was just deleted or changed.
                 try:
                     put_groups(
                         self._history,
@@ -144,16 +153,19 @@ class GroupSync:
                     continue
                 self._rivals |= rivals(self._by, plan.groups, table.rows)
                 table = read_groups(self._history)
-            for line in self._silence.done(groups, plan):
+            for line in self._hidden.done(groups, plan):
                 self._say(line)
             return table
-        raise TableChangedError("history table resource_groups: is being changed all the time")
+        raise TableChangedError(
+            f"history table resource_groups: another writer changed it during {_ATTEMPTS} attempts "
+            "to write"
+        )
 
     def _gone(self, listed: Sequence[str], table: GroupsRead) -> set[str]:
-        """Groups that we made of the cluster's, and that it does not list any more."""
-        # Others' groups are asked about once, until the cluster has them, too.
-        has = pc.is_in(self._others, value_set=pa.array(listed, pa.string()))
-        self._others = self._others.filter(pc.invert(has))
+        """Groups of the table that the sync created and that the cluster does not list any more."""
+        # The creator of another writer's group is looked up once, until the cluster has the group.
+        in_cluster = pc.is_in(self._others, value_set=pa.array(listed, pa.string()))
+        self._others = self._others.filter(pc.invert(in_cluster))
         missing = absent(listed, table.rows, self._others)
         ours: list[str] = []
         if missing:
@@ -165,7 +177,7 @@ class GroupSync:
         if len(gone) < len(ours):
             self._doubts.append(
                 f"the cluster lists {followed - len(ours)} of {followed} resource groups; missing: "
-                f"{some_of(ours)}; so many at once are deleted from the table only if they are "
+                f"{some_of(ours)}; that many at once are deleted from the table only if they are "
                 f"missing {TIMES} times in a row"
             )
         return gone
@@ -173,36 +185,36 @@ class GroupSync:
     async def _delete(
         self, rest: Rest, gone: Collection[str], version: int
     ) -> list[QuotaplaneError]:
-        """Delete groups that the cluster does not list, if it has none of that name either."""
-        asked = sorted(gone)[: self._most]
-        answers = await ask_each(rest, "GET", [group_path(group) for group in asked])
-        refused = {g: a for g, a in zip(asked, answers, strict=True) if isinstance(a, RefusedError)}
-        there = sorted(set(asked).difference(refused))
-        if there:
+        """Delete groups that the cluster does not list, after reading each of them once more."""
+        names = sorted(gone)[: self._most]
+        answers = await ask_each(rest, "GET", [group_path(group) for group in names])
+        refused = {g: a for g, a in zip(names, answers, strict=True) if isinstance(a, RefusedError)}
+        existing = sorted(set(names).difference(refused))
+        if existing:
             self._doubts.append(
-                f"the cluster does not list the resource groups {some_of(there)}, and yet has "
+                f"the cluster does not list the resource groups {some_of(existing)}, and yet has "
                 "them: they are not deleted from the table"
             )
-        sure = [group for group, error in refused.items() if error.status == 404]
-        # Who changed the table meanwhile may have put one of them: next time.
+        deleted = [group for group, error in refused.items() if error.status == 404]
+        # Another writer may have put one of them meanwhile: the next poll decides again.
         with contextlib.suppress(TableChangedError):
-            if sure:
-                delete_groups(self._history, sure, self._by, at_version=version)
-            if len(sure) > FEW:
+            if deleted:
+                delete_groups(self._history, deleted, self._by, at_version=version)
+            if len(deleted) > FEW:
                 self._say(
-                    f"the resource groups {some_of(sure)} are gone from the cluster, and were "
+                    f"the resource groups {some_of(deleted)} are gone from the cluster, and were "
                     "deleted from the table; `quotaplane groups restore --from-history` undoes that"
                 )
         return [error for error in refused.values() if error.status != 404]
 
-    def _odd(self) -> list[str]:
-        """What the cluster, or somebody, may have said without meaning it."""
+    def _suspicious(self) -> list[str]:
+        """Lines about settings of the cluster that may not be intended."""
         lines = [*self._doubts]
         if self._zeros:
             lines.append(
                 f"resource groups {some_of(self._zeros)}: have a quota of 0 in the cluster: "
-                "Pulsar's brokers take it for unlimited, and later for 1 a second each; here it "
-                "counts as -1; give at least 1, or -1"
+                "Pulsar's brokers treat it as unlimited first, and later as 1 per second and "
+                "broker; quotaplane treats it as -1 (unlimited); set at least 1, or -1"
             )
         for rival in sorted(self._rivals):
             lines.append(
@@ -211,16 +223,16 @@ class GroupSync:
             )
         return lines
 
-    def _tell(self, lines: Collection[str]) -> None:
-        """Tell what is new; what somebody must do something about again and again."""
-        alarms = self._silence.alarms()
+    def _report(self, lines: Collection[str]) -> None:
+        """Print new lines once, and alarms every ``_REMIND_EVERY_S``."""
+        alarms = self._hidden.alarms()
         if self._polls % self._remind_every == 0:
-            self._told -= set(alarms)
+            self._reported -= set(alarms)
         self._polls += 1
         now = frozenset([*lines, *alarms])
-        for line in sorted(now - self._told):
+        for line in sorted(now - self._reported):
             self._say(line)
-        self._told = now
+        self._reported = now
 
 
 def _parse(answer: Any) -> _Read:

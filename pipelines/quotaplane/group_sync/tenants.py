@@ -1,6 +1,6 @@
-"""Groups that hang on tenants: every namespace of the tenant is attached, now and later.
+"""Attaches every namespace of a tenant to the tenant's group, including namespaces created later.
 
-Stock brokers know attachments of namespaces only, and count the use of what is attached.
+Pulsar can attach only namespaces to a group, and brokers count usage only of attached namespaces.
 """
 
 from __future__ import annotations
@@ -20,37 +20,39 @@ class Tenants:
         self._tenants = tenants
         self._policies = InTurn(namespace_path, group_of, most)
         self.waiting: dict[str, str] = {}
-        """Why nothing can be attached yet, by tenant."""
+        """Tenants whose namespaces can't be attached yet, and why."""
         self.failing: list[ClusterError] = []
-        """What went wrong the last time, and is tried again."""
+        """Failures of the last call, which the next call retries."""
 
     async def attach(self, rest: Rest, groups: Collection[str]) -> None:
-        """See which namespaces are there, and attach some; ``groups`` are those of the cluster.
+        """Attach namespaces without a group, some per call; ``groups`` are those of the cluster.
 
         Raises:
-            ClusterError: there was no answer.
+            ClusterError: the cluster does not answer.
         """
         self.waiting, self.failing = {}, []
         group_for: dict[str, str] = {}
         for tenant, group in self._tenants.items():
             where = f"cluster.tenants: {tenant}"
             if group not in groups:
-                self.waiting[tenant] = f"{where}: there is no resource group {group!r}, so far"
+                self.waiting[tenant] = f"{where}: there is no resource group {group!r} yet"
                 continue
             try:
                 namespaces = await read_names(rest, namespace_path(tenant))
             except RefusedError as error:
                 if error.status == 404:
-                    self.waiting[tenant] = f"{where}: there is no such tenant, so far"
+                    self.waiting[tenant] = f"{where}: there is no such tenant yet"
                 else:
                     self.failing.append(error)
             else:
                 group_for |= dict.fromkeys(namespaces, group)
         attached = await self._policies.read(rest, group_for)
-        free = [namespace for namespace, group in attached.items() if group is None]
-        paths = [Rest.path("namespaces", each, "resourcegroup", group_for[each]) for each in free]
+        unattached = [namespace for namespace, group in attached.items() if group is None]
+        paths = [
+            Rest.path("namespaces", name, "resourcegroup", group_for[name]) for name in unattached
+        ]
         answers = await ask_each(rest, "POST", paths)
         refused = [answer for answer in answers if isinstance(answer, RefusedError)]
-        # A namespace that was deleted in between needs no group any more.
+        # 404: the namespace was deleted meanwhile, which is no failure.
         self.failing += [error for error in refused if error.status != 404]
         self.failing += self._policies.failing.values()

@@ -1,1 +1,1 @@
-"""A Pulsar cluster's REST API: groups, namespaces, bundles, placement, rates and use of topics."""
+"""A Pulsar cluster's REST API: resource groups, namespaces, bundles, placement, rates, usage."""

@@ -1,4 +1,4 @@
-"""Many things read over REST: several at once, and no more in a while than a cluster likes."""
+"""Makes many REST requests: several at once, at a rate that the cluster can bear."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _AT_ONCE: Final = 8
 READS_PER_S: Final = 50
-"""Half of what a broker allows a client that limits requests at all (httpRequestsMaxPerSecond), and
-measured to take about 2 ms of a core each."""
+"""Half of what brokers allow a client if they limit requests (httpRequestsMaxPerSecond). A request
+takes about 2 ms of a broker's core (measured)."""
 
 
 async def ask_each(rest: Rest, method: str, paths: Sequence[str]) -> list[Any]:
-    """The answers in order; a ``RefusedError`` in place of one that was refused.
+    """Make the requests; returns the answers in order, a ``RefusedError`` for a refused one.
 
     Raises:
-        ClusterError: one was not answered; the others are not waited for.
+        ClusterError: a request got no answer; the others are cancelled.
     """
     answers: list[Any] = [None] * len(paths)
 
@@ -34,14 +34,16 @@ async def ask_each(rest: Rest, method: str, paths: Sequence[str]) -> list[Any]:
 
 
 async def read_names(rest: Rest, path: str) -> list[str]:
-    """A list of names.
+    """Read a list of names.
 
     Raises:
-        ClusterError: it was not answered, or by something else.
+        ClusterError: no answer, or the answer is something else.
     """
     names = await rest.get(path)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ClusterError(f"Pulsar's REST API at {rest.url}: GET {path}: answers no list of names")
+        raise ClusterError(
+            f"Pulsar's REST API at {rest.url}: GET {path}: the answer is not a list of names"
+        )
     return names
 
 
@@ -49,49 +51,49 @@ Read = TypeVar("Read")
 
 
 class InTurn(Generic[Read]):
-    """Reads one thing of each name: at first all, then so many a time, in turn.
+    """Reads one resource per name: the first call all of them, each later call ``most``, in turn.
 
-    What is new has its turn at once. ``parse`` makes something of an answer, or raises
-    ClusterError.
+    New names go first. ``parse`` converts an answer, or raises ClusterError.
     """
 
     def __init__(self, path: Callable[[str], str], parse: Callable[[Any], Read], most: int) -> None:
         self._path = path
         self._parse = parse
         self._most = most
-        self._last: dict[str, int] = {}
-        self._times = 0
+        self._last_call: dict[str, int] = {}
+        """Number of the call that read a name last."""
+        self._calls = 0
         self.failing: dict[str, ClusterError] = {}
-        """What could not be read when it last had its turn, and is still there."""
+        """Names whose last read failed, and how; without deleted ones (404)."""
 
     async def read(self, rest: Rest, names: Collection[str]) -> dict[str, Read]:
-        """What was read now; a name that is not there (404) is left out.
+        """Read the names that are due; names that don't exist (404) are left out of the result.
 
         Raises:
-            ClusterError: there was no answer; nobody lost a turn.
+            ClusterError: no answer; the next call reads the same names.
         """
-        due = sorted(names, key=lambda name: self._last.get(name, -1))
-        if self._times:
+        due = sorted(names, key=lambda name: self._last_call.get(name, -1))
+        if self._calls:
             due = due[: self._most]
         answers = await ask_each(rest, "GET", [self._path(name) for name in due])
-        self._last = {name: self._last[name] for name in names if name in self._last}
-        self._last |= dict.fromkeys(due, self._times)
-        self._times += 1
+        last_call = {name: self._last_call[name] for name in names if name in self._last_call}
+        self._last_call = last_call | dict.fromkeys(due, self._calls)
+        self._calls += 1
         done = set(due)
-        failing = {n: e for n, e in self.failing.items() if n in self._last and n not in done}
-        found = {}
+        failing = {n: e for n, e in self.failing.items() if n in self._last_call and n not in done}
+        results = {}
         for name, answer in zip(due, answers, strict=True):
             try:
                 if isinstance(answer, RefusedError):
                     raise answer
-                found[name] = self._parse(answer)
+                results[name] = self._parse(answer)
             except ClusterError as error:
                 if not (isinstance(error, RefusedError) and error.status == 404):
                     failing[name] = error
         self.failing = failing
-        return found
+        return results
 
     def again(self, names: Collection[str]) -> None:
-        """These have their turn next: what was read of them came to nothing."""
+        """Make these names due for the next call, as the caller could not use their results."""
         for name in names:
-            self._last.pop(name, None)
+            self._last_call.pop(name, None)

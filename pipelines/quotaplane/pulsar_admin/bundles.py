@@ -1,4 +1,4 @@
-"""Bundles: the ranges of a namespace's topics that brokers own, and pass on, as a whole."""
+"""Bundles: hash ranges of a namespace's topics; a broker owns a bundle as a whole."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ _BITS: Final = 32
 
 
 class Bundle(NamedTuple):
-    """A range of a namespace's topics, by hash; ``last`` is in it."""
+    """A range of a namespace's topics."""
 
     namespace: str
     first: int
+    """Lowest hash in the range."""
     last: int
+    """Highest hash in the range."""
 
 
 def bundle_of(owned: str) -> Bundle | None:
-    """A bundle by its name; None for what is no bundle of a tenant's namespace.
+    """Parse a bundle's name; None if it is not a bundle of a tenant's namespace.
 
     >>> bundle_of("acme/orders/0xc0000000_0xffffffff")
     Bundle(namespace='acme/orders', first=3221225472, last=4294967295)
     >>> bundle_of("acme/orders/0x00000000_0xc0000000").last
     3221225471
     """
-    found = _RANGE.match(owned)
-    if not found or found[1].count("/") != 1:
+    match = _RANGE.match(owned)
+    if not match or match[1].count("/") != 1:
         return None
-    first, end = int(found[2], 16), int(found[3], 16)
-    # Ranges end before their second number, but for the highest of all.
-    return Bundle(found[1], first, end if end == 2**_BITS - 1 else end - 1)
+    first, end = int(match[2], 16), int(match[3], 16)
+    # The second number is exclusive, except in the highest range.
+    return Bundle(match[1], first, end if end == 2**_BITS - 1 else end - 1)
 
 
 def owners(
     namespace: IntArray, hashed: IntArray, names: Sequence[str], bundles: Sequence[Sequence[Bundle]]
 ) -> IntArray:
-    """The index of the broker of each of p topics, -1 if nobody has its bundle.
+    """The index of the broker that owns each of p topics; -1 = no broker.
 
     Args:
         namespace: (p,) index of each topic's namespace in ``names``.
-        hashed: (p,) CRC32 of each topic's full name: where in its namespace it is.
-        names: of the namespaces.
-        bundles: what each broker has.
+        hashed: (p,) CRC32 of each topic's full name, which decides its bundle.
+        names: the namespaces.
+        bundles: the bundles of each broker.
 
     >>> bundles = [[Bundle("a/b", 0, 99)], [Bundle("a/b", 100, 200)]]
     >>> owners(np.zeros(3, np.int64), np.array([100, 99, 201]), ["a/b"], bundles).tolist()
@@ -66,8 +68,8 @@ def owners(
         return np.full(len(hashed), -1, np.int64)
     starts, ends = np.array(first), np.array(last)
     order = np.argsort(starts, kind="stable")
-    starts, ends, whose = starts[order], ends[order], np.array(owner, np.int64)[order]
+    starts, ends, broker_of = starts[order], ends[order], np.array(owner, np.int64)[order]
     key = (namespace << _BITS) | hashed
-    found = np.maximum(np.searchsorted(starts, key, side="right") - 1, 0)
-    inside = (starts[found] <= key) & (key <= ends[found])
-    return np.where(inside, whose[found], -1)
+    index = np.maximum(np.searchsorted(starts, key, side="right") - 1, 0)
+    inside = (starts[index] <= key) & (key <= ends[index])
+    return np.where(inside, broker_of[index], -1)

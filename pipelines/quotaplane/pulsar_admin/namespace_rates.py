@@ -1,8 +1,8 @@
-"""Rates of a namespace: they hold for each topic there that has none of its own.
+"""Reads and writes rates of namespaces; each topic without its own rate is held to them.
 
-Pulsar keeps them among the namespace's policies, in Pulsar 4.0 for each topic in full and from its
-first message on. A property of the namespace records what we set, so that nobody else's rate is
-taken for ours, in a later run either.
+They are part of the namespace's policies. In Pulsar 4.0 each topic gets the rate in full, from its
+first message on. A property of the namespace records the rates that we set, so that a later run
+does not take somebody else's rate for ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
 from quotaplane.topic_layout import KINDS, SIDES
 
 _POLICIES: Final = ("publishMaxMessageRate", "topicDispatchRate")
-"""By cluster, among a namespace's policies."""
+"""Keys in a namespace's policies; each holds rates by cluster."""
 _PATHS: Final = ("publishRate", "dispatchRate")
 
 
@@ -30,14 +30,14 @@ class NamespaceRates:
     """The rates of a namespace in one cluster."""
 
     in_force: FloatArray
-    """(4,) inf = unlimited."""
+    """(4,) per second; inf = unlimited."""
     ours: BoolArray
-    """(2,) by kind: we set it, or nobody set any."""
+    """(2,) by kind: we set the rate, or there is none."""
     recorded: bool
-    """Whether the namespace has a record of ours."""
+    """The namespace has a record of our rates."""
 
     def same_as(self, other: NamespaceRates | None) -> bool:
-        """Whether both say the same."""
+        """Whether both are equal."""
         return (
             other is not None
             and self.recorded == other.recorded
@@ -47,32 +47,34 @@ class NamespaceRates:
 
 
 def namespace_rates(policies: object, cluster: str) -> NamespaceRates:
-    """The rates out of a namespace's policies.
+    """Parse the rates in a namespace's policies.
 
     >>> rate = {"publishThrottlingRateInMsg": 20, "publishThrottlingRateInByte": -1}
-    >>> found = namespace_rates({"publishMaxMessageRate": {"blue": rate}}, "blue")
-    >>> found.in_force.tolist(), found.ours.tolist(), found.recorded
+    >>> rates = namespace_rates({"publishMaxMessageRate": {"blue": rate}}, "blue")
+    >>> rates.in_force.tolist(), rates.ours.tolist(), rates.recorded
     ([20.0, inf, inf, inf], [False, True], False)
 
     Raises:
-        ClusterError: these are no policies.
+        ClusterError: the answer is not policies.
     """
     if not isinstance(policies, Mapping):
-        raise ClusterError("Pulsar's REST API: a namespace: answers no policies")
+        raise ClusterError("Pulsar's REST API: a namespace: the answer has no policies")
     properties = policies.get("properties") or {}
     record = _parsed(properties.get(_key(cluster)))
     in_force = np.full(BASIC, np.inf)
     ours = np.ones(len(KINDS), np.bool_)
     for kind, name in enumerate(KINDS):
-        said = (policies.get(_POLICIES[kind]) or {}).get(cluster)
-        if not said:
+        policy = (policies.get(_POLICIES[kind]) or {}).get(cluster)
+        if not policy:
             continue
         try:
-            in_force[SIDES[kind]] = rates_in(said, kind)
-            exact = [int(said.get(key, -1)) for key in RATE_KEYS[kind]]
+            in_force[SIDES[kind]] = rates_in(policy, kind)
+            exact = [int(policy.get(key, -1)) for key in RATE_KEYS[kind]]
         except (AttributeError, TypeError, ValueError):
-            raise ClusterError("Pulsar's REST API: a namespace: its rates are none") from None
-        plain = not said.get("relativeToPublishRate") and said.get("ratePeriodInSecond", 1) == 1
+            raise ClusterError(
+                f"Pulsar's REST API: a namespace: {_POLICIES[kind]} has no valid rates"
+            ) from None
+        plain = not policy.get("relativeToPublishRate") and policy.get("ratePeriodInSecond", 1) == 1
         none = not np.isfinite(in_force[SIDES[kind]]).any()
         ours[kind] = plain and (none or exact in record.get(name, []))
     return NamespaceRates(in_force, ours, _key(cluster) in properties)
@@ -81,12 +83,12 @@ def namespace_rates(policies: object, cluster: str) -> NamespaceRates:
 async def write_namespace_rates(
     rest: Rest, namespace: str, cluster: str, before: NamespaceRates, rates: FloatArray
 ) -> NamespaceRates:
-    """Put rates (4,) in force, of the kinds that are ours; inf in both of a kind takes it away.
+    """Write rates (4,) of the kinds that are ours; inf in both of a kind removes its rate.
 
-    Each write lets every topic of the namespace have a second's worth for free.
+    Each write gives every topic of the namespace a burst of one second's rate.
 
     Raises:
-        ClusterError: it is not sure what is in force now.
+        ClusterError: a request failed, so the rates in force are uncertain.
     """
     after = before.in_force.copy()
     record: dict[str, list[list[int]]] = {}
@@ -98,7 +100,7 @@ async def write_namespace_rates(
         if (old != new).any():
             changed.append(kind)
             after[SIDES[kind]] = new
-        # Both, as either may be in force while nobody knows whether the write was made.
+        # Record both: if the write fails, either may be in force.
         pairs = [_whole(pair) for pair in (old, new) if np.isfinite(pair).any()]
         if pairs:
             record[name] = [pair for at, pair in enumerate(pairs) if pair not in pairs[:at]]
@@ -129,11 +131,11 @@ def _whole(rates: FloatArray) -> list[int]:
 
 
 def _parsed(record: object) -> dict[str, list[Any]]:
-    """By kind the rates that may be ours; nothing where somebody else changed the record."""
+    """The rates that may be ours, by kind; empty if somebody else changed the record."""
     try:
-        found = json.loads(record) if isinstance(record, str) else {}
+        by_kind = json.loads(record) if isinstance(record, str) else {}
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(by_kind, dict):
         return {}
-    return {kind: rates for kind, rates in found.items() if isinstance(rates, list)}
+    return {kind: rates for kind, rates in by_kind.items() if isinstance(rates, list)}

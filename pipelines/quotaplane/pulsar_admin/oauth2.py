@@ -1,4 +1,4 @@
-"""A token by OAuth2's client credentials, as Pulsar's own clients fetch it."""
+"""Fetches a token with OAuth2 client credentials, like Pulsar's own clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 
 async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, float]:
-    """A token, and for how many seconds it holds, by ``security.oauth2``.
+    """Fetch a token with ``security.oauth2``; returns it and its life time in seconds.
 
-    The issuer's certificate may be of the system's authorities or of ``ca_file``.
+    The issuer's certificate may be signed by the system's authorities or those in ``ca_file``.
 
     Raises:
-        ClusterError: the issuer did not give one.
+        ClusterError: the issuer gave no token.
     """
     oauth2 = security.oauth2
     assert oauth2 is not None
@@ -33,12 +33,12 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
         form["scope"] = oauth2.scope
     try:
         async with httpx.AsyncClient(timeout=timeout_s, verify=context, trust_env=False) as client:
-            found = await client.get(f"{issuer}/.well-known/openid-configuration")
-            found.raise_for_status()
-            answer = await client.post(found.json()["token_endpoint"], data=form)
+            configuration = await client.get(f"{issuer}/.well-known/openid-configuration")
+            configuration.raise_for_status()
+            answer = await client.post(configuration.json()["token_endpoint"], data=form)
             answer.raise_for_status()
-            said = answer.json()
-            token, lives_s = said["access_token"], float(said.get("expires_in", 3600))
+            content = answer.json()
+            token, lives_s = content["access_token"], float(content.get("expires_in", 3600))
             if not isinstance(token, str):
                 raise TypeError
             return token, lives_s
@@ -48,7 +48,7 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
         why = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"{where}: can't be reached: {why}") from None
     except (ValueError, KeyError, TypeError):
-        raise ClusterError(f"{where}: answers what is no token") from None
+        raise ClusterError(f"{where}: the answer has no token") from None
 
 
 def _credentials(oauth2: OAuth2) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def _credentials(oauth2: OAuth2) -> dict[str, Any]:
             "client_secret": oauth2.client_secret.get_secret_value(),
         }
     try:
-        held = json.loads(Path(oauth2.private_key_file).read_text(encoding="utf-8"))
-        return {name: held[name] for name in ("client_id", "client_secret")}
+        key = json.loads(Path(oauth2.private_key_file).read_text(encoding="utf-8"))
+        return {name: key[name] for name in ("client_id", "client_secret")}
     except (OSError, ValueError, KeyError, TypeError):
         raise ClusterError(
             f"transport.security.oauth2.private_key_file: {oauth2.private_key_file}: can't be "
-            "read, or is no JSON with client_id and client_secret"
+            "read, or is not JSON with client_id and client_secret"
         ) from None

@@ -1,4 +1,4 @@
-"""Which topics of attached namespaces there are, and which broker has each of them now."""
+"""Reads the topics of attached namespaces, and which broker owns each of them now."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ _SYSTEM: Final = re.compile(
     r"/(__change_events|__transaction_[^/]*|transaction_coordinator_assign"
     r"|[^/]*__transaction_pending_ack)(-partition-\d+)?$"
 )
-"""Topics in which brokers keep things of their own: nobody's quota."""
+"""System topics of brokers; no quota applies to them."""
 _AT_ONCE: Final = 4
-"""Of each kind of reading; whoever else needs a request waits behind so few."""
+"""Concurrent reads of each kind; few, so that other requests don't queue long."""
 _FAILED: Final = object()
 
 NoteFailure = Callable[[str, str, Exception | None], None]
-"""What was tried, on what, and how it failed; None = it did not."""
+"""Called with the part, the item, and the failure (None = success)."""
 
 NamespaceRead = Callable[[str, str, Any, "str | None", float], None]
-"""The cluster, a namespace, its policies (None: it is gone), its group (None: it has none), and at
-which of the loop's times that was."""
+"""Called with the cluster, the namespace, its policies (None = it was deleted), its group (None =
+not attached), and the event loop's time at which the read began."""
 
 
 @dataclass
 class Broker:
-    """A broker that is there now, by its id in REST."""
+    """A live broker."""
 
     name: str
-    """As its reports have it."""
+    """As in its usage reports."""
     url: str
     """Of its own REST API."""
     bundles: list[Bundle] = field(default_factory=list)
+    """The bundles that it owns."""
 
 
 @dataclass
@@ -58,17 +59,19 @@ class Namespace:
 
     group: str
     topics: list[str]
-    """Without partitions: what has a part of its own."""
+    """Parts: partitions, and topics without partitions."""
     partitioned: set[str]
+    """Topics with partitions."""
     vanished: Vanished = field(default_factory=Vanished, compare=False)
-    """Of topics."""
+    """Counts reads that topics are missing from."""
 
 
 class Placement:
-    """The brokers, the attached namespaces and their topics, as far as they were read.
+    """The brokers, the attached namespaces and their topics.
 
-    What can't be read stays as it was, and ``note`` hears of it. What many namespaces or topics are
-    missing from is believed only after some looks: their rates would be taken off.
+    What can't be read stays as it was; failures go to ``note``. If many namespaces or topics are
+    missing at once, they are removed only after several such reads, because their rates would be
+    removed with them.
     """
 
     def __init__(
@@ -78,18 +81,20 @@ class Placement:
         self._namespace_read = namespace_read
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
+        """Attached namespaces by name."""
         self._vanished = Vanished()
         self._detached: set[str] = set()
-        """Namespaces that have no group now, and had one."""
+        """Namespaces that had a group before this read and have none now."""
         self._hashes: dict[str, int] = {}
+        """CRC32 by part."""
         self._changed = True
         self._listed: dict[str, set[str]] = {}
-        """By what was tried: everything that there was when it was listed last."""
+        """All items of the last listing, by part of the program."""
         self._failures: dict[str, int] = {}
-        """By what was tried: how often it failed this time."""
+        """Failures in this read, by part of the program."""
 
     async def read_brokers(self) -> bool:
-        """Which brokers there are, and what each of them has; whether all of it could be read."""
+        """Read the brokers and their bundles; whether all of it could be read."""
         self._failures["brokers"] = 0
         path = Rest.path("brokers")
         ids = await self._read("brokers", "", lambda: read_names(self._rest, path))
@@ -104,34 +109,35 @@ class Placement:
 
     async def _read_broker(self, broker: str) -> None:
         if broker not in self.brokers:
-            # Its own heartbeat topic is on itself; answers tell all its addresses.
+            # A broker owns its own heartbeat topic, so looking that up returns its addresses.
             where = f"/lookup/v2/topic/persistent/pulsar/{quote(broker)}/healthcheck"
-            found = await self._read("brokers", broker, lambda: self._looked_up(where))
-            if found is _FAILED:
+            answer = await self._read("brokers", broker, lambda: self._looked_up(where))
+            if answer is _FAILED:
                 return
-            self.brokers[broker] = found
+            self.brokers[broker] = answer
         path = Rest.path("brokers", self._cluster, broker, "ownedNamespaces")
         owned = await self._read("brokers", broker, lambda: self._rest.get(path))
         if not isinstance(owned, dict) or broker not in self.brokers:
             return
-        bundles = sorted(found for found in map(bundle_of, owned) if found)
+        bundles = sorted(bundle for bundle in map(bundle_of, owned) if bundle)
         if bundles != self.brokers[broker].bundles:
             self.brokers[broker].bundles = bundles
             self._changed = True
 
     async def _looked_up(self, path: str) -> Broker:
-        said = await self._rest.get(path)
+        answer = await self._rest.get(path)
         tls = self._rest.url.startswith("https:")
         try:
-            name = said.get("brokerUrl") or said["brokerUrlTls"]
-            return Broker(str(name), str(said["httpUrlTls" if tls else "httpUrl"]))
+            name = answer.get("brokerUrl") or answer["brokerUrlTls"]
+            return Broker(str(name), str(answer["httpUrlTls" if tls else "httpUrl"]))
         except (AttributeError, KeyError, TypeError):
             raise ClusterError(
-                f"Pulsar's REST API at {self._rest.url}: GET {path}: does not tell the broker's URL"
+                f"Pulsar's REST API at {self._rest.url}: GET {path}: the answer has no URL of the "
+                "broker"
             ) from None
 
     async def read_namespaces(self) -> bool:
-        """Which namespaces are attached, and their topics; whether all of it could be read."""
+        """Read the attached namespaces and their topics; whether all of it could be read."""
         self._failures["namespaces"] = self._failures["topics"] = 0
         path = Rest.path("tenants")
         tenants = await self._read("namespaces", "", lambda: read_names(self._rest, path))
@@ -143,12 +149,12 @@ class Placement:
         async def list_tenant(tenant: str) -> None:
             path = namespace_path(tenant)
             names = await self._read("namespaces", tenant, lambda: read_names(self._rest, path), [])
-            if names is _FAILED:  # those that are known stay
+            if names is _FAILED:  # known namespaces stay
                 names = [name for name in self._namespaces if name.startswith(f"{tenant}/")]
             listed.extend(name for name in names if name.count("/") == 1)
 
         await at_once(_AT_ONCE, list_tenant, tenants)
-        # A namespace that is not listed any more is gone only if it says so itself.
+        # Known namespaces that are not listed are read, too: only a 404 shows that one is gone.
         names = list(dict.fromkeys([*listed, *self._namespaces]))
         self._forget_unlisted("namespaces", [*tenants, *names])
         self._forget_unlisted("topics", names)
@@ -166,16 +172,16 @@ class Placement:
         doubt = None
         if len(gone) < len(detached):
             doubt = ClusterError(
-                f"{len(detached)} of {of} namespaces that were attached to a group are not any "
-                f"more: {some_of(detached)}; so many at once are believed only {TIMES} times in a "
-                "row, until then rates stay"
+                f"{len(detached)} of {of} attached namespaces seem to have lost their group: "
+                f"{some_of(detached)}; with that many at once, rates stay until it is seen {TIMES} "
+                "times in a row"
             )
         self._note("attachments", "", doubt)
 
     def _forget_unlisted(self, what: str, names: list[str]) -> None:
-        """What is not there any more fails no more."""
-        before, self._listed[what] = self._listed.get(what, set()), set(names)
-        for gone in before - self._listed[what]:
+        """Clear the failures of items that don't exist any more."""
+        previous, self._listed[what] = self._listed.get(what, set()), set(names)
+        for gone in previous - self._listed[what]:
             self._note(what, gone, None)
 
     async def _read_namespace(self, name: str) -> None:
@@ -193,22 +199,22 @@ class Placement:
         topics, partitioned = lists
         ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not _SYSTEM.search(t))
         read = Namespace(group, ours, set(partitioned))
-        before = self._namespaces.get(name)
-        if before == read:
-            before.vanished.begin_again()
+        known = self._namespaces.get(name)
+        if known == read:
+            known.vanished.begin_again()
             return
-        if before is not None:
-            _keep_doubted(before, read)
-        if before != read:
+        if known is not None:
+            _keep_doubted(known, read)
+        if known != read:
             self._namespaces[name] = read
             self._changed = True
 
     async def _topics_of(self, namespace: str) -> tuple[list[str], list[str]]:
-        """Its topics, and those that are partitioned; read as one: either fails for both."""
+        """A namespace's parts, and its partitioned topics."""
         path = Rest.path("persistent", namespace)
         topics = await read_names(self._rest, path)
         await self._pace.take()
-        # In this order: partitions that are there have a topic then.
+        # In this order, so that every partition that was read has its partitioned topic.
         return topics, await read_names(self._rest, f"{path}/partitioned")
 
     async def _group_of(self, namespace: str) -> str | None:
@@ -221,13 +227,13 @@ class Placement:
             if error.status != 404:
                 raise
         known = self._namespaces.get(namespace)
-        # Its rate stays until it is believed that it was detached.
-        still = known.group if group is None and known is not None else group
-        self._namespace_read(self._cluster, namespace, policies, still, begun_s)
+        # A known namespace keeps its group, and so its rate, until ``_forget_detached`` removes it.
+        kept = known.group if group is None and known is not None else group
+        self._namespace_read(self._cluster, namespace, policies, kept, begun_s)
         return group
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was found to be gone: do without it until it is listed again."""
+        """Remove a deleted topic, until it is listed again."""
         namespace = self._namespaces.get(topic.removeprefix(_PERSISTENT).rpartition("/")[0])
         if namespace is not None:
             namespace.partitioned.discard(topic)
@@ -235,23 +241,23 @@ class Placement:
             self._changed = True
 
     async def _read(
-        self, what: str, of: str, reading: Callable[[], Awaitable[Any]], gone: object = _FAILED
+        self, what: str, item: str, reading: Callable[[], Awaitable[Any]], gone: object = _FAILED
     ) -> Any:
-        """The answer; ``gone`` if there is no such thing (404), ``_FAILED`` if it can't be read."""
+        """Read something; returns ``gone`` if it does not exist (404), ``_FAILED`` if it can't."""
         await self._pace.take()
         try:
             answer = await reading()
         except ClusterError as error:
             absent = isinstance(error, RefusedError) and error.status == 404
-            known = absent and gone is not _FAILED
-            self._note(what, of, None if known else error)
-            self._failures[what] += not known
-            return gone if known else _FAILED
-        self._note(what, of, None)
+            expected = absent and gone is not _FAILED
+            self._note(what, item, None if expected else error)
+            self._failures[what] += not expected
+            return gone if expected else _FAILED
+        self._note(what, item, None)
         return answer
 
     def changed(self) -> Layout | None:
-        """Where everything is, if that is another thing than last time."""
+        """The layout, if it changed since the last call."""
         if not self._changed:
             return None
         self._changed = False
@@ -268,13 +274,13 @@ class Placement:
             for part in namespace.topics:
                 topic = _base(part)
                 if topic != part and topic not in namespace.partitioned:
-                    continue  # it can't have a rate: Pulsar takes it for a partition
+                    continue  # named like a partition without being one: it can't have a rate
                 part_names.append(part)
                 topic_names.append(topic)
                 namespace_of.append(index)
                 group_names[topic] = namespace.group
         topics = tuple(sorted(group_names))
-        # Also those without a topic: the first one may come at any time.
+        # Groups without topics as well, as their first topic may come at any time.
         groups = tuple(sorted({namespace.group for namespace in self._namespaces.values()}))
         place = {topic: index for index, topic in enumerate(topics)}
         group_place = {group: index for index, group in enumerate(groups)}
@@ -297,7 +303,7 @@ class Placement:
         )
 
     def _hashed(self, parts: list[str]) -> IntArray:
-        """CRC32 of each name: where in its namespace's bundles it is."""
+        """CRC32 of each name, which decides the bundle."""
         known = self._hashes
         self._hashes = {part: known.get(part, -1) for part in parts}
         for part, hashed in self._hashes.items():
@@ -306,16 +312,17 @@ class Placement:
         return np.fromiter(self._hashes.values(), np.int64, len(parts))
 
 
-def _keep_doubted(before: Namespace, read: Namespace) -> None:
-    """Keep topics that are missing from what was read and may be there yet."""
-    had = {*before.topics, *before.partitioned}
-    missing = had.difference(read.topics, read.partitioned)
-    doubted = missing - before.vanished.believed(missing, of=len(had))
-    read.vanished = before.vanished
-    read.topics = sorted({*read.topics, *doubted.intersection(before.topics)})
-    read.partitioned |= doubted & before.partitioned
+def _keep_doubted(known: Namespace, read: Namespace) -> None:
+    """Add to ``read`` the known topics that are missing from it but may still exist."""
+    names = {*known.topics, *known.partitioned}
+    missing = names.difference(read.topics, read.partitioned)
+    doubted = missing - known.vanished.believed(missing, of=len(names))
+    read.vanished = known.vanished
+    read.topics = sorted({*read.topics, *doubted.intersection(known.topics)})
+    read.partitioned |= doubted & known.partitioned
 
 
 def _base(part: str) -> str:
-    found = _PARTITION.match(part)
-    return found[1] if found else part
+    """The topic of a part."""
+    match = _PARTITION.match(part)
+    return match[1] if match else part

@@ -1,4 +1,4 @@
-"""What a cluster says of its resource groups, and which namespaces are attached to which."""
+"""Parses a cluster's answers about resource groups, attached namespaces and configuration."""
 
 from __future__ import annotations
 
@@ -18,55 +18,57 @@ RATE_KEYS: Final = (
     "dispatchRateInMsgs",
     "dispatchRateInBytes",
 )
-"""What Pulsar calls the first four of ``model.DIMENSIONS``."""
+"""Pulsar's names of the first four of ``model.DIMENSIONS``."""
 
 _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
-"""The highest publish quotas that Pulsar can hold: messages are a 32-bit number there."""
+"""The highest publish quotas that Pulsar can store; messages are a 32-bit number."""
 
 GROUPS: Final = Rest.path("resourcegroups")
 
 
 def group_path(group: str) -> str:
-    """Where a group's rates are."""
+    """The REST path of a group."""
     return Rest.path("resourcegroups", group)
 
 
 def namespace_path(namespace: str) -> str:
-    """Where a namespace's policies are; its name is ``tenant/namespace``."""
+    """The REST path of the policies of a namespace ``tenant/namespace``."""
     return Rest.path("namespaces", namespace)
 
 
 def rates_of(group: object) -> list[float]:
-    """A group's rates out of Pulsar's answer: 4, per second; +inf is unlimited.
+    """Parse a group's four rates per second; inf = unlimited.
 
-    A rate of 0 counts as unlimited, too: brokers take it for that until the group was used.
+    A rate of 0 counts as unlimited: brokers treat it so until the group is used.
 
     >>> rates_of({"publishRateInMsgs": 100, "publishRateInBytes": -1, "dispatchRateInMsgs": 0})
     [100.0, inf, inf, inf]
 
     Raises:
-        ClusterError: it is something else.
+        ClusterError: the answer is something else.
     """
-    # Pulsar fills in -1 when a group is created: an object without any rate is another answer.
+    # Pulsar sets missing rates to -1 when a group is created, so a group has at least one key.
     if not isinstance(group, dict) or not any(key in group for key in RATE_KEYS):
-        raise ClusterError("Pulsar's REST API: a resource group: answers no rates")
+        raise ClusterError("Pulsar's REST API: a resource group: the answer has no rates")
     rates = []
     for key in RATE_KEYS:
         rate = group.get(key)
         if rate is not None and type(rate) not in (int, float):
-            raise ClusterError(f"Pulsar's REST API: a resource group: {key} is no rate: {rate!r}")
-        # Long.MAX_VALUE is a way to say unlimited, too.
+            raise ClusterError(
+                f"Pulsar's REST API: a resource group: {key} is not a rate: {rate!r}"
+            )
+        # Some clients write Long.MAX_VALUE for unlimited.
         rates.append(UNLIMITED if rate is None or not 0 < rate <= MAX_RATE else float(rate))
     return rates
 
 
 def has_zero(group: Mapping[str, object]) -> bool:
-    """Whether a quota of the group is 0, which somebody may take for "nothing is allowed"."""
+    """Whether a quota of the group is 0, perhaps by somebody who meant "nothing is allowed"."""
     return any(group.get(key) == 0 for key in RATE_KEYS)
 
 
 def to_cluster(publish: FloatArray) -> FloatArray:
-    """Publish quotas (..., 2) as the cluster can hold them: whole, and at least 1; inf stays.
+    """Round publish quotas (..., 2) up to whole numbers that Pulsar can store, at least 1.
 
     >>> to_cluster(np.array([[99.5, 0.4], [0.0, np.inf]])).tolist()
     [[100.0, 1.0], [1.0, inf]]
@@ -76,44 +78,46 @@ def to_cluster(publish: FloatArray) -> FloatArray:
 
 
 def group_of(policies: object) -> str | None:
-    """The group that a namespace of these policies is attached to.
+    """The group that a namespace with these policies is attached to.
 
-    Not asked for by itself: that answer is plain text, in which a group named ``1`` is a number.
+    Taken from the policies, because Pulsar's own request for it answers plain text, in which a
+    group named ``1`` parses as a number.
 
     >>> group_of({"resource_group_name": "rg"}), group_of({"bundles": {}})
     ('rg', None)
 
     Raises:
-        ClusterError: these are no policies.
+        ClusterError: the answer is not policies.
     """
     if not isinstance(policies, dict):
-        raise ClusterError("Pulsar's REST API: a namespace: answers no policies")
+        raise ClusterError("Pulsar's REST API: a namespace: the answer has no policies")
     return policies.get("resource_group_name") or None
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """How a cluster's brokers are set up, as one of them says."""
+    """The configuration of a cluster's brokers, as far as we need it."""
 
     cluster: str
+    """Its name."""
     report_interval_s: float | None
-    """None: they send no usage reports."""
+    """How often brokers send usage reports; None = never."""
 
 
 async def read_runtime(rest: Rest) -> Runtime:
-    """How the cluster's brokers are set up.
+    """Read the runtime configuration of a broker, which is taken to be that of all.
 
     Raises:
         ClusterError: it can't be read.
     """
     path = Rest.path("brokers", "configuration", "runtime")
-    said = await rest.get(path)
-    if not isinstance(said, dict) or not said.get("clusterName"):
+    configuration = await rest.get(path)
+    if not isinstance(configuration, dict) or not configuration.get("clusterName"):
         raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: does not tell the cluster's name; check "
+            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no clusterName; check "
             "transport.admin_url"
         )
     interval_s = None
-    if said.get("resourceUsageTransportClassName"):
-        interval_s = float(said.get("resourceUsageTransportPublishIntervalInSecs", 60))
-    return Runtime(str(said["clusterName"]), interval_s)
+    if configuration.get("resourceUsageTransportClassName"):
+        interval_s = float(configuration.get("resourceUsageTransportPublishIntervalInSecs", 60))
+    return Runtime(str(configuration["clusterName"]), interval_s)

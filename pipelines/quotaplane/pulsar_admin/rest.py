@@ -1,7 +1,8 @@
-"""The REST API of a Pulsar cluster: one client for all of it, with TLS and authentication.
+"""A client of a Pulsar cluster's REST API, with TLS and authentication.
 
-Any broker answers, or a proxy; one that is not responsible redirects (307), which is followed here:
-HTTP libraries drop the token on the way to another host, and must not take it to any host either.
+A broker that is not responsible redirects (307). The client follows redirects itself: an HTTP
+library would drop the token when the host changes, and the token may go only to the cluster's own
+brokers.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
 _EARLIER_S: Final = 30.0
-"""An OAuth2 token is fetched anew so long before it expires."""
+"""An OAuth2 token is fetched again this long before it expires."""
 
 
 class RefusedError(ClusterError):
-    """The cluster answered, and did not do it; ``status`` is HTTP's (401, 404, 412, 500 ...)."""
+    """The cluster answered with an error; ``status`` is HTTP's (401, 404, 412, 500 ...)."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -39,7 +40,7 @@ class RefusedError(ClusterError):
 
 
 class Rest:
-    """Requests to one cluster; an asynchronous context manager, of one event loop.
+    """Requests to one cluster; an asynchronous context manager for one event loop.
 
     >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
     '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
@@ -59,45 +60,45 @@ class Rest:
             verify=tls_context(security),
             auth=_Bearer(security, timeout_s),
             limits=httpx.Limits(max_connections=concurrency),
-            # No proxy out of the environment, nor a .netrc: neither is in the settings.
+            # Ignore proxies of the environment and .netrc: the settings decide.
             trust_env=False,
         )
         self._timeout_s = timeout_s
 
     @staticmethod
     def path(*parts: str) -> str:
-        """The path of parts, of which each may have slashes of its own."""
+        """Join parts into a path; a part may contain slashes."""
         return "/admin/v2/" + "/".join(quote(part, safe="/") for part in parts)
 
     async def get(self, path: str) -> Any:
-        """What is there, out of JSON; None if there is nothing (204).
+        """GET a path; returns the parsed JSON, None for an empty answer (204).
 
         Raises:
-            RefusedError: the cluster answered something else.
-            ClusterError: it did not answer, in time or at all.
+            RefusedError: the cluster answered with an error.
+            ClusterError: no answer in time.
         """
         return await self.ask("GET", path)
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Any request; like ``get``."""
+        """Make any request; like ``get``."""
         answer = await self._answer(method, self.url, path, body)
         if answer.status_code == 204 or not answer.content:
             return None
         try:
             return answer.json()
         except ValueError:
-            # Names come as plain text.
+            # Pulsar answers a single name as plain text.
             return answer.text
 
     async def get_bytes(self, path: str, broker_url: str) -> bytes:
-        """What one broker, and no other, says of itself; like ``get``, but as it came."""
+        """GET a path from this broker; like ``get``, but returns the raw bytes."""
         return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
 
     async def _answer(self, method: str, base: str, path: str, body: object) -> httpx.Response:
         where = f"{method} {path}"
         async with self._places:
             try:
-                # httpx's own time limit is for each part of an answer, however many there are.
+                # Not httpx's time limit: that is for each part of an answer, not for the whole.
                 answer = await asyncio.wait_for(
                     self._follow(method, base, path, body), self._timeout_s
                 )
@@ -129,21 +130,25 @@ class Rest:
                 return answer
             url = str(answer.next_request.url) if answer.next_request else ""
             await self._check(url)
-        raise ClusterError(f"Pulsar's REST API at {self.url}: sends us in circles")
+        raise ClusterError(f"Pulsar's REST API at {self.url}: {method} {path}: too many redirects")
 
     async def _check(self, url: str) -> None:
-        """The token goes to the cluster's own brokers only, and encrypted if it should be."""
+        """Check that the token would go to one of the cluster's brokers, and encrypted if ours is.
+
+        Raises:
+            ClusterError: it would not.
+        """
         to = urlsplit(url)
         if to.hostname not in self._hosts:
             await self._learn_hosts()
         if to.hostname not in self._hosts:
             raise ClusterError(
-                f"Pulsar's REST API at {self.url}: sends us to {to.hostname}, which is none of "
+                f"Pulsar's REST API at {self.url}: redirects to {to.hostname}, which is not one of "
                 "the cluster's brokers; check transport.admin_url"
             )
         if to.scheme != "https" and self.url.startswith("https:"):
             raise ClusterError(
-                f"Pulsar's REST API at {self.url}: sends us to {to.hostname} without TLS; "
+                f"Pulsar's REST API at {self.url}: redirects to {to.hostname} without TLS; "
                 "check the brokers' webServicePortTls"
             )
 
@@ -155,7 +160,7 @@ class Rest:
                 self._hosts |= {urlsplit(f"//{broker}").hostname for broker in brokers}
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         await self._client.aclose()
 
     async def __aenter__(self) -> Rest:
@@ -171,24 +176,24 @@ class Rest:
 
 
 def _reason(answer: httpx.Response) -> str:
-    """Status and Pulsar's own words; what to do where we know."""
-    said = ""
+    """HTTP status and Pulsar's reason, with advice where we have one."""
+    reason = ""
     if answer.headers.get("content-type", "").startswith("application/json"):
         try:
-            said = str(answer.json().get("reason") or "")
+            reason = str(answer.json().get("reason") or "")
         except (ValueError, AttributeError):
-            said = ""
-    # An error nobody foresaw comes with its stack trace.
-    said = " ".join(said.partition("Stacktrace:")[0].split())[:300]
-    # Pulsar puts its words into the status line, too, where they are cut off.
-    text = f"{answer.status_code} {said or answer.reason_phrase}"
+            reason = ""
+    # The reason of an internal error has a stack trace: cut it off.
+    reason = " ".join(reason.partition("Stacktrace:")[0].split())[:300]
+    # The status line has the reason, too, but truncated, so it comes second.
+    text = f"{answer.status_code} {reason or answer.reason_phrase}"
     if answer.status_code in (401, 403):
         text += "; check transport.security and what its role may do"
     return text
 
 
 def tls_context(security: PulsarSecurity) -> ssl.SSLContext:
-    """What HTTPS connections are made with.
+    """Make the TLS context of HTTPS connections.
 
     Raises:
         ConfigError: a certificate or key file can't be read; names the setting.
@@ -197,7 +202,7 @@ def tls_context(security: PulsarSecurity) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=security.ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"transport.security.ca_file: {security.ca_file}: {_said(error)}"
+            f"transport.security.ca_file: {security.ca_file}: {_in_a_line(error)}"
         ) from None
     if not security.verify_hostname:
         context.check_hostname = False
@@ -208,17 +213,17 @@ def tls_context(security: PulsarSecurity) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"transport.security.certificate_file: {security.certificate_file}, with "
-                f"{security.key_file}: {_said(error)}"
+                f"{security.key_file}: {_in_a_line(error)}"
             ) from None
     return context
 
 
-def _said(error: OSError) -> str:
+def _in_a_line(error: OSError) -> str:
     return error.strerror or " ".join(str(error).split()) or type(error).__name__
 
 
 class _Bearer(httpx.Auth):
-    """Puts the token in, from wherever the settings have it."""
+    """Adds the token that the settings name to each request."""
 
     def __init__(self, security: PulsarSecurity, timeout_s: float) -> None:
         self._security = security
@@ -233,8 +238,11 @@ class _Bearer(httpx.Auth):
         token = await self._token()
         if token:
             if not (token.isascii() and token.isprintable()) or " " in token:
-                # What HTTP says of a header that it can't send has the header in it.
-                raise ClusterError("transport.security: the token is none: it has odd characters")
+                # httpx's own error for such a header would print the token.
+                raise ClusterError(
+                    "transport.security: the token contains characters that are not allowed in an "
+                    "HTTP header"
+                )
             request.headers["Authorization"] = f"Bearer {token}"
         yield request
 

@@ -1,4 +1,4 @@
-"""What topics use: by a broker's live counters, or by statistics that it renews now and then."""
+"""Reads the usage of topics: from a broker's live counters, or from its periodic statistics."""
 
 from __future__ import annotations
 
@@ -32,45 +32,46 @@ _RUNTIME: Final = Rest.path("brokers", "configuration", "runtime")
 _DEFAULT_STATS_S: Final = 60.0
 
 Counts = dict[str, list[float]]
+"""By topic or partition: messages in, bytes in, messages out, bytes out."""
 
 
 class StatsExposure(NamedTuple):
-    """What a cluster's brokers tell of their topics."""
+    """Which statistics of topics a cluster's brokers offer."""
 
     live: bool
-    """Whether there are live counters."""
+    """There are live counters."""
     stats_interval_s: float
-    """How often statistics are renewed."""
+    """How often a broker updates its statistics."""
 
 
 async def read_stats_exposure(rest: Rest) -> StatsExposure:
-    """What brokers tell.
+    """Read from the brokers' configuration which statistics they offer.
 
     Raises:
         ClusterError: it can't be read.
     """
-    said = await rest.get(_RUNTIME)
+    configuration = await rest.get(_RUNTIME)
     try:
-        live = said.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
-        return StatsExposure(live, max(float(said["statsUpdateFrequencyInSecs"]), 1.0))
+        live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
+        return StatsExposure(live, max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0))
     except (AttributeError, KeyError, TypeError, ValueError):
         return StatsExposure(True, _DEFAULT_STATS_S)
 
 
 class Sample(NamedTuple):
-    """What a broker says of its n topics and partitions, those that are loaded."""
+    """The usage of the n topics and partitions that a broker has loaded."""
 
     topics: list[str]
     usage: FloatArray
-    """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: it was loaded since the
-    look before, and nobody knows when."""
+    """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: the topic was loaded after
+    the previous read, at an unknown time."""
 
 
 class Source(Protocol):
-    """One broker's topics, looked at again and again."""
+    """A source of one broker's samples."""
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
-        """What they used since the last look; None if there is nothing new.
+        """Read the usage since the previous read; None: nothing new.
 
         Raises:
             ClusterError: it can't be read.
@@ -78,7 +79,7 @@ class Source(Protocol):
 
 
 class Counters:
-    """Live counters, among a broker's metrics."""
+    """Samples from the live counters in a broker's Prometheus metrics."""
 
     def __init__(self) -> None:
         self._counts: Counts | None = None
@@ -86,88 +87,89 @@ class Counters:
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        said = await rest.get_bytes(_METRICS, broker_url)
-        counts = await _parsed(broker_url, _METRICS, lambda: counters_in(said))
-        before, passed_s = self._counts, now_s - self._at_s
+        metrics = await rest.get_bytes(_METRICS, broker_url)
+        counts = await _parsed(broker_url, _METRICS, lambda: counters_in(metrics))
+        previous, passed_s = self._counts, now_s - self._at_s
         self._counts, self._at_s = counts, now_s
-        if before is None or passed_s <= 0:
+        if previous is None or passed_s <= 0:
             return None
-        # One that was not there was loaded since, and began to count then: over the whole window
-        # a busy one that has just moved would look idle.
+        # A new topic was loaded within the window and its counters began at 0 then. Divided by the
+        # whole window, a busy topic that has just moved would look idle: report NaN.
         none, unknown = [0.0] * BASIC, [np.nan] * BASIC
         since = {
-            t: before.get(t, unknown if any(counted) else none) for t, counted in counts.items()
+            t: previous.get(t, unknown if any(counted) else none) for t, counted in counts.items()
         }
         return Sample(list(counts), np.maximum(_rows(counts) - _rows(since), 0.0) / passed_s)
 
 
 class Snapshots:
-    """Statistics that a broker renews now and then.
+    """Samples from the statistics that a broker updates periodically.
 
-    Its rates are exact over its own window, but leave out producers and consumers that have gone.
-    Its counters have them, but nobody tells when they were read: between two looks, ``every_s``
-    apart at most. So a topic used what the rates say, or what the counters prove, if that is more.
+    The rates in them are exact over the broker's own window, but omit clients that disconnected.
+    The counters include those, but when the broker read them is known only to within ``every_s``.
+    So the usage is the rate, or the lower bound that follows from the counters, if that is higher.
     """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._said = b""
+        self._answer = b""
         self._at_s = 0.0
         self._counts: Counts = {}
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        said = await rest.get_bytes(_STATS, broker_url)
-        if said == self._said:
+        answer = await rest.get_bytes(_STATS, broker_url)
+        if answer == self._answer:
             return None
-        rates, counts = await _parsed(broker_url, _STATS, lambda: _statistics_in(said))
+        rates, counts = await _parsed(broker_url, _STATS, lambda: _statistics_in(answer))
         usage = _rows(rates)
-        if self._said:
+        if self._answer:
             unknown = [np.nan] * BASIC
             grown = _rows(counts) - _rows({t: self._counts.get(t, unknown) for t in counts})
             usage = np.fmax(usage, grown / (now_s - self._at_s + self._every_s))
-        self._said, self._at_s, self._counts = said, now_s, counts
+        self._answer, self._at_s, self._counts = answer, now_s, counts
         return Sample(list(rates), usage)
 
 
-def counters_in(said: bytes) -> Counts:
-    r"""Messages and bytes in and out of each topic, out of a broker's metrics.
+def counters_in(metrics: bytes) -> Counts:
+    r"""Parse the counters of all topics in a broker's metrics.
 
     >>> counters_in(b'pulsar_in_bytes_total{namespace="a/b",topic="persistent://a/b/c"} 7.0\n')
     {'persistent://a/b/c': [0.0, 7.0, 0.0, 0.0]}
     """
     counts: Counts = {}
-    for way, what, labels, value in _LINE.findall(said):
+    for direction, unit, labels, value in _LINE.findall(metrics):
         label = dict(_LABEL.findall(labels.decode()))
-        # What consumers get is also counted by itself, if they are looked at one by one.
+        # Metrics by consumer repeat what the topic's metrics count.
         if "topic" not in label or "consumer_name" in label:
             continue
         topic = re.sub(r"\\(.)", r"\1", label["topic"])
         if label.get("partition", "-1") != "-1":
             topic = f"{topic}-partition-{label['partition']}"
-        # Messages out come by subscription.
-        counts.setdefault(topic, [0.0] * BASIC)[_COLUMN[way, what]] += float(value)
+        # Messages out have one line per subscription: add them up.
+        counts.setdefault(topic, [0.0] * BASIC)[_COLUMN[direction, unit]] += float(value)
     return counts
 
 
-def _statistics_in(said: bytes) -> tuple[Counts, Counts]:
+def _statistics_in(answer: bytes) -> tuple[Counts, Counts]:
+    """Parse a broker's statistics: rates and counters of all topics."""
     rates: Counts = {}
     counts: Counts = {}
-    for bundles in json.loads(said).values():
+    for bundles in json.loads(answer).values():
         for domains in bundles.values():
-            for topic, held in domains.get("persistent", {}).items():
-                rates[topic] = [float(held.get(key, 0.0)) for key in _RATES]
-                counts[topic] = [float(held.get(key, 0.0)) for key in _COUNTS]
+            for topic, stats in domains.get("persistent", {}).items():
+                rates[topic] = [float(stats.get(key, 0.0)) for key in _RATES]
+                counts[topic] = [float(stats.get(key, 0.0)) for key in _COUNTS]
     return rates, counts
 
 
 async def _parsed(broker_url: str, path: str, parse: Callable[[], Any]) -> Any:
     try:
-        # Megabytes, on which a loop that waits for answers must not be stuck.
+        # In a thread: parsing megabytes would block the event loop.
         return await asyncio.to_thread(parse)
     except (ValueError, AttributeError, TypeError):
         raise ClusterError(
-            f"Pulsar's REST API at {broker_url}: GET {path}: answers no statistics"
+            f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no statistics"
         ) from None
 
 
