@@ -1,4 +1,4 @@
-"""What the tests of `quotaplane groups` have in common."""
+"""Helpers for tests of `quotaplane groups`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Command:
         self._capsys = capsys
 
     def __call__(self, action: str, *words: str) -> Any:
-        """The answer of a command that must succeed; a put finds a history."""
+        """Run a command that must succeed; returns its answer. A put creates the history."""
         if action == "put":
             ensure_history(self._history)
         code = main(["groups", action, *words, "--history", self._history.path])
@@ -33,7 +33,7 @@ class Command:
         return json.loads(out)
 
     def refused(self, action: str, *words: str) -> str:
-        """The one line on stderr of a command that must exit with 2 and print nothing."""
+        """Run a command that must exit with 2; returns its one line on stderr."""
         code = main(["groups", action, *words, "--history", self._history.path])
         out, err = self._capsys.readouterr()
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -43,7 +43,7 @@ class Command:
 def warned(
     history: History, capsys: pytest.CaptureFixture[str], group: str, *words: str
 ) -> list[str]:
-    """What a put that must succeed warns of."""
+    """Run a put that must succeed; returns its warnings."""
     ensure_history(history)
     assert main(["groups", "put", group, *words, "--history", history.path]) == 0
     out, err = capsys.readouterr()

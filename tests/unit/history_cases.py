@@ -1,4 +1,4 @@
-"""Small rows for the history's tables, for every test that writes some."""
+"""Small rows for the history's tables, and tables as earlier versions wrote them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def usage(
     position: str = "0:1",
     dimension: str = DIMENSIONS[0],
 ) -> pa.Table:
-    """Reported (broker, group, rate) of a dimension; the other rates were not repeated."""
+    """Usage rows (broker, group, rate) of one dimension; other dimensions are null."""
     brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
     columns: dict[str, Any] = {
         "broker": pa.array(brokers, pa.string()).dictionary_encode(),
@@ -96,12 +96,12 @@ def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:
 
 
 def read(history: History, name: str) -> pa.Table:
-    """All rows of a table, as another process sees them."""
+    """All rows of a table, read by a new handle."""
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
 
 
 def old_table(history: History, name: str, rows: pa.Table | None = None) -> None:
-    """A table as an earlier version made and described it; ``rows`` are for ``stamped``."""
+    """Create a table as an earlier version did; ``rows`` are passed to ``stamped``."""
     table, uri = TABLES[name], table_uri(history, name)
     shutil.rmtree(uri, ignore_errors=True)
     before = [f for f in table.schema if f.name not in table.since_later]
@@ -120,7 +120,7 @@ def old_table(history: History, name: str, rows: pa.Table | None = None) -> None
 def old_groups(
     history: History, *groups: str, lacking: Collection[str] = RESOURCE_GROUPS.since_later
 ) -> None:
-    """The table of groups as an earlier version made and wrote it: all quotas 5, no policies."""
+    """Create resource_groups as an earlier version did: all quotas 5, no policies."""
     uri = table_uri(history, RESOURCE_GROUPS.name)
     shutil.rmtree(uri, ignore_errors=True)
     schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in lacking])

@@ -1,4 +1,4 @@
-"""A disk that loses power: what was not synced by then is empty, or was never there."""
+"""A simulated disk that loses power: files that were not synced are then empty or missing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Unsynced = Literal["empty", "gone"]
 
 
 class PowerLossError(BaseException):
-    """Nothing that the code handles."""
+    """Ends a test's code: no ``except Exception`` handles it."""
 
 
 class Disk:
-    """Watches what is synced below ``root``; everything there at first is on the disk."""
+    """Records which files below ``root`` are synced; those that exist at first count as synced."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root
@@ -30,9 +30,9 @@ class Disk:
         self._fsync: Callable[[Path], None] = sync.fsync
         self.order: list[Path] = []
         self.fails_after: int | None = None
-        """So many syncs, then the power is lost."""
+        """Number of syncs after which the power is lost."""
         self.broken = False
-        """The disk answers, and keeps nothing."""
+        """Every sync fails with an I/O error."""
         monkeypatch.setattr(sync, "fsync", self._synced)
 
     def _synced(self, path: Path) -> None:
@@ -48,7 +48,7 @@ class Disk:
             self._files.add(_content(path))
 
     def lose_power(self, into: Path, unsynced: Unsynced) -> Path:
-        """What another computer finds on the disk, copied to ``into``."""
+        """Copy to ``into`` what is left on the disk."""
         shutil.rmtree(into, ignore_errors=True)
         self._copy(self._root, into, unsynced)
         return into
@@ -71,5 +71,5 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _content(file: Path) -> tuple[int, int, int]:
-    found = file.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns

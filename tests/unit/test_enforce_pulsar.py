@@ -470,7 +470,7 @@ def test_without_a_table_nothing_is_taken_over_and_that_is_told(
             # Nobody can tell whether the limits are too much: the cluster's own quota stays.
             assert not cluster.rates
             (line,) = [line for line in running.lines if line.startswith(unread)]
-            assert "there is none" in line
+            assert "does not exist" in line
             assert "rates stay as they are" in line
 
     asyncio.run(scene())

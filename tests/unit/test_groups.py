@@ -108,7 +108,7 @@ def test_without_a_history_every_action_refuses_and_makes_none(
     history: History, groups: Command, tmp_path: Path, action: list[str]
 ) -> None:
     """A wrong path would otherwise take quotas that no job ever sees."""
-    with pytest.raises(HistoryError, match="there is none"):
+    with pytest.raises(HistoryError, match="does not exist"):
         list_groups(history)
     problem = groups.refused(*action)
     assert f"there is no history at {tmp_path / 'history'} (no table resource_groups)" in problem

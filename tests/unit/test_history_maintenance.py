@@ -140,7 +140,7 @@ def test_of_two_runs_at_once_one_refuses_and_no_row_is_doubled(history: History)
         answers = list(pool.map(run, range(3)))
     assert "done" in answers
     refused = [answer for answer in answers if answer != "done"]
-    assert all("another maintain is at it" in answer for answer in refused)
+    assert all("another `maintain` is working on it" in answer for answer in refused)
     assert read(history, "usage").num_rows == before
     assert read(history, "rounds").num_rows == 20
     maintain(history, NOON)  # every claim was given back
@@ -157,14 +157,16 @@ def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.Mo
         patch.setattr(maintenance, "RELEASED", int(began * 1000) + CLAIM_MS)
         with pytest.raises(KeyboardInterrupt):
             maintain(history, NOON)
-    with pytest.raises(HistoryError, match=r"^history table usage: another maintain is at it; if"):
+    with pytest.raises(
+        HistoryError, match=r"^history table usage: another `maintain` is working on it; if"
+    ):
         maintain(history, NOON)
     monkeypatch.setattr(time, "time", lambda: began + CLAIM_MS / 1000 + 60)
     assert maintain(history, NOON)[0].files_compacted == 20
 
 
 def test_without_tables_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"^history table usage at .*: there is none"):
+    with pytest.raises(HistoryError, match=r"^history table usage at .*: does not exist"):
         maintain(History(path=str(tmp_path / "nowhere")), NOON)
 
 

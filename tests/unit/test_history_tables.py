@@ -59,7 +59,7 @@ def test_several_processes_may_make_them_at_once(history: History) -> None:
 
 
 def test_a_missing_table_is_one_clear_line(history: History) -> None:
-    with pytest.raises(HistoryError, match=r"^history table usage at .*/usage: there is none; "):
+    with pytest.raises(HistoryError, match=r"^history table usage at .*/usage: does not exist; "):
         open_table(history, "usage")
 
 

@@ -254,7 +254,7 @@ def test_a_table_that_was_removed_is_told(history: History, writer: HistoryWrite
 
 
 def test_without_tables_there_is_no_writer(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"^history table usage at .*: there is none"):
+    with pytest.raises(HistoryError, match=r"^history table usage at .*: does not exist"):
         HistoryWriter(History(path=str(tmp_path)), "checkpoint-1")
 
 

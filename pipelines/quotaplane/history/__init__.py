@@ -1,1 +1,1 @@
-"""The history: Delta tables of everything that came in, was decided and went out."""
+"""The history: Delta tables of all reports, decisions and published limits."""

@@ -1,11 +1,9 @@
-"""Questions to the history: the SQL files in ``audits/``, asked with Spark.
+"""Runs audits, the SQL files in ``audits/``, on the history with Spark.
 
-A file's first comment line is its question; ``-- :name = value  meaning`` lines declare its
-parameters, with defaults. Every table is a view of its own name; besides, there are
-``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
-``limit_values`` (``audits/_limit_values.sql``). ``LATERAL VIEW by_dimension('{}_per_s') AS
-dimension, rate`` makes a row per dimension out of columns per dimension (``{}``); several columns
-may be named.
+The first comment line of a file is the question it answers; lines ``-- :name = value  meaning``
+declare parameters with defaults. A query sees each table as a view of the same name, and two more
+views: ``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
+``limit_values`` (``audits/_limit_values.sql``).
 """
 
 from __future__ import annotations
@@ -31,37 +29,39 @@ FOLDER: Final = Path(__file__).parent / "audits"
 _BY_DIMENSION: Final = re.compile(r"\bby_dimension\(([^()]*)\)")
 _PARAMETER: Final = re.compile(r"^-- :(\w+) = ([\d.]+)  (.+)$", re.MULTILINE)
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
-"""Before any history: what ``since`` is by default."""
+"""Earlier than any history: the default of ``since``."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that the question depends on."""
+    """A number that an audit takes."""
 
     default: float
     meaning: str
+    """For ``--help``."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """One question; ``sql`` has the named parameter ``:since`` and those of ``parameters``."""
+    """One audit."""
 
     name: str
     question: str
     sql: str
+    """Has the named parameter ``:since`` and those of ``parameters``."""
     parameters: Mapping[str, Parameter]
 
 
 def list_audits() -> list[Audit]:
-    """The audits that come with quotaplane, by name."""
+    """The audits that come with quotaplane, sorted by name."""
     return [_parsed(file) for file in sorted(FOLDER.glob("[!_]*.sql"))]
 
 
 def load_audit(name: str) -> Audit:
-    """An audit by name, or any SQL file of the same form by its path.
+    """Load an audit by name, or any SQL file of the same form by its path.
 
     Raises:
-        InputError: there is none of this name; lists those there are.
+        InputError: no such audit; the message lists all.
     """
     if name.endswith(".sql"):
         try:
@@ -96,12 +96,12 @@ def _parsed(file: Path) -> Audit:
     sql = expanded(file.read_text(encoding="utf-8"))
     first = sql.partition("\n")[0]
     question = first.removeprefix("--").strip() if first.startswith("--") else file.name
-    found = {m[1]: Parameter(float(m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
-    return Audit(file.stem, question, sql, found)
+    parameters = {m[1]: Parameter(float(m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
+    return Audit(file.stem, question, sql, parameters)
 
 
 def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
-    """A point in time: ISO 8601 (UTC unless it says otherwise), or how long ago.
+    """Parse a point in time: ISO 8601 (UTC by default), or an age.
 
     ``option`` is named in errors.
 
@@ -119,7 +119,7 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
         unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
         return now - timedelta(**{unit: int(ago[1])})
     try:
-        # Python 3.10 does not know the Z.
+        # Python 3.10 does not parse the Z.
         at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:
         raise InputError(
@@ -130,10 +130,10 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
 
 
 def register_views(spark: SparkSession, history: History, sql: str | None = None) -> None:
-    """Make the history's tables known to SQL, as they are now: all, or those that ``sql`` names.
+    """Create views of the history's tables as they are now: all, or those that ``sql`` names.
 
     Raises:
-        HistoryError: a table is missing or is not what this version writes.
+        HistoryError: a table is missing or has another schema.
     """
     limit_values = expanded((FOLDER / "_limit_values.sql").read_text("utf-8"))
     text = None if sql is None else f"{sql} {limit_values}" if "limit_values" in sql else sql
@@ -152,7 +152,7 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
 
 
 def _changes(spark: SparkSession, history: History) -> DataFrame:
-    # A deleted row can't say who deleted it: that is in the commit.
+    # Who deleted a row is only in the commit, not in the row.
     commits = open_table(history, RESOURCE_GROUPS.name).history()
     users = [(entry["version"], entry.get("userName")) for entry in commits]
     by_version = spark.createDataFrame(users, "_commit_version long, user string")
@@ -173,7 +173,7 @@ def _changes(spark: SparkSession, history: History) -> DataFrame:
 
 
 def _completed(rows: DataFrame, table: Table) -> DataFrame:
-    """With nulls for what a table lacks that this version's job has not opened yet."""
+    """Add null columns that the table lacks, as no job of this version has opened it yet."""
     lacking = [field for field in table.schema if field.name not in rows.columns]
     nulls = (f"CAST(NULL AS {TYPES[field.type]}) AS `{field.name}`" for field in lacking)
     return rows.selectExpr("*", *nulls)
@@ -185,7 +185,7 @@ def ask(
     since: datetime = BEGINNING,
     parameters: Mapping[str, float] | None = None,
 ) -> DataFrame:
-    """The answer to an audit, from the views (``register_views``).
+    """Run an audit on the views (``register_views``).
 
     Raises:
         InputError: the audit has no such parameter.
@@ -195,6 +195,6 @@ def ask(
         if name not in values:
             raise InputError(f"audit {audit.name} has no parameter {name}")
         values[name] = value
-    # As text: a datetime would be taken for one of the session's time zone.
+    # As text, because Spark would read a datetime in the session's time zone.
     since_text = since.astimezone(timezone.utc).isoformat()
     return spark.sql(audit.sql, args={"since": since_text, **values})

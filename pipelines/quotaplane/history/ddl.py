@@ -1,4 +1,4 @@
-"""The history's tables as Spark SQL: ``python -m quotaplane.history.ddl schemas/tables``."""
+"""Renders the tables as Spark SQL: ``python -m quotaplane.history.ddl schemas/tables``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES: Final = {
     pa.date32(): "DATE",
     TIMESTAMP: "TIMESTAMP",
 }
-"""Spark SQL's names of the types that the tables have."""
+"""Spark SQL's names of the column types."""
 
 
 def render(table: Table) -> str:
@@ -62,7 +62,7 @@ def _quoted(text: str) -> str:
 
 
 def write_all(folder: Path) -> None:
-    """Write ``<table>.sql`` for every table into a folder that exists."""
+    """Write ``<table>.sql`` for every table into an existing folder."""
     for table in TABLES.values():
         (folder / f"{table.name}.sql").write_text(render(table), encoding="utf-8")
 

@@ -1,10 +1,9 @@
-"""Keeping the history small and quick: expire, compact, vacuum. No Spark, safe beside the job.
+"""Expires, compacts and vacuums the history's tables. Needs no Spark; safe while the job runs.
 
-The job appends a small file a round and table; each live file makes every later append and every
-query a little slower (docs/adr/0004 has the numbers). What the job, or ``quotaplane groups``,
-commits meanwhile at worst makes a step here be taken again. But delta-rs does not notice that two
-compactions rewrite the same files, and every row would be there twice: so a run first claims a
-table, by a transaction in its log.
+The job appends a small file per round and table; each live file slows every later append and query
+a little (docs/adr/0004 has the numbers). A commit of the job or of ``quotaplane groups`` in between
+at worst makes a step run again. But delta-rs does not detect that two compactions rewrite the same
+files, which would duplicate every row. So a run first claims a table by a transaction in its log.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from quotaplane.settings import History
 KEEP_DAYS: Final = 30
 CLAIM: Final = "quotaplane-maintain"
 CLAIM_MS: Final = 3_600_000
-"""How long a claim holds that nobody gave back; tidying one table takes seconds to minutes."""
+"""How long the claim of a killed run holds; the work on one table takes seconds to minutes."""
 RELEASED: Final = 0
 
 _ATTEMPTS: Final = 10
@@ -47,36 +46,36 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Kept:
-    """What was done to one table."""
+    """The maintenance of one table."""
 
     table: str
     rows_expired: int
     files_compacted: int
     files_deleted: int
-    """From disk: no version that is still kept needs them."""
+    """Files deleted from disk, as no retained version needs them."""
     files: int
-    """Live ones, afterwards."""
+    """Live files afterwards."""
 
 
 def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -> list[Kept]:
-    """Expire rows older than ``keep_days`` and tidy up each table; quotas are never expired.
+    """Expire rows older than ``keep_days``, compact and vacuum; quotas never expire.
 
-    Tables with a ``date`` column lose whole days, which costs next to nothing.
+    Tables with a ``date`` column are expired by whole days, which rewrites no files.
 
     Raises:
-        HistoryError: a table of the quota loop is missing, or one can't be written, or is being
-            maintained by another run.
+        HistoryError: a table of the quota job is missing, can't be written, or is being maintained
+            by another run.
     """
     before = now - timedelta(days=keep_days)
     with writing(history):
-        kept = [_maintain(history, table, before) for table in APPENDED]
+        done = [_maintain(history, table, before) for table in APPENDED]
         options = storage_options(history)
         for table in THROTTLED:
-            # A history of an earlier version has none until a job adds them.
+            # A history of an earlier version lacks these until a job adds them.
             if DeltaTable.is_deltatable(table_uri(history, table.name), options):
-                kept.append(_maintain(history, table, before))
-        # Quotas last: theirs is the table that others may be changing.
-        return [*kept, _maintain(history, RESOURCE_GROUPS, before)]
+                done.append(_maintain(history, table, before))
+        # Quotas last, as other programs may be changing that table.
+        return [*done, _maintain(history, RESOURCE_GROUPS, before)]
 
 
 def _maintain(history: History, table: Table, before: datetime) -> Kept:
@@ -87,10 +86,10 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 opened = open_table(history, table.name)
-                before = opened.version()
+                version = opened.version()
                 result = work(opened)
-                # Before the next step deletes what this one has replaced.
-                keep(synced, opened, table.name, before=before)
+                # On disk before the next step deletes files that this one replaced.
+                keep(synced, opened, table.name, before=version)
                 return result
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
@@ -112,8 +111,9 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
                 writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
             )
         )
-        # A full vacuum also finds what a killed writer left behind, but takes change data for
-        # leftovers: the quotas get the other kind, which deletes only what the log says is gone.
+        # A full vacuum also deletes files that a killed writer left behind, but it would delete
+        # change data as well. So the quotas get the other kind, which deletes only files that the
+        # log has removed.
         full = table is not RESOURCE_GROUPS
         deleted = retried(
             lambda t: t.vacuum(dry_run=False, full=full, post_commithook_properties=COMMIT_ONLY)
@@ -126,7 +126,10 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
 def _claimed(
     table: Table, retried: Callable[[Callable[[DeltaTable], None]], None]
 ) -> Iterator[None]:
-    """Hold a table against other runs: the claim's version is when it ends, 0 when it is over."""
+    """Claim a table against other runs.
+
+    The claim is an app transaction whose version is the time (ms) at which it ends; 0 = released.
+    """
 
     def commit(opened: DeltaTable, until_ms: int) -> None:
         opened.create_write_transaction(
@@ -139,14 +142,14 @@ def _claimed(
         )
 
     def claim(opened: DeltaTable) -> None:
-        # Of two that see no claim and make one, the second's commit fails: it comes here again.
+        # If two runs claim at once, the second commit fails, and that run comes here again.
         now_ms = time.time() * 1000
-        taken_ms = opened.transaction_version(CLAIM) or 0
-        if taken_ms > now_ms:
-            until = f"{datetime.fromtimestamp(taken_ms / 1000, tz=timezone.utc):%H:%M:%S}Z"
+        claimed_until_ms = opened.transaction_version(CLAIM) or 0
+        if claimed_until_ms > now_ms:
+            until = f"{datetime.fromtimestamp(claimed_until_ms / 1000, tz=timezone.utc):%H:%M:%S}Z"
             raise HistoryError(
-                f"history table {table.name}: another maintain is at it; if that was killed, "
-                f"try again after {until}"
+                f"history table {table.name}: another `maintain` is working on it; if that was "
+                f"killed, try again after {until}"
             )
         commit(opened, int(now_ms) + CLAIM_MS)
 
@@ -163,7 +166,7 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
     else:
         predicate = f"at < '{_text(before)}'"
     if table is ROUNDS:
-        # The newest round stays, however old: the next epoch is counted from it.
+        # The newest round stays, however old, as the next epoch is derived from it.
         ats = read_rows(opened, ["at"])["at"]
         if len(ats):
             predicate += f" AND at < '{_text(pc.max(ats).as_py())}'"

@@ -1,4 +1,4 @@
-"""What a job that starts must know of the runs before it: their epochs, and their leases."""
+"""Reads the newest epoch and the last lease end of previous runs, which a starting job needs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from quotaplane.settings import History
 
 
 class Earlier(NamedTuple):
-    """``epoch``: the highest there was, 0 = none; ``until_ms``: when the limits of all are over."""
+    """Epoch and leases of previous runs."""
 
     epoch: int
+    """The highest epoch; 0 = no previous run."""
     until_ms: int
+    """When the last lease of all runs ends."""
 
 
 def read_earlier(history: History) -> Earlier:
-    """Read the newest epoch, and when leases end: each limit may have been renewed to the last.
+    """Read the newest epoch, and when the last lease ends.
 
-    Those of every epoch count: the newest may have run too briefly to see the others out.
+    A lease is assumed to begin at its run's last round, which may have renewed every limit. All
+    epochs count, as a later run may have ended before an earlier one's leases did.
 
     Raises:
         HistoryError: the tables are missing or can't be read.
@@ -35,12 +38,12 @@ def read_earlier(history: History) -> Earlier:
         raise HistoryError(f"history table rounds: {one_line(error)}") from None
     if not len(rounds):
         return Earlier(0, 0)
-    # Not by group_by(): it loads pyarrow.dataset, whose threads abort a process that ends early.
+    # Not group_by(): it loads pyarrow.dataset, whose threads abort a process that ends early.
     epochs, of_epoch = np.unique(rounds["epoch"].to_numpy(), return_inverse=True)
     at = rounds["at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
     over_ms = np.zeros(len(epochs), np.int64)
     np.maximum.at(over_ms, of_epoch, at)
-    # Of the many limits only the files' statistics are read.
+    # There are many limits, so use only the files' statistics.
     files = pa.table(open_table(history, "limits").get_add_actions(flatten=True))
     if "max.lease_ms" in files.column_names:
         first, newest, lease_ms = (

@@ -1,4 +1,4 @@
-"""Where the history's tables are, and how they are made, opened and kept."""
+"""Locates, creates, opens and locks the history's tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
 from quotaplane.settings import History
 
 WRITERS: Final = ".writers.lock"
-"""In the history's folder: all that write to it lock it together, ``doctor --mend`` for itself."""
+"""Lock file in the history's folder: writers share it, ``doctor --mend`` takes it exclusively."""
 
 DOCTOR: Final = "run `quotaplane doctor`, which says what is lost and how to mend it"
 
 
 def table_uri(history: History, name: str) -> str:
-    """Where a table is.
+    """The URI of a table.
 
     >>> table_uri(History(path="/data/history/"), "usage")
     '/data/history/usage'
@@ -33,7 +33,7 @@ def table_uri(history: History, name: str) -> str:
 
 
 def place(history: History) -> str:
-    """Where the history is, as people should read it: a local path is absolute.
+    """The history's location for messages; a local path is made absolute.
 
     >>> place(History(path="s3://bucket/history"))
     's3://bucket/history'
@@ -42,16 +42,16 @@ def place(history: History) -> str:
 
 
 def storage_options(history: History) -> dict[str, str] | None:
-    """The object store's options, for the deltalake package; None if there are none."""
+    """The object store's options for the deltalake package; None if there are none."""
     return {k: v.get_secret_value() for k, v in history.storage_options.items()} or None
 
 
 def require_history(history: History, advice: str = "") -> None:
-    """Return if there is a history.
+    """Check that the history exists.
 
     Raises:
-        ConfigError: there is none: the path is wrong, or nothing has made it yet. ``advice`` says
-            how to make one, where that is the command's to do.
+        ConfigError: it does not: the path is wrong, or nothing has created it yet. ``advice`` says
+            how to create it with the calling command.
         HistoryError: it can't be reached.
     """
     if not _is_history(history):
@@ -66,7 +66,7 @@ def ensure_history(history: History) -> None:
     """Create the tables if there is no history.
 
     Raises:
-        HistoryError: it can't be reached or made.
+        HistoryError: it can't be reached or created.
     """
     if not _is_history(history):
         ensure_tables(history)
@@ -85,11 +85,11 @@ def _ignore(_: str) -> None:
 
 
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:
-    """Create the tables that are absent, check those that are there, add columns they lack.
+    """Create missing tables, check the others, and add missing columns.
 
     Args:
-        history: where they are.
-        say: is given a line if tables were created: a wrong path shows by it.
+        history: the tables' location.
+        say: prints a line if tables were created, by which a wrong path shows.
 
     Raises:
         HistoryError: a table has another schema, or can't be reached.
@@ -98,9 +98,9 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
     for table in TABLES.values():
         uri = table_uri(history, table.name)
         try:
-            # Another process may be doing the same: whoever comes second just opens the table.
-            # With retries its creation would be committed again, as version 1 with another table
-            # id, and a change-feed stream that began in between would stop.
+            # Another process may create the table at the same time; the second one then opens it.
+            # No retries: a retry would commit the creation again, as version 1 with another table
+            # id, which would stop a change-feed stream that started in between.
             if not DeltaTable.is_deltatable(uri, storage_options(history)):
                 DeltaTable.create(
                     uri,
@@ -134,18 +134,18 @@ def open_table(history: History, name: str) -> DeltaTable:
     """Open a table at its newest version; it may lack columns of ``Table.since_later``.
 
     Raises:
-        HistoryError: it is missing, can't be read, or is not what this version writes.
+        HistoryError: it is missing, can't be read, or has another schema.
     """
     uri = table_uri(history, name)
     try:
-        # Of a log that a power loss cut off, delta-rs and Spark read what is left, silently.
+        # delta-rs and Spark would silently read what a power loss left of a log.
         fault = find_fault(uri)
         if fault is not None:
             raise HistoryError(f"history table {name} at {uri}: {fault}; {DOCTOR}")
         opened = DeltaTable(uri, storage_options=storage_options(history))
     except TableNotFoundError:
         raise HistoryError(
-            f"history table {name} at {uri}: there is none; the job or "
+            f"history table {name} at {uri}: does not exist; the job or "
             "`quotaplane groups put --init` creates it"
         ) from None
     except (DeltaError, OSError, ValueError) as error:
@@ -157,10 +157,10 @@ def open_table(history: History, name: str) -> DeltaTable:
 
 
 def open_to_write(history: History, name: str) -> DeltaTable:
-    """Open a table at its newest version; what it lacks of ``Table.since_later`` is added first.
+    """Open a table at its newest version, after adding missing columns of ``Table.since_later``.
 
     Raises:
-        HistoryError: it is missing, can't be written, or is not what this version writes.
+        HistoryError: it is missing, can't be written, or has another schema.
     """
     opened = open_table(history, name)
     lacking = _lacking(name, opened)
@@ -168,7 +168,7 @@ def open_to_write(history: History, name: str) -> DeltaTable:
         return opened
     fields = Schema.from_arrow(pa.schema([TABLES[name].schema.field(c) for c in lacking])).fields
     try:
-        # Tried once: whoever comes second finds the columns there, and must not add them again.
+        # No retries: if another process added the columns first, they must not be added again.
         once = CommitProperties(max_commit_retries=0)
         opened.alter.add_columns(
             list(fields), commit_properties=once, post_commithook_properties=COMMIT_ONLY
@@ -182,12 +182,12 @@ def open_to_write(history: History, name: str) -> DeltaTable:
 
 
 def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
-    """Return when what was committed to a table is on the disk, and may be acknowledged.
+    """Wait until the commits of a table are on the disk, so that they may be acknowledged.
 
-    ``before`` is a version that was there before the caller's own commits.
+    ``before`` is a version from before the caller's own commits.
 
     Raises:
-        HistoryError: the disk did not take it. Trying again is of no use: the system forgets what
+        HistoryError: the disk failed. A retry is useless, as the operating system drops data that
             it could not write.
     """
     try:
@@ -201,7 +201,7 @@ def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
 
 @contextmanager
 def writing(history: History) -> Iterator[None]:
-    """Hold off ``quotaplane doctor --mend`` while something writes to a history.
+    """Keep ``quotaplane doctor --mend`` out while the caller writes to a history.
 
     Raises:
         HistoryError: it is being mended.
@@ -209,7 +209,7 @@ def writing(history: History) -> Iterator[None]:
     with _locked(history, fcntl.LOCK_SH) as free:
         if not free:
             raise HistoryError(
-                f"history at {place(history)}: `quotaplane doctor --mend` is at work; try again "
+                f"history at {place(history)}: `quotaplane doctor --mend` is running; try again "
                 "when it has ended"
             )
         yield
@@ -217,9 +217,9 @@ def writing(history: History) -> Iterator[None]:
 
 @contextmanager
 def nobody_writing(history: History) -> Iterator[bool]:
-    """Hold off all that write to a history; False if something is writing to it already.
+    """Keep writers out of a history; yields False if something is writing to it already.
 
-    Always True where that can't be told: on object stores, and on file systems without locks.
+    Always True on object stores and on file systems without locks.
     """
     with _locked(history, fcntl.LOCK_EX) as free:
         yield free
@@ -236,27 +236,29 @@ def _locked(history: History, how: int) -> Iterator[bool]:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             free = False
-        except OSError:  # no locks here, or no folder; the write itself says what is wrong
+        except OSError:  # no locks, or no folder: the write itself will report that
             pass
         yield free
 
 
 def _lacking(name: str, opened: DeltaTable) -> list[str]:
-    there = {field.name for field in opened.schema().fields}
-    return [c for c in TABLES[name].schema.names if c not in there]
+    """Columns that the opened table lacks."""
+    columns = {field.name for field in opened.schema().fields}
+    return [c for c in TABLES[name].schema.names if c not in columns]
 
 
 def _difference(table: Table, opened: DeltaTable) -> str:
-    there = {f.name: str(f.type) for f in opened.schema().fields}
+    """How the opened table differs from what this version writes; "" = not at all."""
+    columns = {f.name: str(f.type) for f in opened.schema().fields}
     wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
     for name, kind in wanted.items():
-        if name not in there:
+        if name not in columns:
             if name in table.since_later:
                 continue
             return f"column {name} is missing"
-        if there[name] != kind:
-            return f"column {name} is {there[name]}, expected {kind}"
-    for name in there.keys() - wanted.keys():
+        if columns[name] != kind:
+            return f"column {name} is {columns[name]}, expected {kind}"
+    for name in columns.keys() - wanted.keys():
         return f"column {name} is not one that this version writes"
     partitions = tuple(opened.metadata().partition_columns)
     if partitions != table.partition_by:

@@ -1,4 +1,4 @@
-"""Appending a round to the history: by the deltalake package, on the driver, once and only once."""
+"""Appends rounds to the history, exactly once, with the deltalake package on the driver."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ from quotaplane.model import Round
 from quotaplane.settings import History
 
 _ATTEMPTS: Final = 5
-# Quickest of those tried (docs/adr/0004); `maintain` writes the files again with ZSTD.
+# The fastest codec measured (docs/adr/0004); `maintain` rewrites the files with ZSTD.
 _PROPERTIES: Final = WriterProperties(compression="LZ4_RAW")
 _LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999: later times can be stored but not printed by much."""
+"""The end of the year 9999: most programs can't print later times."""
 
 
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
-    """Rows as the table has them.
+    """Convert rows to the table's schema, and add the stamp (epoch, seq, at, date).
 
-    ``rows`` has the table's columns without the stamp (epoch, seq, at, date); those that are there
-    ``since_later`` may be absent, which stands for null. A timestamp column
-    ``x`` is given as ``x_ms``: epoch milliseconds, int64; a negative one becomes null (Kafka's "no
-    time") and one past the year 9999 is cut to that. NaN and infinite rates become null. Strings
-    may be dictionary arrays.
+    ``rows`` has the table's other columns; those of ``since_later`` may be absent and become null.
+    A timestamp column ``x`` is given as ``x_ms`` (epoch milliseconds, int64): a negative one
+    (Kafka's "no time") becomes null, one past the year 9999 is cut to that. NaN and infinite rates
+    become null. Strings may be dictionary arrays.
 
     Raises:
         HistoryError: a column is missing, unknown, of another type, or null where it must not be.
@@ -79,7 +78,7 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         if not field.nullable and column.null_count:
             raise HistoryError(f"rows for history table {table.name}: {field.name} has a null")
         columns.append(column)
-    # Without their comments: a table of an earlier version keeps its own, and takes no others.
+    # Without comments: a table of an earlier version keeps its own and refuses others.
     fields = [
         pa.field(field.name, column.type, field.nullable)
         for field, column in zip(table.schema, columns, strict=True)
@@ -106,18 +105,21 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
 
 
 class HistoryWriter:
-    """Appends rounds to ``tables``. One per job; not to be shared by threads.
+    """Appends rounds to tables. One per job; not thread-safe.
 
-    ``last``: the table with a row for each round, which is written after all others: a round that
-    is there is complete.
+    An append carries (``app_id``, seq) as its Delta transaction, so a replayed round adds nothing.
+    Tables stay open; other processes may write to them or compact them. Rows are on the disk when
+    ``append`` returns.
 
-    Each append carries (``app_id``, seq) as the Delta transaction, so a replayed round adds
-    nothing. ``app_id`` must change with the checkpoint: batch ids start again at 0 there.
-    Tables stay open, and other processes may write to them or compact them meanwhile. What is
-    appended is on the disk before ``append`` returns.
+    Args:
+        history: the tables' location.
+        app_id: must change with the checkpoint, where batch ids start again at 0.
+        tables: the tables to write.
+        last: the table with one row per round. It is written after all others, so a round that has
+            a row there is complete.
 
     Raises:
-        HistoryError: a table is missing or is not what this version writes (``ensure_tables``).
+        HistoryError: a table is missing or has another schema (see ``ensure_tables``).
     """
 
     def __init__(
@@ -153,13 +155,13 @@ class HistoryWriter:
         self.close()
 
     def close(self) -> None:
-        """Let the threads go; nothing is left unwritten."""
+        """Stop the threads; all appends have completed by then."""
         self._resources.close()
 
     def last_seq(self, name: str | None = None) -> int | None:
-        """The newest seq that was appended under this ``app_id``; None before any.
+        """The newest seq that was appended under this ``app_id``; None = none yet.
 
-        ``name``: of a table; by default the last one (None if there is none).
+        ``name`` is a table, by default the last one (None if there is none).
         """
         name = name or self._last
         if name is None:
@@ -168,10 +170,10 @@ class HistoryWriter:
         return self._newest[name]
 
     def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
-        """Append a round's rows by table name: all at once, then the last table's.
+        """Append a round's rows by table name: in parallel, and then the last table's.
 
-        Empty tables are not written. What was already appended is left out table by table, so a
-        round that was cut off half-way is completed by its replay.
+        Empty tables are not written. Tables that have the round already are skipped, so a replay
+        completes a round that was interrupted.
 
         Raises:
             HistoryError: something could not be written; replaying the round is safe.
@@ -180,13 +182,13 @@ class HistoryWriter:
         if unknown:
             raise HistoryError(f"history has no table {unknown[0]} to append to")
         first = [name for name in tables if name != self._last]
-        # list(): an exception of any append surfaces here, before the round is called complete.
+        # list() raises an append's exception here, before the last table gets its row.
         list(self._pool.map(lambda name: self.append(name, tables[name], stamp), first))
         if self._last is not None and self._last in tables:
             self.append(self._last, tables[self._last], stamp)
 
     def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
-        """Append rows to one table (see ``stamped``); False if they were there already or empty."""
+        """Append rows to one table (see ``stamped``); False: it has them already, or no rows."""
         if rows.num_rows == 0:
             return False
         data = stamped(TABLES[name], rows, stamp)
@@ -205,8 +207,8 @@ class HistoryWriter:
                     post_commithook_properties=COMMIT_ONLY,
                 )
             except (DeltaError, OSError) as error:
-                # Plain conflicts are retried inside; what comes here is a stale handle, another
-                # writer with our app_id, or a broken table, which opening it again tells apart.
+                # deltalake retries plain conflicts itself. This is a stale handle, another writer
+                # with our app_id, or a broken table; opening the table again shows which.
                 if attempt == _ATTEMPTS:
                     raise HistoryError(f"history table {name}: {one_line(error)}") from None
                 self._open(name)
@@ -221,11 +223,11 @@ class HistoryWriter:
         table = self._tables[name]
         if table.version() // CHECKPOINT_INTERVAL <= self._opened_at[name] // CHECKPOINT_INTERVAL:
             return
-        # The rows are there, whatever happens here; the next checkpoint due makes up for it.
+        # A failure loses nothing but speed: the next checkpoint makes up for it.
         with suppress(DeltaError, OSError):
             checkpoint(table, table_uri(self._history, name))
-        # A handle replays all commits since the checkpoint it was opened at, each time: one that
-        # is never opened again gets slower by 0.25 ms with every append.
+        # A handle replays all commits since the checkpoint at which it was opened. So one that is
+        # never opened again gets slower by 0.25 ms with every append.
         self._open(name)
 
     def _open(self, name: str) -> None:
@@ -234,7 +236,7 @@ class HistoryWriter:
             self._newest[name] = table.transaction_version(self._app_id)
         except (DeltaError, OSError) as error:
             raise HistoryError(f"history table {name}: {one_line(error)}") from None
-        # What is told to be there already may be another's commit, or one of a run that was killed.
+        # The newest commit may be another writer's or a killed run's, so it may not be on the disk.
         synced = self._synced.setdefault(name, Synced(table_uri(self._history, name)))
         keep(synced, table, name, before=table.version())
         self._tables[name] = table
