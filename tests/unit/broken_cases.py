@@ -87,17 +87,18 @@ BREAKS: dict[str, tuple[Break, str]] = {
         "{5}.checkpoint.parquet, which _delta_log/_last_checkpoint names, is missing",
     ),
 }
-"""What is broken: how, and what is said of it; {5} is the commit's number in full."""
+"""By name: how to break the table, and the expected problem; {5} is the commit's full number."""
 
 
-def said(problem: str) -> str:
+def expected(problem: str) -> str:
+    """The problem with full numbers of commits."""
     for version in range(LAST + 1):
         problem = problem.replace(f"{{{version}}}", f"{version:020d}")
     return problem
 
 
 def harmless(table: Path) -> None:
-    """What a power loss may leave, too, and all readers bear."""
+    """Leave files that a power loss may leave, and that readers can bear."""
     checkpointed(table)
     hint = table / "_delta_log" / "_last_checkpoint"
     cut(hint)

@@ -29,7 +29,7 @@ from quotaplane.streams.job import JobSpec, prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.throttle.job import ThrottleSpec
 from quotaplane.transport import delta, open_broker_link, open_transport
-from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, harmless, said
+from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, expected, harmless
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
 
 
@@ -58,12 +58,12 @@ def test_a_broken_table_is_told_in_one_line_and_no_old_quota_is_given_back(
     break_it, problem = BREAKS[kind]
     table = Path(groups_history.path) / "resource_groups"
     break_it(table)
-    assert said(problem) in str(find_fault(str(table)))
+    assert expected(problem) in str(find_fault(str(table)))
     for action in (["list"], ["put", "g", "--weight", "2"], ["history"], ["delete", "g"]):
         assert main(["groups", *action, "--history", groups_history.path]) == 4
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
-        assert said(problem) in err
+        assert expected(problem) in err
         assert err.endswith(
             "; run `quotaplane doctor`, which says what is lost and how to mend it\n"
         )

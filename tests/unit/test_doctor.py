@@ -29,7 +29,7 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, harmless, said
+from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, expected, harmless
 from tests.unit.history_cases import NOON_MS, read, rounds
 from tests.unit.power_cases import Disk, PowerLossError
 
@@ -114,7 +114,7 @@ def test_each_break_is_found_and_mended(doctor: Doctor, kind: str) -> None:
     code, told = doctor()
     assert code == 10
     assert doctor.contents() == before
-    assert said(problem).rpartition(" ")[2] in told
+    assert expected(problem).rpartition(" ")[2] in told
 
     quota = QUOTA_AFTER.get(kind, 40.0)
     code, told = doctor("--mend")
@@ -125,7 +125,7 @@ def test_each_break_is_found_and_mended(doctor: Doctor, kind: str) -> None:
         return
     assert code == 11
     assert (
-        f"mended resource_groups; what was broken is in {doctor.root / 'history'}/doctor-" in told
+        f"mended resource_groups; the broken files are in {doctor.root / 'history'}/doctor-" in told
     )
     assert doctor()[0] == 0
     assert find_fault(str(table)) is None
@@ -239,7 +239,7 @@ def test_writers_refuse_while_it_mends(doctor: Doctor, monkeypatch: pytest.Monke
             lambda: delete_groups(doctor.history, ["g"], "ann"),
             lambda: HistoryWriter(doctor.history, "x"),
         ):
-            with pytest.raises(HistoryError, match="`quotaplane doctor --mend` is at work"):
+            with pytest.raises(HistoryError, match="`quotaplane doctor --mend` is running"):
                 write()
             refused.append(True)
 
@@ -324,7 +324,10 @@ def test_a_checkpoint_that_is_ahead_of_a_table_is_told(doctor: Doctor) -> None:
     _checkpoint(doctor.root, LAST + 2)
     code, told = doctor()
     assert code == 10
-    assert f"says that reports was read up to version {LAST + 2}, which has {LAST}" in told
+    assert (
+        f"says that reports was read up to version {LAST + 2}, but its newest version is {LAST}"
+        in told
+    )
 
 
 def test_a_mending_that_is_cut_off_does_not_leave_half_of_what_came_later(

@@ -165,7 +165,7 @@ def test_loss_does_not_change_what_is_wanted(simulate) -> None:
         ({"qouta": 100}, ["qouta", "unknown key"]),
         ({"brokers": []}, ["brokers"]),
         ({"brokers": ["a", ""]}, ["brokers.1"]),
-        ({"brokers": ["a", "a"]}, ["brokers.1", "'a' is there twice"]),
+        ({"brokers": ["a", "a"]}, ["brokers.1", "'a' is listed twice"]),
         ({"demand": []}, ["demand"]),
         ({"demand": [[1, 2], [1]]}, ["demand.1", "has 1 number for 2 brokers"]),
         ({"demand": [[1, 2, 3]]}, ["demand.0", "has 3 numbers for 2 brokers"]),

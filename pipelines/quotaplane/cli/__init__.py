@@ -1,1 +1,1 @@
-"""The command ``quotaplane``: light, without a JVM."""
+"""The command ``quotaplane`` (starts no JVM), and the ``main`` functions of scripts in jobs/."""

@@ -1,4 +1,4 @@
-"""``quotaplane allocate CASE.json [--law L]``: divide one quota, once, and say why."""
+"""``quotaplane allocate CASE.json [--law L]``: divides one quota once, and prints the reasons."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from quotaplane.laws.segments import Segments
 from quotaplane.quota import demand as demands
 from quotaplane.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
 
-HELP = "divide one quota among brokers, as a law would"
-
 
 class BrokerCase(CaseModel):
     """One broker of a case; rates per second."""
 
     usage: Rate | None = None
-    """Absent = what it would use: its demand, as far as its limit lets it."""
+    """Measured usage; absent = min(demand, limit)."""
     limit: Rate | None = None
-    """In force while the usage was measured; absent = never limited."""
+    """Limit in force while the usage was measured; absent = never limited."""
     demand: Rate | None = None
-    """Exact if given; absent = estimated from usage and limit."""
+    """Exact demand; absent = estimated from usage and limit."""
     weight: Weight = 1.0
     floor: Rate = 0.0
     ceiling: Rate | None = None
@@ -51,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--law",
         metavar="LAW",
         help=f"use this law instead of the case's: {', '.join(LAWS)}; "
-        "options in the case that were meant for another law are then left out",
+        "options in the case that are for another law are then ignored",
     )
 
 
@@ -73,9 +71,9 @@ def allocate(case: AllocationCase, law: str | None = None, source: str = "case")
 
     Args:
         case: the group.
-        law: takes the place of the case's own law; the case's options then count only if it names
-            the same law, or none.
-        source: names the case in errors.
+        law: replaces the case's own law; the case's options then count only if the case names the
+            same law, or none.
+        source: name of the case in errors.
 
     Raises:
         InputError: a broker has neither usage nor demand, or the case's law or options are wrong.
@@ -102,9 +100,9 @@ def _law(case: AllocationCase, law: str | None, source: str) -> tuple[str, Law]:
     if law is not None and law not in LAWS:
         raise ConfigError(f"--law: unknown law {law!r} (there are: {', '.join(LAWS)})")
     name = law or case.law
-    meant = name == case.law or "law" not in case.model_fields_set
+    options_apply = name == case.law or "law" not in case.model_fields_set
     try:
-        return name, get_law(name, case.options if meant else {})
+        return name, get_law(name, case.options if options_apply else {})
     except ConfigError as error:
         raise InputError(f"{source}: {error}") from None
 

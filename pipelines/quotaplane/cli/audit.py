@@ -1,4 +1,4 @@
-"""``./spark-submit.sh audit``: ask a question of the history, print the answer."""
+"""``./spark-submit.sh audit``: runs an audit query on the history and prints the result."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from quotaplane.text_table import FORMATS, render
 
 
 def main(argv: Sequence[str]) -> int:
-    """``audit NAME`` or ``audit list``; what is wrong is told before Spark starts.
+    """Run ``audit NAME`` or ``audit list``; errors in the options are raised before Spark starts.
 
     Raises:
         ConfigError: the options or the settings are wrong, or there is no history.
         InputError: there is no such audit.
         HistoryError: the history's tables are missing or can't be read.
     """
-    # Two passes: the audit's own parameters are options, too.
+    # Two passes, because the audit's own parameters are options as well.
     parser = _parser()
     known, _ = parser.parse_known_args([word for word in argv if word not in ("-h", "--help")])
     if known.name == "list":

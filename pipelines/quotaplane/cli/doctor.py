@@ -1,4 +1,4 @@
-"""``quotaplane doctor``: is what is on the disk whole, and mend it if it is not."""
+"""``quotaplane doctor``: checks the tables and checkpoints on disk, and mends broken tables."""
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ from quotaplane.transport.base import REPORTS_AND_LIMITS
 FOUND: Final = 10
 """Exit code: something is broken."""
 MENDED: Final = 11
-"""Exit code: something was broken, and everything is whole now."""
+"""Exit code: something was broken, and all of it was mended."""
 
 _EPILOG: Final = f"""\
-Looks at the log and the data files of each table of the history and of the embedded transport's
-topics, and at the job's checkpoint folder; prints a line for each, and each broken file with what
-mending would lose. Reads only, and may run beside the jobs.
+Checks the log and the data files of each table of the history and of the embedded transport's
+topics, and the job's checkpoint folder. Prints a line for each, and each broken file with what
+mending would lose. Only reads, so it may run beside the jobs.
 
---mend makes each broken table what its last whole commit says. Nothing is deleted: broken files,
-and the commits after them, go to a folder doctor-TIME beside the tables. Stop the jobs first.
+--mend sets each broken table back to its last whole commit. Nothing is deleted: broken files and
+the commits after them are moved to a folder doctor-TIME beside the tables. Stop the jobs first.
 
 exit codes: 0 whole, {FOUND} something is broken, {MENDED} all that was broken is mended
 """
 
 
 class _Table(NamedTuple):
-    """``name`` is for people; ``history`` is where a table of the history is, else None."""
+    """A table to check."""
 
     name: str
+    """For messages."""
     folder: Path
     rewritten: bool
+    """Its files are rewritten by updates, not only appended to."""
     history: History | None
+    """The history that it belongs to; None = a topic."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,13 +67,13 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: the settings or the options are wrong, or there is no history.
-        HistoryError: it can't be mended now, as something is writing to it, or at all.
-        TransportError: the same, of a topic.
+        HistoryError: the history can't be mended, for instance as something is writing to it.
+        TransportError: the same for a topic.
     """
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else History(path=args.history)
     if local_folder(history.path) is None:
-        print(f"history at {place(history)}: not checked, an object store keeps files whole")
+        print(f"history at {place(history)}: not checked, as object stores keep files whole")
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
     broken = _examine(tables, settings)
     if not broken:
@@ -88,7 +91,7 @@ def _tables_of(history: History) -> Iterator[_Table]:
     if not any((folder / name).exists() for name in TABLES):
         raise ConfigError(f"there is no history at {folder}: check --conf or --history")
     for table in TABLES.values():
-        # Those of the throttle job are not in a history of an earlier version.
+        # A history of an earlier version has no tables of the throttle job.
         if table not in THROTTLED or (folder / table.name).exists():
             rewritten = table is RESOURCE_GROUPS
             yield _Table(table.name, folder / table.name, rewritten, history)
@@ -105,7 +108,7 @@ def _topics_of(settings: Settings) -> Iterator[_Table]:
 
 
 def _examine(tables: Sequence[_Table], settings: Settings | None) -> bool:
-    """Print what there is and what is wrong with it; True if something is."""
+    """Print the state of all tables and checkpoints; True if something is broken."""
     states: list[tuple[object, ...]] = []
     problems: list[tuple[object, ...]] = []
     for table in tables:
@@ -168,7 +171,7 @@ def _mend(history: History, tables: Sequence[_Table]) -> None:
             except (DeltaError, OSError) as error:
                 kind = TransportError if table.history is None else HistoryError
                 raise kind(f"{table.folder}: can't be mended: {one_line(error)}") from None
-            print(f"\nmended {table.name}; what was broken is in {target}\n")
+            print(f"\nmended {table.name}; the broken files are in {target}\n")
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether a streaming query can go on from its checkpoint folder, as far as files tell."""
+"""Checks whether a streaming query can continue from its checkpoint folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _VERSION: Final = "v1"
 
 
 def checkpoint_findings(folder: Path, tables: Sequence[Path]) -> list[Finding]:
-    """What is wrong with a checkpoint folder; ``tables`` are those that its query may read.
+    """The problems of a checkpoint folder; ``tables`` are those that its query may read.
 
-    Spark does not wait for the disk: after a power loss the newest files may be empty, or be older
-    than what the tables have.
+    Spark does not wait for the disk, so after a power loss the newest files may be empty, or the
+    checkpoint and the tables may not match.
     """
     problems = dict(_problems(folder, tables))
     return [Finding(file, problem, _LOSS) for file, problem in problems.items()]
@@ -52,7 +52,7 @@ def _newest(folder: Path) -> list[Path]:
 
 
 def _ahead(offsets: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Tables that end before what the query has read: it would pass over what comes next."""
+    """Tables that end before what the query has read: it would skip their next rows."""
     read: dict[str, int] = {}
     for line in offsets.read_text("utf-8", "replace").splitlines():
         try:
@@ -66,10 +66,10 @@ def _ahead(offsets: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
             version, identity = table.version(), str(table.metadata().id)
         except (DeltaError, OSError):
             continue
-        # What comes next is named as well, so one version more is right.
+        # Offsets name the next version to read, so one version more is correct.
         if read.get(identity, 0) > version + 1:
             yield (
                 f"offsets/{offsets.name}",
-                f"says that {folder.name} was read up to version {read[identity]}, which has "
-                f"{version}",
+                f"says that {folder.name} was read up to version {read[identity]}, but its newest "
+                f"version is {version}",
             )

@@ -1,4 +1,4 @@
-"""``quotaplane enforce``: makes a cluster's brokers obey the limits that the quota job tells."""
+"""``quotaplane enforce``: runs the enforcer, which makes stock brokers obey the job's limits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _STATUS_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0
 
 _EPILOG: Final = """\
-Runs until SIGTERM or Ctrl-C, beside the quota job, and tells every 10 s how it stands: a JSON
-object a line. What it leaves then, enforce.on_exit says: the rates as they are (keep), each
-broker's safe limit (safe), or none (remove). A second signal ends it at once, as keep does.
+Runs beside the quota job until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of
+JSON. The setting enforce.on_exit decides what it leaves behind: the rates as they are (keep), each
+broker's safe limit (safe), or no rates (remove). A second signal ends it at once, as with keep.
 
---dry-run reads everything and writes nothing: it prints the requests it would make, a JSON object
-a line, and ends. docs/enforcer.md has all of this.
+--dry-run reads everything and writes nothing: it prints the requests that it would make, a JSON
+object per line, and ends. See docs/enforcer.md.
 """
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: the settings are wrong.
-        ClusterError: the cluster can't be reached, or does not let us in.
+        ClusterError: the cluster can't be reached, or refuses us.
         TransportError: the limits can't be read.
     """
     settings = load_settings(args.conf)
@@ -62,8 +62,8 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
     loop = asyncio.get_running_loop()
     _stop_at_signal(loop, stop)
 
-    class Pretended(Rest):
-        """Prints what would change something, once, in place of asking for it."""
+    class DryRest(Rest):
+        """Prints each request that would change something, once, instead of making it."""
 
         printed: ClassVar[set[str]] = set()
 
@@ -75,8 +75,8 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
                 _print({"method": method, "path": path, "body": body})
             return None
 
-    kind = Pretended if dry else Rest
-    async with kind(
+    client = DryRest if dry else Rest
+    async with client(
         transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
@@ -86,9 +86,9 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
             if dry:
                 await enforcer.run_dry(stop)
                 return
-            telling = asyncio.create_task(_tell(enforcer))
+            status_lines = asyncio.create_task(_print_status(enforcer))
             await enforcer.run(stop)
-            telling.cancel()
+            status_lines.cancel()
             _print(_status(enforcer))
         finally:
             await asyncio.to_thread(link.close)
@@ -97,7 +97,7 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
 def _stop_at_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     def stopping() -> None:
         stop.set()
-        # A second one ends the process, as it would have without us.
+        # A second signal gets its default action and ends the process.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
@@ -105,7 +105,7 @@ def _stop_at_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Non
         loop.add_signal_handler(number, stopping)
 
 
-async def _tell(enforcer: Any) -> None:
+async def _print_status(enforcer: Any) -> None:
     while True:
         await asyncio.sleep(_STATUS_EVERY_S)
         _print(_status(enforcer))

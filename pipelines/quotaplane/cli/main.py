@@ -1,13 +1,13 @@
-"""The light command ``quotaplane``: no JVM, and only the chosen subcommand is imported.
+"""The command ``quotaplane``: starts no JVM, and imports only the chosen subcommand.
 
 A subcommand is a module with two functions:
 
 - ``configure(parser)`` adds its arguments to an ``argparse.ArgumentParser``;
 - ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
 
-It is registered in ``COMMANDS``, where its help line is, so that ``--help`` lists everything
-without importing anything. A ``QuotaplaneError`` that a subcommand raises is printed as one line
-on stderr and becomes the exit code that it carries.
+It is registered in ``COMMANDS`` with its help line, so that ``--help`` lists everything without
+importing anything. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code is
+returned.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import one_line
 
 COMMANDS: Final = {
-    "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers, as a law would"),
+    "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
-    "throttle": ("quotaplane.cli.throttle", "answer requests, as a throttle law would"),
+    "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
-    "doctor": ("quotaplane.cli.doctor", "check that what is on the disk is whole, and mend it"),
-    "enforce": ("quotaplane.cli.enforce", "make a stock cluster obey the limits"),
+    "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
+    "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line)."""
 
@@ -39,7 +39,7 @@ _BROKEN_PIPE: Final = 141
 
 
 def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command; only the chosen subcommand's own arguments are filled in."""
+    """The parser of the whole command; only the chosen subcommand gets its arguments."""
     parser = OptionParser(
         prog="quotaplane",
         description="One global quota, shared fairly among many brokers.",
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args = build_parser(chosen).parse_args(arguments)
             code = cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
         finally:
-            # Here, not at exit: a reader that went away must not end in a traceback.
+            # Flush here, not at exit, so that a closed pipe raises BrokenPipeError here.
             sys.stdout.flush()
         return code
     except QuotaplaneError as error:

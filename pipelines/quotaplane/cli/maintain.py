@@ -1,4 +1,4 @@
-"""``./spark-submit.sh maintain``: keep the history, and the embedded transport's topics, small."""
+"""``./spark-submit.sh maintain``: maintains the history and the embedded transport's topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quotaplane.transport.delta import maintain as maintain_topics
 
 
 def main(argv: Sequence[str]) -> int:
-    """``./spark-submit.sh maintain``: prints what was done, a JSON object per table.
+    """Maintain, and print a JSON object per table of the history.
 
     Raises:
         ConfigError: the options or the settings are wrong, or there is no history.
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     parser = OptionParser(
         prog="./spark-submit.sh maintain",
         description="Expire, compact and vacuum the history, and the embedded transport's topics; "
-        "the job may go on meanwhile.",
+        "the job may run meanwhile.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--conf", metavar="FILE", help="the job's settings")
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         type=float,
         metavar="N",
         default=float(KEEP_DAYS),
-        help=f"expire rows of rounds longer ago than this ({KEEP_DAYS})",
+        help=f"expire rows of rounds older than N days ({KEEP_DAYS})",
     )
     args = parser.parse_args(argv)
     if not 0 < args.keep_days <= 36500:

@@ -1,4 +1,4 @@
-"""``quotaplane simulate``: the control loop on a scenario, round by round."""
+"""``quotaplane simulate``: runs the control loop on a scenario, round by round."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ example of SCENARIO.json (defaults shown; only quota, brokers and demand are req
   loss            the probability that a report is lost
   delay_rounds    how many rounds later a report arrives
   transition      fast: all limits of a round come into force together; strict: a raise waits
-                  until there is room, and a broker that was told nothing yet may use nothing
-  throttled_told  whether brokers report what they refused; stock Pulsar's don't
-  throttle        how brokers hold to their limits: {"law": "token_bucket", "mode": "soft",
-                  "samples": 1, "window_s": 1.0}, or other terms; a round is a second then.
-                  Without it they do so ideally: each uses min(demand, limit) of each round
+                  until there is room, and a broker without a limit may use nothing
+  throttled_told  whether brokers report how much they refused; stock Pulsar's don't
+  throttle        how brokers enforce their limits: {"law": "token_bucket", "mode": "soft",
+                  "samples": 1, "window_s": 1.0}, or other terms; a round then takes a second.
+                  Without it they enforce them ideally: usage is min(demand, limit) in each round
 
 figures:
 """
@@ -50,9 +50,9 @@ class SimulationCase(CaseModel):
     delay_rounds: Annotated[int, Field(ge=0)] = 0
     transition: Literal["fast", "strict"] = "fast"
     throttled_told: bool = True
-    """Whether brokers report what they refused."""
+    """Whether brokers report how much they refused."""
     throttle: ThrottleTerms | None = None
-    """How brokers hold to limits; None: ideally."""
+    """How brokers enforce limits; None = ideally."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,11 +66,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the scenario and print what happened as JSON.
+    """Run the scenario and print its rounds and figures as JSON.
 
     Raises:
-        InputError: the scenario is wrong; names the field.
-        ConfigError: the law or the seed is.
+        InputError: the scenario is wrong; the message names the field.
+        ConfigError: the law or the seed is wrong.
     """
     law = get_law(args.law)
     if args.seed < 0:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     scenario = load_case(args.scenario, SimulationCase)
     _check(scenario, source_name(args.scenario))
     wanted = np.array(scenario.demand, dtype=np.float64)
-    # Apart, so that noise does not decide which reports are lost.
+    # Two generators, so that the kind of noise does not change which reports are lost.
     noise, loss = map(np.random.default_rng, np.random.SeedSequence(args.seed).spawn(2))
     done = run_loop(
         noisy(wanted, scenario.noise, noise),
@@ -103,11 +103,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(scenario: SimulationCase, source: str) -> None:
-    """What no single field can tell."""
+    """Check what concerns several fields."""
     count = len(scenario.brokers)
     for index, name in enumerate(scenario.brokers):
         if name in scenario.brokers[:index]:
-            raise InputError(f"{source}: brokers.{index}: {name!r} is there twice")
+            raise InputError(f"{source}: brokers.{index}: {name!r} is listed twice")
     for index, row in enumerate(scenario.demand):
         if len(row) != count:
             raise InputError(
@@ -117,7 +117,7 @@ def _check(scenario: SimulationCase, source: str) -> None:
 
 
 def _rounds(brokers: list[str], done: Run) -> list[dict[str, dict[str, Any]]]:
-    """The rounds by broker; JSON knows no infinity, so null stands for unlimited."""
+    """The rounds by broker; null = unlimited, as JSON has no infinity."""
 
     def named(values: FloatArray) -> dict[str, Any]:
         finite = np.isfinite(values)

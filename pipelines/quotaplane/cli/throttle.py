@@ -1,4 +1,4 @@
-"""``quotaplane throttle CASE.json``: what becomes of the requests of one entity."""
+"""``quotaplane throttle CASE.json``: answers one entity's requests as a throttle law would."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ example of CASE.json (only requests are required):
    "requests": [{"t": 0, "units": 560}, {"t": 12, "units": 1}]}
   law       token_bucket (the default), windowed_rate, amended_rate or sliding_window
   quota     units per second; absent or null: unlimited
-  burst     what a token bucket holds, in units; or by windows, quota * samples * window_s. The
-            other laws have as many windows as make it up
+  burst     capacity of a token bucket in units (default: quota * samples * window_s); the other
+            laws get as many windows as give this capacity
   samples, window_s
             how many windows, and how long they are, in seconds (a bucket: 1 of 1 s; rates: 11 of
             1 s; sliding_window: 10 of 0.1 s)
-  mode      soft: what exceeds the quota is admitted and the client delayed; hard: it is refused
-  requests  t in seconds, never less than before, and how many units are asked for
+  mode      soft: a request above the quota is admitted and the client delayed; hard: it is refused
+  requests  t: time in seconds, not decreasing; units: how many the request takes
 t is rounded to whole milliseconds; window_s must be whole milliseconds.
 
 its answer:
   {"answers": [{"t": 0.0, "admitted": true, "throttle_ms": 12000, "balance": -60.0},
                {"t": 12.0, "admitted": true, "throttle_ms": 200, "balance": -1.0}],
    "metrics": {"rate_per_s": 0.1, "tokens": -1.0, "throttle_ms": 200.0}}
-  throttle_ms  how long to delay the client or, of what was refused, when to come back;
-               null: never
-  balance      what is left afterwards; null: no quota
-  metrics      at the last request, of the last 11 s; tokens is the balance, throttle_ms the mean
-               of what was throttled; null: nothing was, for ever, or no quota
+  throttle_ms  how long to delay the client or, if refused, how long it should wait before it
+               retries; null: for ever
+  balance      units left afterwards; null: no quota
+  metrics      of the last 11 s, at the last request; tokens: the balance; throttle_ms: the mean
+               over throttled requests; null: none was throttled, or for ever, or no quota
 """
 
 
@@ -49,40 +49,40 @@ class RequestCase(CaseModel):
     """One request."""
 
     t: Annotated[float, Field(ge=0, le=1e11)]
-    """In seconds."""
+    """Time in seconds."""
     units: Rate
 
 
 class ThrottleCase(ThrottleTerms):
-    """CASE.json: what ``ThrottleTerms`` has, and more."""
+    """CASE.json: the fields of ``ThrottleTerms``, and these."""
 
     quota: Rate | None = None
-    """Absent = unlimited."""
+    """Units per second; absent = unlimited."""
     burst: Rate | None = None
-    """In units; absent = by the windows."""
+    """In units; absent = given by the windows."""
     requests: list[RequestCase]
 
     @model_validator(mode="before")
     @classmethod
     def _burst_or_windows(cls, given: Any) -> Any:
-        # Before the law's windows take the place of those that were not given.
+        # Before validation fills in the law's default windows.
         if isinstance(given, dict) and given.get("burst") is not None:
             for name in ("samples", "window_s"):
                 if name in given:
-                    raise ValueError(f"{name}: the burst is there, too; give only one")
+                    raise ValueError(f"{name}: burst is given as well; give only one of them")
             return {**given, **_windows(given)}
         return given
 
 
 def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a law that has windows: as many of its usual ones as make up the burst."""
+    """For a law with windows: as many of its default windows as give the burst."""
     law: Any = given.get("law")
     quota: Any = given.get("quota")
     burst: Any = given.get("burst")
     if law not in tuple(WINDOWS) or law == ThrottleLaw.TOKEN_BUCKET:
         return {}
     if not all(isinstance(v, int | float) and 0 <= v <= MAX_RATE for v in (quota, burst)):
-        return {}  # the fields say so
+        return {}  # validation of the fields reports it
     _, window_s = WINDOWS[law]
     samples = float(burst) / quota / window_s if quota else 0.0
     if samples > MAX_SAMPLES:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the answers as JSON.
 
     Raises:
-        InputError: the case is wrong; names the field.
+        InputError: the case is wrong; the message names the field.
     """
     case = load_case(args.case, ThrottleCase)
     print(json.dumps(throttle(case, source_name(args.case)), indent=2, allow_nan=False))
@@ -117,10 +117,10 @@ def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
     """Answer a case's requests; ``source`` names the case in errors.
 
     Raises:
-        InputError: a request is before the one before it.
+        InputError: a request's time is before the previous request's.
 
-    >>> asked = [RequestCase(t=0, units=560)]
-    >>> throttle(ThrottleCase(quota=5, burst=500, requests=asked))["answers"]
+    >>> requests = [RequestCase(t=0, units=560)]
+    >>> throttle(ThrottleCase(quota=5, burst=500, requests=requests))["answers"]
     [{'t': 0.0, 'admitted': True, 'throttle_ms': 12000, 'balance': -60.0}]
     """
     requests = _requests(case, source)
@@ -129,7 +129,7 @@ def throttle(case: ThrottleCase, source: str = "case") -> dict[str, Any]:
         samples=case.samples,
         window_ms=case.window_ms,
         hard=case.mode is ThrottleMode.HARD,
-        # By windows it would be the same but for rounding; only a bucket can have any.
+        # Windows would give the same but for rounding; only a bucket takes any burst.
         burst_units=None if case.burst is None else [case.burst],
     )
     begun = bank.begin(np.array([bank.LAWS.index(case.law)]), quotas)
@@ -156,7 +156,7 @@ def _requests(case: ThrottleCase, source: str) -> Requests:
         if times[index] < times[index - 1]:
             raise InputError(
                 f"{source}: requests.{index}.t: {times[index]} is before {times[index - 1]}, "
-                "the time of the request before it"
+                "the time of the previous request"
             )
     return Requests(
         np.zeros(len(times), np.int64),
@@ -168,10 +168,10 @@ def _requests(case: ThrottleCase, source: str) -> Requests:
 def _metrics(after: bank.Bank, requests: Requests, answers: Answers) -> dict[str, float | None]:
     measured = meter.record(meter.begin(1), requests, answers)
     now = int(requests.at_ms[-1]) if len(requests.at_ms) else 0
-    found = meter.metrics(measured, after, now)._asdict()
-    return {name: _number(float(values[0])) for name, values in found.items()}
+    metrics = meter.metrics(measured, after, now)._asdict()
+    return {name: _number(float(values[0])) for name, values in metrics.items()}
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no infinity."""
+    """The value, or None (null) if it is infinite, as JSON has no infinity."""
     return value if math.isfinite(value) else None
