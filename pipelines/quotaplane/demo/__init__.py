@@ -1,1 +1,1 @@
-"""``./spark-submit.sh demo``: the real job against a simulated cluster, and its report."""
+"""``./spark-submit.sh demo``: the real quota job against a simulated cluster, with a report."""

@@ -1,4 +1,4 @@
-"""The simulated cluster of the demo: a thread beside the job, with a broker's end of the topics."""
+"""The demo's simulated cluster: a thread beside the job that sends reports and applies limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from quotaplane.errors import QuotaplaneError
 from quotaplane.transport.base import BrokerLink
 
 _POLLS_PER_INTERVAL = 4
-_BEFORE_START_S = 1e6  # far below any time of the scenario
-_KEEP_BEFORE_START = 4
+_BEFORE_START_S = 1e6
+"""The clock starts at minus this: before any time of the scenario."""
+_INTERVALS_BEFORE_START = 4
+"""How many intervals before the start the record keeps."""
 
 
 class SimulatedCluster(threading.Thread):
-    """Sends every interval's reports and applies the limits that come, until the scenario is over.
+    """Sends each interval's reports and applies limits, until the scenario is over.
 
-    The scenario's time stands still before all brokers have their first limits: how long the job
-    takes to start is not part of the story.
+    The scenario's time starts when all brokers have their first limits, so that it does not depend
+    on how long the job takes to start.
     """
 
     def __init__(
@@ -35,7 +37,10 @@ class SimulatedCluster(threading.Thread):
     ) -> None:
         super().__init__(name="simulated cluster", daemon=True)
         self.failure: BaseException | None = None
-        self.reports = self.limits = 0
+        self.reports = 0
+        """Reports sent."""
+        self.limits = 0
+        """Limits messages received."""
         self._director, self._record, self._link = director, record, link
         self._duration_s, self._interval_s, self._patience_s = duration_s, interval_s, patience_s
         self._stopping = threading.Event()
@@ -50,12 +55,12 @@ class SimulatedCluster(threading.Thread):
             self._link.close()
 
     def stop(self) -> None:
-        """Ask the thread to end, and wait for it."""
+        """Stop the thread and wait for it."""
         self._stopping.set()
         self.join()
 
     def raise_if_failed(self) -> None:
-        """Raise what ended the thread, if that was a failure."""
+        """Raise the failure that ended the thread, if any."""
         if self.failure is not None:
             raise self.failure
 
@@ -81,7 +86,7 @@ class SimulatedCluster(threading.Thread):
             t_s, tick = t_s + self._interval_s, tick + 1
 
     def _pause_until(self, moment: float) -> bool:
-        """Take in limits while waiting; False when it is time to stop."""
+        """Receive limits until ``moment``; False: the thread was stopped."""
         while True:
             messages = self._link.poll_limits().messages
             self.limits += len(messages)
@@ -93,11 +98,11 @@ class SimulatedCluster(threading.Thread):
                 return True
 
     def _rebase(self) -> None:
-        """Number the intervals so far backwards from 0, and keep the latest of them."""
+        """Keep only the latest intervals, and give them times that end before 0."""
         record = self._record
-        kept = record.intervals[-_KEEP_BEFORE_START:]
-        record.quotas[:] = record.quotas[-_KEEP_BEFORE_START:]
+        latest = record.intervals[-_INTERVALS_BEFORE_START:]
+        record.quotas[:] = record.quotas[-_INTERVALS_BEFORE_START:]
         record.intervals[:] = [
-            replace(interval, t_s=(place - len(kept)) * self._interval_s)
-            for place, interval in enumerate(kept)
+            replace(interval, t_s=(place - len(latest)) * self._interval_s)
+            for place, interval in enumerate(latest)
         ]

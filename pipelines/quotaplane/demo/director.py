@@ -1,4 +1,4 @@
-"""Makes a scenario happen: its events at their time, on a world and on the table of groups."""
+"""Plays a scenario: carries out its events on the simulated world and the table of groups."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from quotaplane.sim.demand_schedule import build_schedule
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
-"""Sets the quotas of n groups, shape (n, dimensions); +inf is unlimited."""
+"""Sets the quotas (n, 7) of n groups; inf = unlimited."""
 
 Delete = Callable[[Sequence[str]], None]
 """Deletes groups."""
 
 GRACE_S = 2.0
-"""A new group is known before its brokers report it, and is in no report when it is deleted."""
+"""A new group is put this long before brokers report it, and deleted this long after they stop."""
 
 
 class Director:
-    """Plays a scenario; ``quota`` has shape (groups, dimensions): what is set at the moment."""
+    """Plays a scenario; ``quota`` (groups, 7) are the quotas set now."""
 
     def __init__(
         self, scenario: Scenario, record: DemoRecord, put: Put, delete: Delete, *, seed: int = 0
@@ -49,12 +49,12 @@ class Director:
             self._plan(event, None)
 
     def open(self) -> None:
-        """Set the quotas of the groups that are there from the start."""
+        """Set the quotas of the groups that exist from the start."""
         first = [story for story in self._scenario.stories if story.from_s <= 0]
         self._set({story.group: story.quota for story in first})
 
     def advance(self, t_s: float, now_ms: int) -> None:
-        """Do all that is due at a time; to be called with times that grow."""
+        """Carry out the events that are due; call it with increasing times."""
         self._now_ms = now_ms
         due = [action for at_s, action in self._later if at_s <= t_s]
         self._later = [(at_s, action) for at_s, action in self._later if at_s > t_s]
@@ -62,7 +62,7 @@ class Director:
             action()
 
     def limited(self, now_ms: int) -> bool:
-        """Has every living broker a limit wherever its group has a quota?"""
+        """Whether every live broker has a limit for each of its groups with a quota."""
         brokers = self.world.brokers
         needed = (brokers.alive[:, None] & brokers.attached)[..., None] & np.isfinite(self.quota)
         return bool(np.isfinite(brokers.limits(now_ms))[needed].all())

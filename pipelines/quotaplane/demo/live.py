@@ -1,4 +1,4 @@
-"""The demo in a terminal: a live table where there is one, plain lines where there is not."""
+"""Shows the demo: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AUDIT_ROWS: Final = 12
 
 
 class Screen:
-    """Shows a record as it grows; use as a context manager, so that the terminal comes back."""
+    """Shows a record as it grows; a context manager, which restores the terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class Screen:
             self._live.stop()
 
     def show(self, record: DemoRecord, status: str) -> None:
-        """Show what is new."""
+        """Show the latest interval and new notes."""
         if not record.intervals:
             return
         if self._live:
@@ -66,7 +66,7 @@ class Screen:
 
 
 def view(record: DemoRecord, status: str) -> RenderableType:
-    """The table of all groups, and what happened last; fits 100 columns by 40 lines."""
+    """The table of all groups, and the latest notes; fits into 100 columns by 40 lines."""
     now = record.intervals[-1]
     clock = f"t = {now.t_s:.0f} s" if now.t_s >= 0 else "waiting for the first limits"
     head = Text.assemble(("quotaplane demo", "bold"), "   ", (clock, "bold cyan"), f"   {status}")
@@ -110,8 +110,8 @@ def _row(record: DemoRecord, now: Interval, story: Story, dimension: str) -> lis
     name = story.group if first else f"  {dimension.replace('_', ' ')}"
     group, column = record.scenario.groups.index(story.group), DIMENSIONS.index(dimension)
     if not story.from_s <= max(now.t_s, 0.0) < story.until_s:
-        there = "not yet" if now.t_s < story.from_s else "deleted"
-        return [Text(name, style="bright_black"), Text(there, style="bright_black")]
+        absent = "not yet" if now.t_s < story.from_s else "deleted"
+        return [Text(name, style="bright_black"), Text(absent, style="bright_black")]
     quota = float(record.quotas[-1][group, column])
     usage, limit = now.usage[:, group, column], now.limit[:, group, column]
     used = float(usage.sum())
@@ -143,7 +143,7 @@ def _style(usage: float, limit: float, wanted: float) -> str:
 
 
 def _fresh(record: DemoRecord, broker: int, group: int, column: int) -> bool:
-    """Has this limit moved noticeably in the last intervals?"""
+    """Whether this limit changed noticeably in the last intervals."""
     latest = record.intervals[-1 - _FRESH_INTERVALS :]
     values = [interval.limit[broker, group, column] for interval in latest]
     finite = [value for value in values if np.isfinite(value)]
@@ -164,7 +164,7 @@ def _line(note: Note) -> Text:
 def print_summary(
     console: Console, record: DemoRecord, facts: Mapping[str, str], audit: AuditAnswer
 ) -> None:
-    """What happened to each story, what the job did, and the audit's answer."""
+    """Print each story's outcome, the job's figures, and the audit's result."""
     table = Table(title="\nwhat happened", title_justify="left", title_style="bold", box=None)
     for name in ("at", "group", "what changed", "then"):
         table.add_column(name, overflow="fold")
@@ -180,8 +180,8 @@ def print_summary(
         )
     console.print(table)
     console.print(
-        "fair: every broker within 10 % of its max-min share, and staying there; "
-        "used: of what could be used, over the whole run",
+        "fair: every broker within 10 % of its max-min share from then on; "
+        "used: share of the usable quota that was used, over the whole run",
         style="bright_black",
     )
     console.print(", ".join(f"{label} {value}" for label, value in facts.items()))

@@ -25,12 +25,12 @@ _HIGH_PX = 400
 
 
 def colour(broker: int) -> str:
-    """The colour of the broker at this place."""
+    """The colour of the broker with this index."""
     return COLOURS[broker % len(COLOURS)]
 
 
 def as_html(figure: go.Figure) -> str:
-    """The figure as a div; the page around it holds plotly.js once."""
+    """The figure as a div, without plotly.js, which the page has once."""
     html: str = figure.to_html(
         full_html=False,
         include_plotlyjs=False,
@@ -39,9 +39,9 @@ def as_html(figure: go.Figure) -> str:
     return html
 
 
-def story(record: DemoRecord, told: Story) -> go.Figure:
-    """Above, all brokers together beside the quota; below, each with its limit."""
-    count = len(told.shows)
+def story_figure(record: DemoRecord, story: Story) -> go.Figure:
+    """Plot a story: above, all brokers together and the quota; below, each broker and its limit."""
+    count = len(story.shows)
     figure = make_subplots(
         rows=2,
         cols=count,
@@ -49,15 +49,15 @@ def story(record: DemoRecord, told: Story) -> go.Figure:
         row_heights=[0.5, 0.5],
         vertical_spacing=0.09,
         horizontal_spacing=0.055,
-        column_titles=[name.replace("_", " ") for name in told.shows] if count > 1 else None,
+        column_titles=[name.replace("_", " ") for name in story.shows] if count > 1 else None,
     )
     times = record.times()
-    for column, dimension in enumerate(told.shows, start=1):
-        _total(figure, record, told, dimension, times, column)
-        _brokers(figure, record, told, dimension, times, column)
-    _mark_events(figure, record, told, times)
+    for column, dimension in enumerate(story.shows, start=1):
+        _total(figure, record, story, dimension, times, column)
+        _brokers(figure, record, story, dimension, times, column)
+    _mark_events(figure, record, story, times)
     _style(figure, _HIGH_PX)
-    figure.for_each_annotation(  # the titles make room for the marks
+    figure.for_each_annotation(  # move the titles up to make room for the marks
         lambda note: note.update(yshift=10, font={"size": 12, "color": _QUIET}),
         selector={"yref": "paper"},
     )
@@ -69,26 +69,28 @@ def story(record: DemoRecord, told: Story) -> go.Figure:
     return figure
 
 
-def _there(told: Story, times: FloatArray) -> BoolArray:
-    """When the group is there, shape (intervals,)."""
-    return (times >= told.from_s if told.from_s > 0 else times <= np.inf) & (times < told.until_s)
+def _exists(story: Story, times: FloatArray) -> BoolArray:
+    """Whether the group exists, (intervals,)."""
+    return (times >= story.from_s if story.from_s > 0 else times <= np.inf) & (
+        times < story.until_s
+    )
 
 
 def _total(
     figure: go.Figure,
     record: DemoRecord,
-    told: Story,
+    story: Story,
     dimension: str,
     times: FloatArray,
     column: int,
 ) -> None:
-    there = _there(told, times)
-    usage = record.series("usage", told, dimension)
-    for place in _taking_part(record, told):
+    exists = _exists(story, times)
+    usage = record.series("usage", story, dimension)
+    for place in _taking_part(record, story):
         figure.add_trace(
             go.Scatter(
                 x=times,
-                y=np.where(there, usage[:, place], 0.0).tolist(),
+                y=np.where(exists, usage[:, place], 0.0).tolist(),
                 name=record.scenario.brokers[place].name,
                 mode="lines",
                 line={"color": colour(place), "width": 0.5, "shape": "hv"},
@@ -98,25 +100,25 @@ def _total(
             row=1,
             col=column,
         )
-    demand = record.series("demand", told, dimension).sum(axis=1)
-    _line(figure, (1, column), times, "demand", np.where(there, demand, np.nan), DEMAND)
-    quota = np.where(there, record.quota(told, dimension), np.nan)
+    demand = record.series("demand", story, dimension).sum(axis=1)
+    _line(figure, (1, column), times, "demand", np.where(exists, demand, np.nan), DEMAND)
+    quota = np.where(exists, record.quota(story, dimension), np.nan)
     _line(figure, (1, column), times, "quota", quota, QUOTA)
 
 
 def _brokers(
     figure: go.Figure,
     record: DemoRecord,
-    told: Story,
+    story: Story,
     dimension: str,
     times: FloatArray,
     column: int,
 ) -> None:
-    usage = record.series("usage", told, dimension)
-    limit = record.series("limit", told, dimension)
+    usage = record.series("usage", story, dimension)
+    limit = record.series("limit", story, dimension)
     alive = np.array([interval.alive for interval in record.intervals])
-    for place in _taking_part(record, told):
-        seen = alive[:, place] & _there(told, times)
+    for place in _taking_part(record, story):
+        seen = alive[:, place] & _exists(story, times)
         name = record.scenario.brokers[place].name
         thick = {"color": colour(place), "width": 3.0, "shape": "hv"}
         thin = {"color": colour(place), "width": 1.3, "shape": "hv"}
@@ -133,7 +135,7 @@ def _line(
     values: FloatArray,
     line: dict[str, Any],
 ) -> None:
-    """What is unlimited or unknown leaves a gap."""
+    """Draw a line with a gap where a value is unlimited or unknown."""
     finite = np.isfinite(values).tolist()
     figure.add_trace(
         go.Scatter(
@@ -149,19 +151,19 @@ def _line(
     )
 
 
-def _taking_part(record: DemoRecord, told: Story) -> list[int]:
-    names = {change.broker for change in told.demand}
+def _taking_part(record: DemoRecord, story: Story) -> list[int]:
+    names = {change.broker for change in story.demand}
     return [place for place, spec in enumerate(record.scenario.brokers) if spec.name in names]
 
 
-def _mark_events(figure: go.Figure, record: DemoRecord, told: Story, times: FloatArray) -> None:
+def _mark_events(figure: go.Figure, record: DemoRecord, story: Story, times: FloatArray) -> None:
     if times[0] < 0:
         figure.add_vrect(
             x0=times[0], x1=0, fillcolor=_GRID, opacity=0.8, line_width=0, layer="below"
         )
-    for mark, event in record.marks(told):
+    for mark, event in record.marks(story):
         figure.add_vline(x=event.at_s, line={"color": _QUIET, "width": 1, "dash": "dot"})
-        for axis in range(1, len(told.shows) + 1):
+        for axis in range(1, len(story.shows) + 1):
             figure.add_annotation(
                 x=event.at_s,
                 y=1.0,
@@ -177,14 +179,14 @@ def _mark_events(figure: go.Figure, record: DemoRecord, told: Story, times: Floa
 
 
 def convergence(record: DemoRecord) -> go.Figure:
-    """For each group and second: how far its worst-off broker is from the fair share."""
+    """Plot how far each group's worst-off broker is from its fair share, by second."""
     times = record.times()
     stories = record.scenario.stories
-    distance = np.array([100.0 * np.minimum(record.distance(told), 1.0) for told in stories])
-    for place, told in enumerate(stories):
-        distance[place, ~_there(told, times)] = np.nan
-    names = [told.group for told in stories]
-    near = CLOSE  # where the scale leaves green: PIP-82's own approximation
+    distance = np.array([100.0 * np.minimum(record.distance(story), 1.0) for story in stories])
+    for place, story in enumerate(stories):
+        distance[place, ~_exists(story, times)] = np.nan
+    names = [story.group for story in stories]
+    near = CLOSE  # green up to here: the tolerance that PIP-82 itself allows
     figure = go.Figure(
         go.Heatmap(
             x=times,
@@ -213,7 +215,9 @@ def convergence(record: DemoRecord) -> go.Figure:
         )
     )
     marks: list[tuple[float, str, str]] = [
-        (event.at_s, told.group, event.text) for told in stories for _, event in record.marks(told)
+        (event.at_s, story.group, event.text)
+        for story in stories
+        for _, event in record.marks(story)
     ]
     figure.add_trace(
         go.Scatter(

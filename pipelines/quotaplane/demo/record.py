@@ -1,4 +1,4 @@
-"""What was seen of a simulated cluster, interval by interval, and what it says of each story."""
+"""Records a simulated cluster interval by interval, and evaluates each story of the scenario."""
 
 from __future__ import annotations
 
@@ -16,54 +16,55 @@ _ROUNDING: Final = 1e-9
 
 
 class Note(NamedTuple):
-    """Something worth a line: ``kind`` is ``event`` (it was done) or ``limits`` (they moved)."""
+    """A line for the audience."""
 
     t_s: float
     kind: str
+    """``event`` (an event was carried out) or ``limits`` (limits changed)."""
     group: str
     text: str
 
 
 class Settling(NamedTuple):
-    """What followed an event: the seconds until all had their fair share for good; None = never.
-
-    ``shares`` are the (broker, used) of what the group had at the end of the event's time.
-    """
+    """The outcome of an event."""
 
     story: Story
     event: Event
     settled_s: float | None
+    """Seconds until every broker had its fair share, and kept it; None = never."""
     shares: tuple[tuple[str, float], ...]
+    """(broker, usage) at the end, before the group's next event."""
 
 
 @dataclass
 class DemoRecord:
-    """Intervals as they come, with the quotas (groups, dimensions) that were set at the time.
+    """The intervals of a run.
 
-    Written by one thread and read by another: everything is only ever appended.
+    One thread writes it while another reads it, so lists are only appended to.
     """
 
     scenario: Scenario
     intervals: list[Interval] = field(default_factory=list)
     quotas: list[FloatArray] = field(default_factory=list)
+    """Quotas (groups, 7) in each interval."""
     notes: list[Note] = field(default_factory=list)
 
     def add(self, interval: Interval, quota: FloatArray) -> None:
-        """Note an interval, and a line for each group whose limits have moved in it."""
+        """Add an interval, and a note for each group whose limits changed in it."""
         if self.intervals:
             self._note_moves(self.intervals[-1], interval)
         self.quotas.append(quota.copy())
         self.intervals.append(interval)
 
     def note(self, t_s: float, kind: str, group: str, text: str) -> None:
-        """Add a line."""
+        """Add a note."""
         self.notes.append(Note(t_s, kind, group, text))
 
     def _note_moves(self, before: Interval, now: Interval) -> None:
         for place, story in enumerate(self.scenario.stories):
             dimension = DIMENSIONS.index(story.shows[0])
             old, new = before.limit[:, place, dimension], now.limit[:, place, dimension]
-            # A broker that uses nothing moves nobody; its own limit is only what it may wake with.
+            # Ignore idle brokers: a change of their limit affects nobody.
             uses = now.wanted[:, place, dimension] > 0
             with np.errstate(invalid="ignore"):
                 moved = uses & np.isfinite(new) & ~(np.abs(new - old) <= CLOSE * old)
@@ -75,33 +76,33 @@ class DemoRecord:
                 self.note(now.t_s, "limits", story.group, ", ".join(parts))
 
     def times(self) -> FloatArray:
-        """Seconds of each interval, shape (intervals,); below 0 is before the first limits."""
+        """Time of each interval in seconds, (intervals,); negative = before the first limits."""
         return np.array([interval.t_s for interval in self.intervals])
 
     def series(self, what: str, story: Story, dimension: str) -> FloatArray:
-        """``wanted``, ``demand``, ``usage`` or ``limit`` of a group, shape (intervals, brokers)."""
+        """``wanted``, ``demand``, ``usage`` or ``limit`` of a group, (intervals, brokers)."""
         at = (slice(None), self.scenario.groups.index(story.group), DIMENSIONS.index(dimension))
         return np.array([getattr(interval, what)[at] for interval in self.intervals])
 
     def quota(self, story: Story, dimension: str) -> FloatArray:
-        """The group's quota over time, shape (intervals,); inf is unlimited."""
+        """The group's quota over time, (intervals,); inf = unlimited."""
         at = self.scenario.groups.index(story.group), DIMENSIONS.index(dimension)
         return np.array([quota[at] for quota in self.quotas])
 
     def distance(self, story: Story) -> FloatArray:
-        """How far the group's worst-off broker is from its fair share, shape (intervals,)."""
-        each = [
+        """How far the group's worst-off broker is from its fair share, (intervals,)."""
+        by_dimension = [
             from_fair(
                 np.minimum(self.series("wanted", story, d), self.series("limit", story, d)),
                 fair_shares(self.series("wanted", story, d), self.quota(story, d)),
             )
             for d in story.shows
         ]
-        worst: FloatArray = np.max(each, axis=0)
+        worst: FloatArray = np.max(by_dimension, axis=0)
         return worst
 
     def utilisation(self, story: Story) -> float:
-        """What was used of what could have been, from the first limits on; 1 is all."""
+        """The used fraction of what could have been used, from the first limits on."""
         from_start = self.times() >= 0
         used = possible = 0.0
         for dimension in story.shows:
@@ -115,17 +116,17 @@ class DemoRecord:
         return used / possible if possible else 1.0
 
     def outcomes(self) -> list[Settling]:
-        """What followed each event that concerned a group, in order of time."""
-        found = [
+        """The outcome of each event that concerned a group, ordered by time."""
+        outcomes = [
             self._outcome(story, event, until)
             for story in self.scenario.stories
             for event, until in self._events_of(story)
             if self._wanted(story, event.at_s, until)
         ]
-        return sorted(found, key=lambda outcome: outcome.event.at_s)
+        return sorted(outcomes, key=lambda outcome: outcome.event.at_s)
 
     def marks(self, story: Story) -> list[tuple[str, Event]]:
-        """The events that the group lived through, those of its brokers too, with a short mark."""
+        """The events of the group and of its brokers, each with a short mark."""
         last = float(self.times()[-1]) if self.intervals else 0.0
         taking_part = {change.broker for change in story.demand}
         of_brokers = [e for e in self.scenario.events if e.broker in taking_part and e.at_s > 0]
@@ -134,14 +135,14 @@ class DemoRecord:
         return [(str(number), event) for number, event in enumerate(events, start=1)]
 
     def _events_of(self, story: Story) -> list[tuple[Event, float]]:
-        """What can become unfair, and until when it has time to become fair again."""
+        """Events that can make the group unfair, each with the time of the next event."""
         events = [event for _, event in self.marks(story) if event.action != "delete"]
         until = min(float(self.times()[-1]) + 1.0, story.until_s) if self.intervals else 0.0
         ends = [*(event.at_s for event in events[1:]), until]
         return [(e, end) for e, end in zip(events, ends, strict=False) if e.at_s < until]
 
     def _wanted(self, story: Story, from_s: float, until_s: float) -> bool:
-        """Does anybody want anything of the group in this time?"""
+        """Whether any broker has demand for the group in this time."""
         span = (self.times() >= from_s) & (self.times() < until_s)
         return any(bool(self.series("wanted", story, d)[span].any()) for d in story.shows)
 

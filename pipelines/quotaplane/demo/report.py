@@ -1,4 +1,4 @@
-"""The demo as one HTML file that opens offline: what each group used, and what it was allowed."""
+"""Writes the demo's report: one HTML file, usable offline, with each group's usage and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quotaplane.model import DIMENSIONS
 
 @dataclass(frozen=True)
 class AuditAnswer:
-    """A query on the history and what it answered."""
+    """An audit query and its result."""
 
     name: str
     question: str
@@ -32,10 +32,7 @@ class AuditAnswer:
 def write_report(
     path: Path, record: DemoRecord, facts: Mapping[str, str], audit: AuditAnswer | None = None
 ) -> None:
-    """Write the report.
-
-    ``facts`` are what is known about the job: a number as text by its label.
-    """
+    """Write the report; ``facts`` are figures of the job as text, by label."""
     outcomes = record.outcomes()
     page = PAGE.substitute(
         plotly=get_plotlyjs(),
@@ -49,7 +46,7 @@ def write_report(
 
 
 def settled_in(outcome: Settling) -> str:
-    """How long it took, in words."""
+    """A text that says how long it took until all shares were fair."""
     if outcome.settled_s is None:
         return "not fair before the end"
     if outcome.settled_s == 0:
@@ -100,7 +97,7 @@ def _card(record: DemoRecord, story: Story, outcomes: Sequence[Settling]) -> str
         f'<section class="{size}"><h3>{escape(story.group)}</h3>'
         f'<p>{escape(story.title)}</p><p class="quiet">quota {quota} per second &middot; '
         f"{record.utilisation(story):.1%} of what could be used was used</p>"
-        f"<ul>{''.join(lines)}</ul>{plots.as_html(plots.story(record, story))}</section>"
+        f"<ul>{''.join(lines)}</ul>{plots.as_html(plots.story_figure(record, story))}</section>"
     )
 
 
@@ -118,7 +115,7 @@ def _audit(audit: AuditAnswer) -> str:
         for row in audit.rows
     )
     return (
-        f"<h2>Asked of the history: {escape(audit.question)}</h2>"
+        f"<h2>An audit of the history: {escape(audit.question)}</h2>"
         f'<p class="quiet">./spark-submit.sh audit {escape(audit.name)}</p>'
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
         f"<details><summary>the query</summary><pre>{escape(audit.sql)}</pre></details>"

@@ -1,4 +1,4 @@
-"""``./spark-submit.sh demo``: the real job on the embedded transport, against simulated brokers."""
+"""``./spark-submit.sh demo``: runs the real quota job with simulated brokers, and a report."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"
 _REFRESH_S = 0.25
 _PATIENCE_S = 5.0
-"""What the batch at hand gets to end in after Ctrl-C."""
+"""How long the current batch may take to end after Ctrl-C."""
 _WIDTH = 110
-"""Of the summary in a file or a pipe, which have no width of their own."""
+"""Width of the summary in a file or a pipe."""
 _AUDIT = "propagation"
 _AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brokers", "seconds")
 
@@ -82,7 +82,7 @@ def demo_settings(folder: Path, law: str = "max_min") -> Settings:
             "history": {"path": str(folder / "history")},
             "checkpoint": str(folder / "checkpoint"),
             "trigger": {"interval_s": 0.5},
-            # A laptop that is busy starting Spark takes a moment to get to the first reports.
+            # A laptop that is busy starting Spark reads the first reports late.
             "reports": {"interval_s": 1.0, "stale_after_intervals": 10.0},
             "law": {"name": law},
         },
@@ -105,15 +105,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def fresh_folder(folder: Path) -> None:
-    """An empty folder in place of the run before; never one that is not a demo's.
+    """Create an empty folder, in place of an earlier demo's.
 
     Raises:
-        ConfigError: the folder has something else in it, or can't be written.
+        ConfigError: the folder has other files in it, or can't be written.
     """
     try:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / _MARK).exists():
-                raise ConfigError(f"--output: {folder} is not empty and no earlier demo's folder")
+                raise ConfigError(
+                    f"--output: {folder} is neither empty nor the folder of an earlier demo; name "
+                    "another one"
+                )
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _MARK).touch()
@@ -137,14 +140,14 @@ def _play(
         delete=lambda groups: delete_groups(settings.history, groups, by="demo"),
         seed=args.seed,
     )
-    console.print("demo: making topics, history tables and resource groups ...")
+    console.print("demo: creating topics, history tables and resource groups ...")
     transport = prepare(QuotaSpec(settings))
     director.open()
     console.print("demo: starting Spark ...")
     options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
     log = SparkLog(folder / "spark.log", console.print)
     spark = build_session("quotaplane demo", options, log_level="error", log=log)
-    signal.signal(signal.SIGINT, _stop)  # Spark's own would cancel the batch at hand
+    signal.signal(signal.SIGINT, _stop)  # Spark's own handler would cancel the current batch
     job = StreamJob(spark, QuotaSpec(settings), transport)
     console.print(
         f"demo: the job runs ({time.monotonic() - began:.0f} s); "
@@ -164,9 +167,9 @@ def _play(
                 if not job.query.isActive:
                     job.wait()
         cluster.raise_if_failed()
-        console.print("\ndemo: stopping the job and asking the history ...")
+        console.print("\ndemo: stopping the job and running an audit of the history ...")
         job.stop()
-        audit = _ask(spark, settings, record)
+        audit = _run_audit(spark, settings, record)
     finally:
         cluster.stop()
         if job.query.isActive:
@@ -179,7 +182,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _note_batches(job: StreamJob, batches: dict[int, int]) -> None:
-    """Duration in ms of each micro-batch that did something, by its id."""
+    """Add the latest micro-batch that had input: its duration in ms by its id."""
     progress: Any = job.query.lastProgress
     if progress is not None and progress.numInputRows:
         batches[progress.batchId] = progress.durationMs.get("triggerExecution", 0)
@@ -190,13 +193,13 @@ def _status(record: DemoRecord, batches: dict[int, int]) -> str:
         return ""
     live = f"{record.intervals[-1].alive.sum()} brokers live   "
     if not batches:
-        return live + "Spark warms up in its first micro-batch"
+        return live + "Spark is still in its first micro-batch"
     median = statistics.median(batches.values()) / 1000
     return live + f"micro-batch {max(batches)}, median {median:.2f} s"
 
 
-def _ask(spark: SparkSession, settings: Settings, record: DemoRecord) -> AuditAnswer:
-    """How long the quotas that changed while the demo ran took to be in force, by the history."""
+def _run_audit(spark: SparkSession, settings: Settings, record: DemoRecord) -> AuditAnswer:
+    """Audit how long each quota change of the demo took until it was in force."""
     audit = load_audit(_AUDIT)
     start_ms = next((i.now_ms for i in record.intervals if i.t_s >= 0), 0)
     register_views(spark, settings.history)
@@ -214,7 +217,7 @@ def _finish(
     batches: dict[int, int],
     audit: AuditAnswer,
 ) -> None:
-    """Summary, audit and report."""
+    """Write the report and print the summary."""
     facts = {
         "reports sent": f"{cluster.reports:,}",
         "micro-batches": f"{len(batches):,}",

@@ -1,7 +1,7 @@
-"""What the demo shows: a cluster of seven brokers and a story for each resource group.
+"""The demo's scenario: a cluster of seven brokers, and a story for each resource group.
 
-Numbers named "PIP-82" are the proposal's own examples. Rates are per second; times are seconds
-after every broker has its first limits.
+Numbers named "PIP-82" are the proposal's own examples. Rates are per second; times are in seconds
+since every broker got its first limits.
 """
 
 from __future__ import annotations
@@ -23,45 +23,48 @@ DURATION_S: Final = 45
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens, and the words for it.
-
-    ``put`` sets ``quota`` (absent = unlimited), ``delete`` takes the group away, ``die`` and
-    ``join`` are about ``broker`` and all its groups; ``demand`` only names what the schedule does.
-    """
+    """Something that happens."""
 
     at_s: float
     text: str
+    """Description for the audience."""
     action: Action = "demand"
+    """``put`` sets ``quota``; ``delete`` deletes the group; ``die`` and ``join`` concern ``broker``
+    and all its groups; ``demand`` only describes a change of the story's demand."""
     broker: str = ""
     quota: Mapping[str, float] | None = None
+    """By dimension; absent = unlimited."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """One resource group: what it is to show, its first quota, who wants what, what happens.
-
-    The group is there from ``from_s`` to ``until_s``. ``shows`` are the dimensions worth a row
-    in the table and a plot.
-    """
+    """One resource group and its events."""
 
     group: str
     title: str
+    """What the story shows."""
     quota: Mapping[str, float]
+    """The first quota, by dimension."""
     demand: tuple[Change, ...]
     events: tuple[Event, ...] = ()
     shows: tuple[str, ...] = (PUBLISH,)
+    """Dimensions that get a row in the table and a plot."""
     poisson: bool = False
+    """Demand is Poisson noise around the given means."""
     from_s: float = 0.0
+    """When the group is created."""
     until_s: float = float("inf")
+    """When the group is deleted."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster and its stories; ``events`` are those that concern a whole broker."""
+    """A cluster and its stories."""
 
     brokers: tuple[BrokerSpec, ...]
     stories: tuple[Story, ...]
     events: tuple[Event, ...]
+    """Events that concern a whole broker."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -76,7 +79,7 @@ def _story(
     *events: tuple[Event, Mapping[str, float]],
     **rest: object,
 ) -> Story:
-    """A story of publish messages only: ``wants`` by broker, and again after each event."""
+    """A story of publish messages only; ``wants`` and the events' mappings are demand by broker."""
     demand = [Change(0.0, b, group, {PUBLISH: rate}) for b, rate in wants.items()]
     for event, then in events:
         demand += [Change(event.at_s, b, group, {PUBLISH: rate}) for b, rate in then.items()]
@@ -101,7 +104,7 @@ def _four_dimensions() -> Story:
     demand += [Change(27.0, broker, group, large) for broker in (B1, B3)]
     return Story(
         group,
-        "four quotas on one group: small messages fill the rate, large ones the bytes",
+        "four quotas on one group: small messages use up the messages, large ones the bytes",
         {PUBLISH: 300.0, PUBLISH_BYTES: 3e6, DISPATCH: 600.0, DISPATCH_BYTES: 6e6},
         tuple(demand),
         (Event(27.0, f"{B1} and {B3} send eight times larger messages to two readers each"),),
@@ -115,7 +118,7 @@ def _unlimited() -> Story:
     demand.append(Change(36.0, B2, group, {DISPATCH: 900.0}))
     return Story(
         group,
-        "publishing is limited, dispatch is not: what has no quota is never held back",
+        "publishing is limited, dispatch is not: a dimension without a quota is never throttled",
         {PUBLISH: 100.0},
         tuple(demand),
         (Event(36.0, f"{B2}'s readers catch up: dispatch from 100 to 900"),),
@@ -154,7 +157,7 @@ STORIES: Final = (
     ),
     _story(
         "ops/broker-dies",
-        "three brokers saturate 120; one dies and its share is given on",
+        "three brokers saturate 120; one dies and the others get its share",
         120.0,
         {B4: 60.0, B5: 60.0, B6: 60.0},
     ),
@@ -199,7 +202,7 @@ STORIES: Final = (
     ),
     _story(
         "fleet/noisy",
-        "six brokers with Poisson traffic: limits that do not chase noise",
+        "six brokers with Poisson traffic: limits don't follow the noise",
         30_000.0,
         {B1: 3e3, B2: 4e3, B3: 5e3, B4: 6e3, B5: 7e3, B6: 8e3},
         poisson=True,
