@@ -1,4 +1,4 @@
-"""The whole loop without Spark: simulated brokers, real bytes, the real decoder and step."""
+"""Runs the whole loop without Spark: simulated brokers, real bytes, the real decoder and step."""
 
 from __future__ import annotations
 
@@ -40,11 +40,7 @@ def settings_with(**parts: Any) -> Settings:
 
 
 class Loop:
-    """Rounds of one second: brokers use and report, the step answers, brokers apply.
-
-    ``mangle`` is what the network does to a round's reports, and limits arrive after so many
-    rounds of ``limits_late``; ``intervals`` is what happened.
-    """
+    """Rounds of one second: brokers send reports, the step decides, brokers apply the limits."""
 
     def __init__(
         self,
@@ -60,7 +56,20 @@ class Loop:
         limits_late: int = 0,
         throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
-        """``wants``: by group and broker, (second, rate) steps in ``dimension``."""
+        """Set up the loop.
+
+        Args:
+            wants: demand by group and broker, as (second, rate) steps in ``dimension``.
+            quotas: by group and dimension.
+            settings: of the job.
+            specs: kinds of brokers, by name.
+            dimension: see ``wants``.
+            changes: more changes of demand.
+            mangle: what the network does to a round's reports.
+            poisson: groups whose demand is Poisson noise around ``wants``.
+            limits_late: after how many rounds limits arrive.
+            throttle: how brokers enforce limits.
+        """
         self.settings = settings or settings_with()
         steps = [
             Change(at_s, broker, group, {dimension: rate})
@@ -93,7 +102,7 @@ class Loop:
         self._version = 0
 
     def put(self, group: str, quota: Mapping[str, float]) -> None:
-        """Set a quota; in force from the next round on."""
+        """Set a quota from the next round on."""
         self._pending.append((group, quota))
 
     def delete(self, group: str) -> None:
@@ -101,7 +110,7 @@ class Loop:
         self._pending.append((group, None))
 
     def run(self, seconds: int) -> Loop:
-        """Let so many rounds pass."""
+        """Run rounds of a second each."""
         for _ in range(seconds):
             self._round()
         return self
@@ -168,22 +177,22 @@ class Loop:
         return pack_groups(table, shards)
 
     def series(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> np.ndarray:
-        """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, shape (rounds, brokers).
+        """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, (rounds, brokers).
 
-        ``share``: what a broker's limit lets it have of what it wants; what it uses follows when
-        it has used its burst up, more or less a request.
+        ``share`` is min(wanted, limit): the usage once a broker's burst is used up, but for the
+        size of a request.
         """
         if what == "share":
-            wanted, limit = (self.series(one, group, dimension) for one in ("wanted", "limit"))
+            wanted, limit = (self.series(name, group, dimension) for name in ("wanted", "limit"))
             return np.minimum(wanted, limit)
         at = (slice(None), self.groups.index(group), DIMENSIONS.index(dimension))
         return np.array([getattr(interval, what)[at] for interval in self.intervals])
 
     def last(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> dict[str, float]:
-        """The latest round's, by broker that takes part."""
-        here = self.world.brokers.attached[:, self.groups.index(group)]
+        """The latest round's values, by broker that has the group."""
+        attached = self.world.brokers.attached[:, self.groups.index(group)]
         values = self.series(what, group, dimension)[-1]
-        return {self.names[b]: float(values[b]) for b in np.flatnonzero(here)}
+        return {self.names[b]: float(values[b]) for b in np.flatnonzero(attached)}
 
 
 @pytest.fixture

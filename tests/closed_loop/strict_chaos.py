@@ -1,8 +1,8 @@
-"""A cluster under strict limits, and a network that loses, delays and repeats what it is given.
+"""Simulates a cluster under strict limits, and a network that loses, delays and repeats messages.
 
 Brokers, messages and rounds run on a clock of 50 ms steps, not in lockstep: reports and limits take
-up to several intervals, overtake each other, come twice or not at all; brokers fall silent, die,
-start anew, and their clocks disagree. The job may be killed, and start anew without its state.
+up to several intervals, overtake each other, arrive twice or never; brokers fall silent, die, and
+restart, and their clocks differ. The job may be killed, and restart without its state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEASE_S = 12.0
 GROUPS = ("g", "t::a", "t::b")
 QUOTA = {"g": 100.0, "t": 60.0, "t::a": None, "t::b": 50.0}
 MOST = np.array([100.0, 60.0])
-"""Of g, and of what is below t."""
+"""Quotas of g, and of the groups below t together."""
 
 CALM = {"loss": 0.0, "most_delay_ms": 100}
 WILD = {"loss": 0.3, "most_delay_ms": 5000}
@@ -42,18 +42,18 @@ NETWORKS = pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"]
 
 
 def in_soak(*seeds: int) -> list[Any]:
-    """Seeds that only ``make soak`` takes."""
+    """Seeds that only ``make soak`` runs."""
     return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
 
 
 def totals(in_force: np.ndarray) -> np.ndarray:
-    """(2,): what all brokers together may use of g, and of the groups below t."""
+    """(2,) what all brokers together may use of g, and of the groups below t."""
     by_group = in_force.sum(axis=0)
     return np.array([by_group[0], by_group[1:].sum()])
 
 
 class Chaos:
-    """A cluster under strict limits with a network that does what it likes."""
+    """A cluster under strict limits with an unreliable network."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Chaos:
         **limits,
     ):
         self.with_settings, self.limits = with_settings, limits
-        # Two of them: what befalls the cluster must not depend on how many messages there are.
+        # Two generators, so that the cluster's events don't depend on the number of messages.
         self.rng, self.network = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
         self.loss, self.most_delay_ms = loss, most_delay_ms
         self.dimension = DIMENSIONS.index(dimension)
@@ -90,7 +90,7 @@ class Chaos:
         self.start()
 
     def start(self, **limits) -> None:
-        """Start a job without any state, in the place of the one that ran so far."""
+        """Start a job without state, in place of the previous one."""
         given = {"transition": "strict", "lease_s": LEASE_S, "refresh_rounds": 3}
         self.settings = self.with_settings(
             limits=given | self.limits | limits,
@@ -108,16 +108,16 @@ class Chaos:
         self.promised_from_ms = learnt_ms + int(self.program.step.stale_after_ms)
 
     def kill(self, *, reports_are_kept: bool) -> None:
-        """Stop the job; ``reports_are_kept``: the next one reads what comes meanwhile."""
+        """Stop the job; ``reports_are_kept``: the next job reads the reports sent meanwhile."""
         self.running, self.keeps = False, reports_are_kept
 
-    def told_by_this_job(self) -> np.ndarray:
-        """(brokers, groups): nothing that a job before told is left there, nor ever comes back."""
+    def obeys_this_job(self) -> np.ndarray:
+        """(brokers, groups) the broker has no limit of an earlier job, and never will again."""
         epoch = self.brokers._version[..., 0]
         return (epoch < 0) | (epoch == self.epoch)
 
     def in_force(self) -> np.ndarray:
-        """(brokers, groups): what each may use now by its own clock, in the limited dimension."""
+        """(brokers, groups) the limits now by each broker's clock, in the limited dimension."""
         return np.stack(
             [
                 self.brokers.limits(self.now_ms + int(skew))[broker, :, self.dimension]
@@ -136,7 +136,7 @@ class Chaos:
             yield self.in_force()
 
     def _happen(self) -> None:
-        """Demands change, groups come and go, brokers die and come again, or can't be reached."""
+        """Random events: demand changes, groups come or go, brokers die, restart or are cut off."""
         for group in GROUPS:
             if self.rng.random() < (0.01 if group in self.gone else 0.0007):
                 self.gone ^= {group}
@@ -150,14 +150,14 @@ class Chaos:
                 self.brokers.join(name, self.now_ms + int(self.skew_ms[broker]))
             elif kind == 2:
                 self.cut_off_until_ms[broker] = self.now_ms + self.rng.integers(1000, 20_000)
-            elif kind == 3:  # a group's topics come to a broker, or leave it
+            elif kind == 3:  # a group's topics move to a broker, or away
                 group = self.rng.integers(0, len(GROUPS))
                 self.brokers.attached[broker, group] ^= True
             else:
                 self.demand[broker] = self.rng.choice([0.0, 5.0, 20.0, 80.0, 300.0])
 
     def _send(self, kind: str, broker: int, value: bytes, made_at_ms: int = 0) -> None:
-        """Maybe once, maybe twice, maybe never; and nobody knows when."""
+        """Send a message zero, one or two times, each with a random delay."""
         for _ in range(int(self.network.choice([0, 1, 2], p=[self.loss, 0.9 - self.loss, 0.1]))):
             at = self.now_ms + int(self.network.integers(0, self.most_delay_ms + 1))
             heapq.heappush(self.mail, (at, next(self.order), kind, broker, value, made_at_ms))
@@ -199,7 +199,7 @@ class Chaos:
         self.state = load(dump(self.state))
         self.state.check()
         self.seq += 1
-        # As the history has it: the last round, and how long limits told in it hold.
+        # As the history knows it: the last round plus its lease.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.program.step.lease_ms))
         for output in outputs:
             if output.kind == "messages":
@@ -212,9 +212,9 @@ class Chaos:
             self.version += 1
             rates = dict.fromkeys(RATE_COLUMNS) | {RATE_COLUMNS[self.dimension]: quota}
             names = {"group": group, "group_id": group_id(group)}
-            nothing = dict.fromkeys(GROUPS_SCHEMA.names)
+            empty = dict.fromkeys(GROUPS_SCHEMA.names)
             deleted = {"deleted": group in self.gone, "version": self.version}
-            rows.append({**nothing, **rates, **names, **deleted})
+            rows.append({**empty, **rates, **names, **deleted})
         self.pending = {}
         if not rows:
             return []

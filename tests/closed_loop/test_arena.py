@@ -1,4 +1,4 @@
-"""A small arena: what is wanted of a law, asserted of whoever is held to it."""
+"""A small arena: checks that the laws fulfil the wishes, except where a miss is known."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ QUIET = CONDITIONS[0]
 SMALL = ("residual", "stealing", "uniform load", "under-use", "idle wakes", "flash crowd", "churn")
 
 HELD_TO_THE_WISHES = [
-    # (law, transition): every wish of that transition is granted in every small scenario
+    # (law, transition): the law must fulfil every wish of that transition in every small scenario
     (CAUSAL, "fast"),
     ("ours, fast", "fast"),
     ("ours, strict", "strict"),
 ]
 
 
-SILENCE = "who dies is given up after six rounds of silence"
-WAITS = "a raise waits a round longer, which shows where many are needed"
+SILENCE = "a dead broker keeps its share for six rounds of silence"
+WAITS = "a raise waits a round longer, which matters in scenarios with many raises"
 UNMET = {
-    # (law, figure, condition, scenario): why. Also asserted, so that the list stays true; but not
-    # under noise, where another numpy's luck may move what is near the line.
+    # (law, figure, condition, scenario): reason of a known miss. The test asserts the miss, too, so
+    # that the list stays true; but not under noise, where another numpy version may draw other
+    # numbers.
     ("ours, fast", "settled_worst", "none", "churn"): SILENCE,
     ("ours, fast", "settled_worst", "poisson", "churn"): SILENCE,
     ("ours, fast", "of_causal", "none", "churn"): SILENCE,
@@ -76,11 +77,11 @@ def test_wishes(table: Table, law: str, wish: Wish, scene: str) -> None:
     for condition in wish.conditions:
         key = Key(law, scene, condition)
         if key in table:
-            met, found = grants(wish, table, key), (key, wish.measure(table, key))
+            met, measured = grants(wish, table, key), (key, wish.measure(table, key))
             if (law, wish.figure, condition, scene) not in UNMET:
-                assert met, found
+                assert met, measured
             elif condition == QUIET.name:
-                assert not met, found
+                assert not met, measured
 
 
 def test_nobody_beats_the_clairvoyant_and_it_is_perfectly_fair(table: Table) -> None:
@@ -125,17 +126,17 @@ def test_doorman_keeps_to_the_quota_but_mourns_the_dead(table: Table, law: str) 
 
 
 def test_a_strict_law_may_exceed_only_a_quota_that_nobody_knew_yet() -> None:
-    """Doorman as a stand-in: it starts from nothing and never hands out more than it has."""
+    """Tested with Doorman, which starts from nothing and never hands out more than it has."""
     doorman = replace(LAWS["Doorman FAIR_SHARE"], transition="strict")
     scenes = [SCENES["churn"], SCENES["quota changes"]]
     table = fill([LAWS[CAUSAL], LAWS[STATIC], doorman], scenes, [QUIET])
     verdicts = judge(table, [doorman])
-    limits = next(one for one in verdicts if one.wish.figure == "limits_over_quota")
+    limits = next(v for v in verdicts if v.wish.figure == "limits_over_quota")
     assert limits.met == 1
     assert [place.key.scenario for place in limits.missed] == ["quota changes"]
     assert limits.missed[0].found.value == pytest.approx(14 / 6 - 1)
     assert "before that was known" in limits.missed[0].why
-    settled = next(one for one in verdicts if one.wish.figure == "settled_worst")
+    settled = next(v for v in verdicts if v.wish.figure == "settled_worst")
     assert [place.key.scenario for place in settled.missed] == ["churn"]
 
 

@@ -1,4 +1,4 @@
-"""A cluster that changes while the loop runs: brokers, quotas and groups come and go."""
+"""The loop while brokers, quotas and groups change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop converges whatever law brokers hold to their limits by, and in either mode."""
+"""The loop converges with every throttle law and mode by which brokers enforce limits."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_all_have_their_fair_share_soon_and_use_it(law, mode, told: bool) -> Non
 
 @each_way
 def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> None:
-    """It lets its clients use two rounds' limit at once, and nothing for as long (Kafka's 11 s).
+    """The law lets clients use two rounds' limit at once, and then nothing as long (Kafka's 11 s).
 
-    Who tells what it refused keeps its fair share all the time, and has used it in the end.
+    A broker that reports how much it refused keeps its fair share, and uses it on average.
     """
     done = run(ThrottleTerms(law=law, mode=mode, samples=11, window_s=1.0), told=True)
     assert settled_in(done) == [1, 1]
@@ -67,8 +67,8 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
 
 @pytest.mark.parametrize(
     ("law", "mode", "told"),
-    # The windowed rate leaves a request of 5 % unused, which is all the headroom that there is:
-    # who does not tell that it was held back seems to have just what it wants.
+    # The windowed rate leaves a request of 5 % unused, which is as much as the headroom: a broker
+    # that does not report refusals would look as if it had all it wants.
     [(law, mode, True) for law in ThrottleLaw for mode in ThrottleMode]
     + [(law, mode, False) for law in (BUCKET, AMENDED, SLIDING) for mode in ThrottleMode],
 )

@@ -1,4 +1,4 @@
-"""The estimator in the loop: steady demand gives steady limits, and lies gain nothing lasting."""
+"""The demand estimator in the loop: steady demand gives steady limits, lies gain little."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIG = step_config(get_law("max_min"))
 
 
 def rows(*pieces: tuple[list[float], int]) -> FloatArray:
-    """Demand of shape (rounds, brokers): each row so many times."""
+    """Demand (rounds, brokers) from (row, how many rounds)."""
     return np.array([row for row, times in pieces for _ in range(times)])
 
 
@@ -71,7 +71,7 @@ def test_lost_reordered_and_late_reports_settle_on_the_same_limits() -> None:
 
 
 class Liar(StepController):
-    """The controller with broker 0 between it and the truth: it says much more was refused."""
+    """A controller that gets false reports of broker 0: too much refused."""
 
     def __init__(self, *args, every: int = 1) -> None:
         super().__init__(*args)
@@ -89,13 +89,13 @@ class Liar(StepController):
 def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
     transition: Transition, every: int
 ) -> None:
-    """It wants 20 of 120, the two others 100 each; honest limits are 20, 50 and 50."""
+    """The liar wants 20 of 120, the two others 100 each; honest limits are 20, 50 and 50."""
     wanted = rows(([20.0, 100.0, 100.0], 160))
     config = step_config(get_law("max_min"), transition)
     lied = run_loop(wanted, Liar(config, 3, every=every), 120.0)
     assert (lied.limit[1:, 0] <= 40 * (1 + 1e-6)).all()  # its fair share, whatever it says
     assert lied.limit[60:, 0].mean() <= 1.3 * 20
-    # Under strict the others also lose while they wait for each other, each time it lies.
+    # Under strict the others lose more, as they wait for each other after each lie.
     least = 0.85 if transition is Transition.STRICT else 0.95
     assert lied.usage[60:, 1:].sum(axis=1).mean() >= least * 100
 
@@ -103,9 +103,9 @@ def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
 @pytest.mark.parametrize("every", [4, 5, 6])
 @pytest.mark.parametrize("times", [2.0, 3.0, 5.0])
 def test_to_exceed_the_limit_buys_no_trust(every: int, times: float) -> None:
-    """It wants 10 of 100 and claims a million; now and then it uses several times its limit.
+    """The liar wants 10 of 100 and claims a million; sometimes it uses several times its limit.
 
-    The round after that it has its fair share, and no other one.
+    It gets its fair share only in the round after that.
     """
     controller, rounds = StepController(CONFIG, 3), 160
     limit, given = np.full(3, np.inf), []
@@ -128,7 +128,7 @@ def test_who_was_believed_no_longer_is_again_when_its_demand_is_real() -> None:
 
 
 def test_bursts_shorter_than_a_window_do_not_shrink_their_brokers_limit() -> None:
-    """It can use only 80 % of any limit, its requests come in bursts; the rest is refused."""
+    """Bursts let a broker use only 80 % of any limit; the rest is refused."""
     controller = StepController(CONFIG, 2)
     limit = np.full(2, np.inf)
     for round_ in range(40):
@@ -141,6 +141,6 @@ def test_bursts_shorter_than_a_window_do_not_shrink_their_brokers_limit() -> Non
             limit,
             np.full(2, round_ - 1),
         )
-        told = controller.decide(round_, heard, 100.0)
-        limit = np.where(np.isnan(told), limit, told)
+        decided = controller.decide(round_, heard, 100.0)
+        limit = np.where(np.isnan(decided), limit, decided)
     assert limit[0] > 45

@@ -1,4 +1,4 @@
-"""What the network may do to reports without doing harm: lose, double, delay and reorder them."""
+"""The loop when the network loses, duplicates, delays or reorders reports."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_duplicates_and_the_order_within_a_round_change_nothing(loop, undisturbe
 
 
 def test_an_old_report_that_comes_again_later_changes_nothing(loop, undisturbed) -> None:
-    kept: list[Report] = []
+    previous: list[Report] = []
 
-    def with_the_one_before(reports: list[Report]) -> list[Report]:
-        again = list(kept)
-        kept[:] = reports
+    def with_previous(reports: list[Report]) -> list[Report]:
+        again = list(previous)
+        previous[:] = reports
         return reports + again
 
-    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_the_one_before).run(SECONDS)
+    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_previous).run(SECONDS)
     same_limits(run, undisturbed)
 
 
 def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_settings) -> None:
-    """The broker's newest report is lost, and one that was used already comes again."""
+    """The broker's newest report is lost, and one that was already used arrives again."""
 
     def without(reports: list[Report]) -> list[Report]:
         return [report for report in reports if report.broker == "b3" or not lossy(report)]
@@ -87,7 +87,7 @@ def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_setti
 @pytest.mark.parametrize("late", [1, 2, 3])
 @pytest.mark.parametrize("format_", ["own", "stock"])
 def test_a_limit_that_is_still_on_its_way_does_not_mislead(loop, format_: str, late: int) -> None:
-    """Usage under the old limit, held against the new one, would look like a satisfied broker."""
+    """Usage under the old limit, compared with the new one, would look like a satisfied broker."""
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (6, 60)]}
     specs = {name: BrokerSpec(name, format=format_) for name in wants}
     run = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, limits_late=late).run(30)

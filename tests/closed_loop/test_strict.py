@@ -1,6 +1,6 @@
 """``transition: strict``: limits in force never add up to more than the quota, at no instant.
 
-After every step of ``strict_chaos`` what is in force is added up.
+The limits in force are added up after every step of ``strict_chaos``.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: in
         total = totals(in_force)
         assert (total <= MOST * (1 + 1e-9)).all(), f"{chaos.now_ms - START_MS} ms: {in_force}"
         most = np.maximum(most, total)
-    assert (most > 0.4 * MOST).all()  # it was not kept by giving nothing
+    assert (most > 0.4 * MOST).all()  # limits were given at all
 
 
 @pytest.mark.parametrize("mode", list(ThrottleMode))
 @NETWORKS
 def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, network, mode) -> None:
-    """What the promise about limits is in units, with buckets of a second: in any time all brokers
-    together use no more than quota times time, the quota of one second, and a request each."""
+    """With buckets of a second, all brokers together use in any time at most quota times time, plus
+    one second's quota, plus a request each."""
     chaos = Chaos(with_settings, 1, brokers=4, **network)
     step_s, entities = STEP_MS / 1000, 4 * len(GROUPS)
     buckets = BrokerThrottle(entities, ThrottleTerms(mode=mode), interval_s=step_s)
     used = [np.zeros(2)]
     for in_force in chaos.run(seconds=60):
-        let = buckets.use(np.full(entities, 500.0), in_force.ravel())
-        used.append(step_s * totals(let.reshape(in_force.shape)))
+        admitted = buckets.use(np.full(entities, 500.0), in_force.ravel())
+        used.append(step_s * totals(admitted.reshape(in_force.shape)))
     sent = np.cumsum(used, axis=0)
-    requests = MOST / SLOTS_PER_S * [4, 8]  # none is larger than the whole quota makes it
+    requests = MOST / SLOTS_PER_S * [4, 8]  # a request is at most this part of the quota
     for begin in range(0, len(sent) - 1, 5):
         time_s = step_s * np.arange(1, len(sent) - begin)[:, None]
         assert (sent[begin + 1 :] - sent[begin] <= MOST * (time_s + 1.0) + requests).all()
@@ -101,7 +101,7 @@ def test_when_the_network_calms_down_everybody_gets_its_fair_share(with_settings
         chaos.brokers.join(name, chaos.now_ms)
     chaos.brokers.attached[:] = True
     chaos.demand[:, :, 0] = [[200.0, 5, 10], [200.0, 90, 10], [10.0, 90, 10]]
-    for _ in chaos.run(seconds=25):  # two leases: nobody is waited for any more
+    for _ in chaos.run(seconds=25):  # two leases: all old limits have expired
         pass
     in_force = chaos.in_force()
     used = np.minimum(in_force, chaos.demand[:, :, 0])

@@ -1,9 +1,9 @@
-"""When the promise of ``transition: strict`` begins: whatever ran before, and however it ended.
+"""``transition: strict`` after a start without state, whatever ran before and however it ended.
 
-From ``brokers.stale_after_intervals`` intervals and a lease after the first round of a job that
-starts without state (or after the last limits of the jobs before are over, if that is later),
-limits in force add up to at most the quota. Safe limits that a job under ``fast`` told have no end:
-a broker that has one counts once it obeys this job.
+A lease and ``brokers.stale_after_intervals`` intervals after the first round (or after the limits
+of earlier jobs have expired, if that is later), limits in force add up to at most the quota. Safe
+limits of an earlier ``fast`` job never expire, so a broker that has one counts only once it obeys
+this job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run(chaos: Chaos, seconds: int) -> None:
 
 
 def killed_and_started(chaos: Chaos, rng: np.random.Generator, **limits: Any) -> None:
-    """A job without state takes over, at once or later, maybe with lower quotas."""
+    """Kill the job and start one without state, at once or later, perhaps with lower quotas."""
     chaos.kill(reports_are_kept=bool(rng.random() < 0.5))
     run(chaos, int(rng.choice([0, 3, 10, 25])))
     if rng.random() < 0.5:
@@ -32,17 +32,18 @@ def killed_and_started(chaos: Chaos, rng: np.random.Generator, **limits: Any) ->
     chaos.start(**limits)
 
 
-def hold(chaos: Chaos, seconds: int, *, only_who_obeys: bool = False) -> None:
-    """Let it run, and look at what is in force as soon as that is promised."""
+def hold(chaos: Chaos, seconds: int, *, only_obedient: bool = False) -> None:
+    """Run, and check the limits in force from the promised time on."""
     quota, most = np.array([chaos.quota["g"], chaos.quota["t"]]), np.zeros(2)
     for in_force in chaos.run(seconds):
         if chaos.now_ms < chaos.promised_from_ms:
             continue
-        total = totals(np.where(chaos.told_by_this_job() | (not only_who_obeys), in_force, 0.0))
+        total = totals(np.where(chaos.obeys_this_job() | (not only_obedient), in_force, 0.0))
         late_s = (chaos.now_ms - chaos.promised_from_ms) / 1000
         assert (total <= quota * (1 + 1e-9)).all(), f"{late_s} s into the promise: {in_force}"
         most = np.maximum(most, total)
-    assert (most > (0.4 if chaos.loss == 0.0 else 0.0) * quota).all()  # not by giving nothing
+    # Limits were given at all.
+    assert (most > (0.4 if chaos.loss == 0.0 else 0.0) * quota).all()
 
 
 @pytest.mark.parametrize("seed", [121, *in_soak(0, 1, 2, 122)])
@@ -78,4 +79,4 @@ def test_after_a_fast_job_that_told_safe_limits(with_settings, network, seed: in
     chaos.start(transition="fast")
     run(chaos, int(rng.integers(10, 35)))
     killed_and_started(chaos, rng)
-    hold(chaos, seconds=60, only_who_obeys=True)
+    hold(chaos, seconds=60, only_obedient=True)

@@ -1,4 +1,4 @@
-"""A tenant of many groups, most of them idle: its quota is for who wants it, and who wakes up."""
+"""A tenant with many groups, most of them idle: the active ones share its quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates for a server on loopback and one client, signed by an authority made on the spot."""
+"""Makes certificates for a server on loopback and one client, signed by a new authority."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files: the authority, the server's key and chain in one and apart, the client's apart."""
+    """PEM files of the authority, the server and the client."""
 
     authority: Path
     server_keystore: Path
+    """The server's key and chain in one file."""
     server_certificate: Path
     server_key: Path
     client_certificate: Path
@@ -28,7 +29,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Write the files into ``folder``; they are good for one day."""
+    """Write the files into ``folder``; they are valid for one day."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Certificates(
         authority=folder / "ca.pem",

@@ -1,4 +1,4 @@
-"""``quotaplane enforce pulsar`` as its users run it, and somebody who tells it limits."""
+"""Runs ``quotaplane enforce pulsar`` in a process, and sends it limits over a real topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.servers.pulsar_server import PulsarServer
 
 
 class Limits:
-    """Tells one broker its limits of one group, over the topic; each holds for a minute."""
+    """Publishes limits of one broker and group."""
 
     def __init__(self, settings: Settings, broker: str, group: str) -> None:
         self._transport = open_transport(settings.transport)
@@ -41,7 +41,7 @@ class Limits:
         safe_dispatch: float = np.inf,
         lease_s: float = 60.0,
     ) -> None:
-        """In messages."""
+        """Publish limits in messages; the default lease is a minute."""
         self._seq += 1
         value = encode_limits(
             broker=self._broker,
@@ -61,7 +61,7 @@ class Limits:
 
 
 class EnforcerProcess:
-    """One process; whatever happens, nothing of it is left behind."""
+    """One enforcer process; a context manager that always ends it."""
 
     def __init__(self, conf: Path, *options: str) -> None:
         self._errors = conf.with_suffix(".err")
@@ -81,7 +81,7 @@ class EnforcerProcess:
         return self._errors.read_text(encoding="utf-8")
 
     def wait_until(self, done: Callable[[], object], within_s: float = 60.0) -> None:
-        """Poll until ``done()``; what it said is in the message if it ends or takes too long."""
+        """Poll until ``done()``; fails with the process's stderr if it ends or takes too long."""
         deadline = time.monotonic() + within_s
         while not done():
             ended = self.process.poll()
@@ -91,14 +91,14 @@ class EnforcerProcess:
             time.sleep(0.05)
 
     def stop(self) -> dict[str, Any]:
-        """SIGTERM; returns the last line of its figures."""
+        """Stop it with SIGTERM; returns its last status line."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(30) == 0, self.errors()
         figures: dict[str, Any] = json.loads(self._out.read_text().splitlines()[-1])
         return figures
 
     def ended(self) -> list[Any]:
-        """Wait until it ends by itself, well; returns what it printed."""
+        """Wait until it ends with exit code 0; returns the lines that it printed."""
         with self:
             assert self.process.wait(60) == 0, self.errors()
         return [json.loads(line) for line in self._out.read_text().splitlines()]
@@ -118,7 +118,7 @@ class EnforcerProcess:
 
 
 def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: Any) -> Path:
-    """A settings file; quotas are not taken over unless that is said."""
+    """Write a settings file; by default without take-over."""
     transport = {
         "kind": "pulsar",
         "service_url": server.service_url,

@@ -1,4 +1,4 @@
-"""Servers that tests share: one of each kind a session, started at its first use."""
+"""Fixtures of servers that tests share: one of each kind per session, started at first use."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.servers.pulsar_server import PulsarServer
 
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A Kafka server with a plain, a TLS and a SASL listener; topics are each test's own."""
+    """A Kafka server with a plain, a TLS and a SASL listener; each test makes its own topics."""
     with KafkaServer(tmp_path_factory.mktemp("kafka"), secure=True) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
-    """A Pulsar that asks nobody who they are; namespaces and groups are each test's own."""
+    """A Pulsar without authentication; each test makes its own namespaces and groups."""
     with PulsarServer(tmp_path_factory.mktemp("pulsar")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def secure_pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
-    """A Pulsar with TLS listeners that asks everybody for a token."""
+    """A Pulsar with TLS listeners and token authentication."""
     with PulsarServer(tmp_path_factory.mktemp("secure-pulsar"), secure=True) as server:
         yield server

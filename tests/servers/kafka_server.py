@@ -1,8 +1,8 @@
 """A real Kafka server on loopback, for the contract tests and the benchmarks.
 
-Its jars come from Maven once (about 60 MB, kept in the user's cache); it is ready in about 4 s and
-holds one broker and controller in one process. ``secure=True`` adds two listeners: mutual TLS, and
-TLS with SASL PLAIN; their certificates are made on the spot.
+Its jars are fetched from Maven once (about 60 MB, kept in the user's cache). It starts in about
+4 s; broker and controller are one process. ``secure=True`` adds two listeners: mutual TLS, and TLS
+with SASL PLAIN, with new certificates.
 
     with KafkaServer(Path("/some/empty/folder")) as kafka:
         kafka.create_topic("reports", partitions=2)
@@ -26,7 +26,7 @@ from tests.servers.tools import end, fetched_once, free_ports, ivy_retrieve, jav
 JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"
 SASL_USER: Final = "quotaplane"
 SASL_PASSWORD: Final = 'pass"word\\with,odd=characters;'
-"""Has every character that a JAAS line must have escaped."""
+"""Contains every character that must be escaped in a JAAS line."""
 
 _READY: Final = "Kafka Server started"
 _READY_WITHIN_S: Final = 180.0
@@ -58,7 +58,7 @@ class KafkaServer:
 
     @property
     def pid(self) -> int:
-        """Of the server's process; -1 while there is none."""
+        """Process id of the server; -1 = not running."""
         return self._process.pid if self._process else -1
 
     def start(self) -> None:
@@ -160,8 +160,8 @@ class KafkaServer:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            # Tests send reports from tomorrow and from months ago. Retention goes by a record's
-            # own time: it would delete the latter half a minute after the server started.
+            # Tests send records dated tomorrow and months ago. Retention goes by the record's own
+            # time, so it would delete the old ones half a minute after the start.
             "log.message.timestamp.after.max.ms": str(2**63 - 1),
             "log.retention.ms": "-1",
         }

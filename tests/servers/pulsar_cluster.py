@@ -1,7 +1,7 @@
 """A stock Pulsar cluster on loopback: ZooKeeper, a bookie and some brokers, a process each.
 
-Nothing moves by itself: the brokers' load balancer places topics, and does not shed or split. A
-broker that died is noticed when its ZooKeeper session ends. Three brokers take 4 GB at most.
+Topics don't move by themselves: the load balancer places them, but does not shed or split bundles.
+A dead broker is noticed when its ZooKeeper session ends. Three brokers take at most 4 GB.
 
     python -m tests.servers.pulsar_cluster     runs one until Ctrl-C (make pulsar-cluster)
 """
@@ -33,14 +33,14 @@ from tests.servers.pulsar_roles import (
 from tests.servers.tools import free_ports
 
 SESSION_TIMEOUT_S: Final = 10
-"""How long a broker that died keeps its topics."""
+"""How long a dead broker keeps its topics."""
 
 _ZOOKEEPER_HEAP_MB, _BOOKIE_HEAP_MB, _BROKER_HEAP_MB = 256, 512, 640
 _MOVES_WITHIN_S: Final = 60.0
 
 
 class PulsarCluster:
-    """The cluster; a context manager. Brokers are known by their place, from 0."""
+    """The cluster; a context manager. Brokers are numbered from 0."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PulsarCluster:
 
     @property
     def service_url(self) -> str:
-        """All brokers in one URL: clients try one after the other."""
+        """One URL of all brokers; clients try one after the other."""
         return "pulsar://" + ",".join(url.partition("://")[2] for url in self.service_urls)
 
     def rest(self, broker: int = 0) -> PulsarRest:
@@ -102,7 +102,7 @@ class PulsarCluster:
             role.wait_until(rest.is_ready)
 
     def stop(self) -> None:
-        """Stop everything: brokers first, all at once."""
+        """Stop the brokers, all at once, and then the rest."""
         stops = [threading.Thread(target=role.stop) for role in self._brokers]
         for stop in stops:
             stop.start()
@@ -112,44 +112,44 @@ class PulsarCluster:
         self._zookeeper.stop()
 
     def kill_broker(self, broker: int) -> None:
-        """SIGKILL: its topics go elsewhere once its session with ZooKeeper has ended."""
+        """Kill a broker; its topics move when its ZooKeeper session ends."""
         self._brokers[broker].kill()
 
     def start_broker(self, broker: int) -> None:
-        """Start it again, on its old ports, and wait until it serves."""
+        """Start a broker again on its old ports, and wait until it serves."""
         self._brokers[broker].start()
         self._brokers[broker].wait_until(self._rest[broker].is_ready)
 
     def broker_of(self, topic: str) -> int | None:
-        """Where the topic is, or goes now; None while nobody has it."""
+        """The broker that owns the topic, or gets it by this lookup; None = none yet."""
         alive = next(place for place, role in enumerate(self._brokers) if role.pid > 0)
         url = self._rest[alive].owner(topic)
         return self.service_urls.index(url) if url in self.service_urls else None
 
     def move(self, topic: str, to_broker: int) -> None:
-        """Unload the topic's bundle to a broker, and wait until it is there.
+        """Unload the topic's bundle to a broker, and wait until the broker owns it.
 
         Raises:
-            TimeoutError: it went nowhere, or elsewhere.
+            TimeoutError: the broker did not get it.
         """
         namespace = "/".join(topic.split("/")[2:4])
-        there = self.admin_urls[to_broker].partition("://")[2]
+        address = self.admin_urls[to_broker].partition("://")[2]
         rest = self._rest[to_broker]
-        unload = f"namespaces/{namespace}/{rest.bundle(topic)}/unload?destinationBroker={there}"
+        unload = f"namespaces/{namespace}/{rest.bundle(topic)}/unload?destinationBroker={address}"
         deadline = time.monotonic() + _MOVES_WITHIN_S
         while (broker := self.broker_of(topic)) != to_broker:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic} is at {broker}, not at {to_broker}")
             if broker is not None:
-                # Again when it went elsewhere: whoever looked for it meanwhile had it placed.
+                # Repeated, as a lookup by another client may have placed it elsewhere meanwhile.
                 rest.call("PUT", unload)
             time.sleep(0.1)
 
     def topic_on(self, broker: int, namespace: str) -> str:
-        """Create a topic on a broker, in a bundle that no other topic made here is in.
+        """Create a topic on a broker, in a bundle without other topics of this method.
 
         Raises:
-            LookupError: ``namespace`` has no bundle left; create it with more.
+            LookupError: ``namespace`` has no bundle left; create it with more bundles.
         """
         rest = self._rest[broker]
         for number in range(1000):
@@ -216,11 +216,11 @@ def main(argv: Sequence[str]) -> None:
     parser = OptionParser(prog="make pulsar-cluster", description=__doc__)
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--report-interval-s", type=int, default=5)
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     with tempfile.TemporaryDirectory(prefix="pulsar-cluster-") as folder:
         cluster = PulsarCluster(
-            Path(folder), brokers=asked.brokers, report_interval_s=asked.report_interval_s
+            Path(folder), brokers=args.brokers, report_interval_s=args.report_interval_s
         )
         print("starting; the first time Pulsar is fetched (240 MB)", flush=True)
         with suppress(KeyboardInterrupt), cluster:

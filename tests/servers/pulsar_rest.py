@@ -1,4 +1,4 @@
-"""The few calls of Pulsar's REST API that tests make to set a scene."""
+"""The calls of Pulsar's REST API that tests make to set up a cluster."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ UNLIMITED: Final = -1
 
 
 class PulsarRest:
-    """A client of one broker; what it answers with an error is raised."""
+    """A client of one broker; raises errors that the broker answers."""
 
     def __init__(self, url: str, *, token: str | None = None, ca_file: Path | None = None) -> None:
         self._client = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
-            # A broker that does not own a topic names the one that does.
+            # A broker that does not own a topic redirects to the one that does.
             follow_redirects=True,
             timeout=30.0,
         )
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the answer holds, None where it holds nothing; ``path`` is in ``admin/v2``.
+        """Make a request to ``path`` in ``admin/v2``; returns the JSON, None for an empty answer.
 
         Raises:
-            RuntimeError: the server refused; the message is its own.
+            RuntimeError: the server refused; has the server's message.
         """
         answer = self._client.request(method, f"/admin/v2/{path}", json=body)
         if answer.is_error:
@@ -37,7 +37,7 @@ class PulsarRest:
         return answer.json() if answer.content else None
 
     def is_ready(self) -> bool:
-        """Whether a broker serves by now."""
+        """Whether the broker serves already."""
         try:
             return self._client.get("/admin/v2/brokers/ready").text == "ok"
         except httpx.TransportError:
@@ -69,7 +69,7 @@ class PulsarRest:
     def create_topic(self, name: str, *, partitions: int = 0) -> str:
         """Create ``persistent://tenant/namespace/topic``, and return its name.
 
-        0 partitions: it is a plain topic.
+        With 0 partitions it is a topic without partitions.
         """
         path = name.replace("://", "/")
         self.call("PUT", f"{path}/partitions" if partitions else path, partitions or None)
@@ -99,15 +99,15 @@ class PulsarRest:
         self.call("POST", f"namespaces/{namespace}/resourcegroup/{group}")
 
     def owner(self, topic: str) -> str | None:
-        """The service URL of the broker that has the topic, or takes it now; None: not known yet.
+        """The service URL of the broker that owns the topic, or gets it by this lookup, or None.
 
-        While a broker that died is not given up, a topic of its own is looked for there.
+        Until a dead broker's session ends, lookups of its topics still lead to it.
         """
         answer = self._client.get(f"/lookup/v2/topic/{topic.replace('://', '/')}")
         return str(answer.json()["brokerUrl"]) if answer.is_success else None
 
     def bundle(self, topic: str) -> str:
-        """The range of hashes that the topic's is in: what moves from broker to broker."""
+        """The topic's bundle: the hash range that moves between brokers as a whole."""
         answer = self._client.get(f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
         return answer.raise_for_status().text
 

@@ -1,4 +1,4 @@
-"""The parts that a Pulsar is made of, each a process of the stock distribution on loopback."""
+"""Runs ZooKeeper, bookies and brokers of the stock Pulsar distribution on loopback."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ TRANSPORT: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTra
 
 _MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 _MAX_FRAME_BYTES: Final = _MAX_MESSAGE_BYTES + 1024 * 1024
-# The shipped flags are for machines that do nothing else: they touch all memory at once. Here most
-# of the work is to start.
+# Not the shipped flags, which are for dedicated machines and touch all memory at once. These make
+# the start fast, which is most of the work here.
 _FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _WITHIN_S: Final = 180.0
 _TAIL_LINES: Final = 40
 
 
 def pulsar_home() -> Path:
-    """Return the folder of the distribution, fetched and unpacked at the first call here (240 MB).
+    """The folder of the distribution; the first call on this machine fetches it (240 MB).
 
     Raises:
-        RuntimeError: it could not be fetched; the message is the resolver's.
+        RuntimeError: it could not be fetched; has the resolver's message.
     """
 
     def fetch(home: Path) -> None:
         scratch = home.parent
-        # A cache of its own, gone afterwards: the user's would keep the archive for good.
+        # A temporary cache, as the user's own would keep the archive.
         cache = ["-cache", f"{scratch}/ivy"]
         ivy_retrieve(DISTRIBUTION, ["tar.gz"], f"{scratch}/fetched/[artifact].[ext]", *cache)
         (archive,) = (scratch / "fetched").iterdir()
@@ -58,11 +58,11 @@ class Role:
 
     @property
     def pid(self) -> int:
-        """-1 while it does not run."""
+        """Process id; -1 = not running."""
         return self._process.pid if self._process else -1
 
     def start(self) -> None:
-        """Start it, and do not wait."""
+        """Start the process without waiting for it."""
         with self._log.open("wb") as out:
             self._process = subprocess.Popen(
                 self._command,
@@ -75,10 +75,10 @@ class Role:
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait for what says that it serves.
+        """Wait until ``ready()``.
 
         Raises:
-            RuntimeError: it ended, or took too long; the message ends with its log.
+            RuntimeError: the process ended, or took too long; the message ends with its log.
         """
         deadline = time.monotonic() + _WITHIN_S
         while not ready():
@@ -100,7 +100,7 @@ class Role:
         self._process = None
 
     def kill(self) -> None:
-        """Let it die without a word (SIGKILL)."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -124,7 +124,7 @@ def initialize_metadata(folder: Path, metadata: str, web_url: str, service_url: 
 
 
 def broker_conf(metadata: str, broker_port: int, web_port: int) -> dict[str, str]:
-    """What a stock broker needs to be told on loopback, over the shipped ``broker.conf``."""
+    """Settings of a stock broker on loopback that differ from the shipped ``broker.conf``."""
     return {
         "clusterName": CLUSTER,
         "metadataStoreUrl": metadata,
@@ -137,14 +137,14 @@ def broker_conf(metadata: str, broker_port: int, web_port: int) -> dict[str, str
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "maxMessageSize": str(_MAX_MESSAGE_BYTES),
-        # Topics that a test made stay until its end; what retention may delete goes soon.
+        # Keep the topics of a test until its end, and delete by retention soon.
         "brokerDeleteInactiveTopicsEnabled": "false",
         "retentionCheckIntervalInSeconds": "2",
     }
 
 
 def usage_transport(report_interval_s: int, stats_interval_s: int) -> dict[str, str]:
-    """PIP-82's reports, and how often a broker renews the rates that its REST API tells."""
+    """Settings for PIP-82's usage reports, and for how often brokers update their statistics."""
     return {
         "resourceUsageTransportClassName": TRANSPORT,
         "resourceUsageTransportPublishIntervalInSecs": str(report_interval_s),
@@ -162,21 +162,22 @@ def bookie_conf(folder: Path, metadata: str, port: int) -> dict[str, str]:
         "listeningInterface": "lo",
         "advertisedAddress": "127.0.0.1",
         "journalSyncData": "false",
-        # In steps of 1 MB, a 31 MB message was unreadable after 4 restarts of 6; so in none of 4.
+        # With 1 MB a 31 MB message was unreadable after 4 of 6 restarts; with this after 0 of 4.
         "journalPreAllocSizeMB": "64",
         "nettyMaxFrameSizeBytes": str(_MAX_FRAME_BYTES),
         "dbStorage_writeCacheMaxSizeMb": "128",
         "dbStorage_readAheadCacheMaxSizeMb": "64",
-        # Full enough to stop a bookie that keeps others' data; here it is a test's own.
+        # The default would stop the bookie on a disk that is merely well filled.
         "diskUsageThreshold": "0.99",
         "diskUsageWarnThreshold": "0.98",
     }
 
 
 def write_conf(path: Path, values: Mapping[str, str], shipped: str | None = None) -> Path:
-    """Write a settings file: the shipped one, where named, with these values in place of its own.
+    """Write a settings file: these values, and the other lines of the ``shipped`` file, if given.
 
-    In place, as Pulsar takes the last of two lines with one name and BookKeeper the first.
+    Shipped lines of the same names are removed, as Pulsar takes the last of two and BookKeeper the
+    first.
     """
     lines = (pulsar_home() / "conf" / shipped).read_text().splitlines() if shipped else []
     kept = [line for line in lines if line.partition("=")[0].strip() not in values]
@@ -186,7 +187,7 @@ def write_conf(path: Path, values: Mapping[str, str], shipped: str | None = None
 
 
 def _environment(folder: Path, heap_mb: int) -> dict[str, str]:
-    # What the shell says about another Pulsar has no say here.
+    # Drop settings of another Pulsar from the environment.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_")}
     memory = f"-Xms64m -Xmx{heap_mb}m -XX:MaxDirectMemorySize={heap_mb}m"
     return env | {

@@ -1,4 +1,4 @@
-"""Tokens that a Pulsar on loopback accepts, and an OAuth2 issuer that hands them out."""
+"""Makes tokens that a Pulsar on loopback accepts, and runs an OAuth2 issuer of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from urllib.parse import parse_qs
 
 ADMIN: Final = "quotaplane-admin"
 STRANGER: Final = "quotaplane-stranger"
-"""A role that may do nothing."""
+"""A role without permissions."""
 
 
 class Tokens:
-    """JSON web tokens signed with a secret key (HS256), which is made on the spot."""
+    """JSON web tokens signed with a new secret key (HS256)."""
 
     def __init__(self, folder: Path) -> None:
         self._key = secrets.token_bytes(32)
@@ -29,17 +29,17 @@ class Tokens:
         self.key_file.write_bytes(self._key)
 
     def sign(self, role: str) -> str:
-        """Return a token that makes who shows it that role."""
+        """A token for a role."""
         head, body = (_base64(json.dumps(part)) for part in ({"alg": "HS256"}, {"sub": role}))
         signed = hmac.new(self._key, f"{head}.{body}".encode(), hashlib.sha256).digest()
         return f"{head}.{body}.{_base64(signed)}"
 
 
 class Issuer:
-    """An OAuth2 issuer that knows one client; a context manager.
+    """An OAuth2 issuer with one client; a context manager.
 
-    It is asked in two steps, as Pulsar's clients do: ``/.well-known/openid-configuration`` says
-    where tokens are, and there a POST with the client's credentials gets one.
+    Pulsar's clients make two requests: ``/.well-known/openid-configuration`` returns the token
+    endpoint, and a POST there with the client's credentials returns a token.
     """
 
     client_id: Final = "quotaplane"
@@ -47,7 +47,7 @@ class Issuer:
 
     def __init__(self, token: str) -> None:
         self.issued = 0
-        """How many tokens were asked for with the right credentials."""
+        """Number of tokens issued."""
         self._token = token
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -105,7 +105,7 @@ class Issuer:
                 self.wfile.write(json.dumps(body).encode())
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing: a test's output is its own."""
+                """Print nothing, to keep a test's output clean."""
 
         return Handler
 

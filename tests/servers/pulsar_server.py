@@ -1,4 +1,4 @@
-"""A real Pulsar on loopback, for the contract tests: one broker, its bookie, its metadata.
+"""Runs a real Pulsar on loopback for the contract tests: one broker, its bookie, its metadata.
 
 The stock distribution comes from Maven once (240 MB, kept unpacked in the user's cache). Broker and
 bookie run in one process, the metadata in a folder beside them; ready in about 10 s. Not ``pulsar
@@ -35,12 +35,12 @@ _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 class PulsarServer:
     """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports.
 
-    With ``secure`` it listens with TLS too, and asks everybody for a token (``admin_token`` may do
-    everything, ``stranger_token`` nothing) or for the client certificate, which is an admin's.
+    With ``secure`` it also listens with TLS, and requires a token (``admin_token`` may do
+    everything, ``stranger_token`` nothing) or the client certificate, which is an admin's.
     """
 
     rest: PulsarRest
-    """As the admin; once it runs."""
+    """A client with the admin's rights; exists once the server runs."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PulsarServer:
         self.certificates: Certificates | None = None
         self.tokens: Tokens | None = None
         broker = broker_conf(self._metadata, self._port, self._web_port)
-        # Nothing to balance between: what a broker is asked for, it takes.
+        # One broker has nothing to balance; it takes every topic.
         broker |= {"loadBalancerEnabled": "false"}
         broker |= usage_transport(report_interval_s, stats_interval_s)
         if secure:
@@ -89,7 +89,7 @@ class PulsarServer:
 
     @property
     def admin_token(self) -> str | None:
-        """None where nobody is asked for one."""
+        """None without authentication."""
         return self.tokens.sign(ADMIN) if self.tokens else None
 
     @property
@@ -98,7 +98,7 @@ class PulsarServer:
 
     @property
     def pid(self) -> int:
-        """-1 while it does not run."""
+        """Process id; -1 = not running."""
         return self._role.pid
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class PulsarServer:
             "tokenSecretKey": f"file://{tokens.key_file}",
             "authorizationEnabled": "true",
             "superUserRoles": f"{ADMIN},{certificates.client_name}",
-            # The broker is a client of its own: of the topics that reports and policies are in.
+            # The broker's own client, which uses the topics of reports and policies.
             "brokerClientAuthenticationPlugin": (
                 "org.apache.pulsar.client.impl.auth.AuthenticationToken"
             ),

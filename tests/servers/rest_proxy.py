@@ -1,4 +1,4 @@
-"""What stands between us and a REST API, and can be made to fail or to be slow."""
+"""A proxy in front of a REST API that can be made to fail or to be slow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import httpx
 
 
 class RestProxy:
-    """Passes requests on to ``target``; a context manager.
+    """Forwards requests to ``target``; a context manager.
 
-    ``fails_with``: in place of passing on, answer with this status. ``slow_s``: answer so late.
+    ``fails_with``: answer with this status instead. ``slow_s``: delay of each answer.
     """
 
     def __init__(self, target: str) -> None:
@@ -42,7 +42,7 @@ class RestProxy:
                         self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
                     self.wfile.write(data)
-                except OSError:  # who asked does not wait any more
+                except OSError:  # the client has gone
                     pass
                 outer.answered += 1
 

@@ -32,8 +32,8 @@ class SparkStandalone:
         self._folder = folder
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
-        # Nothing of this checkout or of .venv but Spark itself: a worker on another machine has
-        # neither. SPARK_CONF_DIR is empty, so that the workers have Spark's own settings.
+        # Workers get nothing of this checkout or of .venv but Spark, like workers on another
+        # machine. SPARK_CONF_DIR is empty, so that the workers have Spark's own settings.
         self._environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": os.environ.get("HOME", "/"),
@@ -42,7 +42,7 @@ class SparkStandalone:
             "SPARK_CONF_DIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            # a busy machine is no dead worker
+            # don't take a slow worker on a busy machine for dead
             "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=600",
         }
 

@@ -1,4 +1,4 @@
-"""A job for test_standalone: prints where its executors have Python and the package from."""
+"""A job for test_standalone: prints which Python and package its executors use."""
 
 from __future__ import annotations
 

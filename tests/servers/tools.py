@@ -1,4 +1,4 @@
-"""What every server on loopback needs: jars fetched once, free ports, a JVM."""
+"""Tools for servers on loopback: fetch jars once, find free ports, run a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyspark
 
 
 def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
-    """Return a folder of the user's cache, which ``fill`` is asked to make at the first call.
+    """Return a folder of the user's cache, which ``fill`` fills at the first call.
 
     Args:
         name: What the folder's name starts with.
@@ -30,20 +30,20 @@ def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         fill(Path(scratch) / "full")
-        # Renamed when complete: a fetch that was cut short leaves nothing that looks finished.
+        # Renamed when complete, so that an interrupted fetch does not look finished.
         try:
             os.rename(f"{scratch}/full", folder)
         except OSError:
-            if not folder.is_dir():  # else somebody was first
+            if not folder.is_dir():  # otherwise another process was first
                 raise
     return folder
 
 
 def ivy_retrieve(wanted: Path, types: list[str], pattern: str, *options: str) -> None:
-    """Put what an Ivy file asks for where ``pattern`` says; the jar that does so is Spark's.
+    """Fetch the artifacts of an Ivy file to ``pattern``, with the Ivy jar that comes with Spark.
 
     Raises:
-        RuntimeError: something could not be fetched; the message is the resolver's.
+        RuntimeError: something could not be fetched; has the resolver's message.
     """
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     settings = os.environ.get("QUOTAPLANE_IVY_SETTINGS")
@@ -64,7 +64,7 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None) -> Non
 
 
 def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:
-    """Stop it cleanly, or by force when that takes too long."""
+    """Stop a process cleanly, or by force if that takes too long."""
     process.terminate()
     try:
         process.wait(timeout=within_s)
@@ -74,9 +74,9 @@ def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports below those that the system gives to whoever wants any.
+    """Free ports below the system's range of ephemeral ports.
 
-    Of the latter one might be gone before the server starts, or until it is back after a stop.
+    An ephemeral port might be taken before the server starts, or while it is stopped.
     """
     free: list[int] = []
     with ExitStack() as held:

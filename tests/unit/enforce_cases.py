@@ -15,7 +15,7 @@ from quotaplane.topic_layout import Layout
 
 
 def layout_of(topics: Mapping[str, str | Sequence[str]], group: str | Mapping[str, str]) -> Layout:
-    """Topic: the broker that has it, or those of its partitions; "" = nobody."""
+    """A layout from topics and their broker, or the brokers of their partitions; "" = no broker."""
     names = tuple(sorted(topics))
     parts: list[tuple[str, int, str]] = []
     for index, name in enumerate(names):
@@ -40,9 +40,9 @@ def layout_of(topics: Mapping[str, str | Sequence[str]], group: str | Mapping[st
 
 
 class Cluster:
-    """Topics with demands in publish messages, obeying the rates that are written on them.
+    """Topics with demand for publish messages that obey the rates written on them.
 
-    ``wants``: per part. Every round each part uses what its rate lets it; that is measured.
+    ``wants`` is the demand by part. In every round each part uses what its rate allows.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Cluster:
                     self.ledger.confirmed(name, kind, np.array([np.inf, np.inf]), wrote=True)
 
     def rates(self) -> dict[str, float]:
-        """What is in force on each topic."""
+        """The rate in force on each topic."""
         return dict(zip(self.layout.topics, self.ledger.in_force[:, 0].tolist(), strict=True))
 
     def used(self) -> FloatArray:
-        """What each part uses: (p,)."""
+        """(p,) usage of each part."""
         return np.minimum(self.wants, np.nan_to_num(self._of_parts(), nan=np.inf))
 
     def _of_parts(self) -> FloatArray:
@@ -103,7 +103,7 @@ class Cluster:
         )
 
     def tick(self, most: int = 1000) -> Moves:
-        """One tick: plan, write, have it confirmed (or fail)."""
+        """One tick: plan, write, and confirm the writes or let them fail."""
         self.now_s += 1.0
         self.usage.note_rates(self.ledger.in_force, self.now_s)
         moves = self.planned()
@@ -123,7 +123,7 @@ class Cluster:
         return moves
 
     def sum_in_force(self) -> FloatArray:
-        """Of each pair, of topics without partitions."""
+        """Sum of the rates of each pair's topics; only for topics without partitions."""
         pairs = self.layout.pairs
         rates = self._of_parts()[pairs.parts]
         return np.add.reduceat(rates, pairs.starts[:-1])

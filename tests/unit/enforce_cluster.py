@@ -1,4 +1,4 @@
-"""A cluster's topics and rates, as its REST API shows them; and an enforcer of it, at work."""
+"""A fake Pulsar cluster with topics and rates, and a running enforcer of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def full(topic: str, namespace: str = NAMESPACE) -> str:
 
 
 class FakePulsar(FakeCluster):
-    """Brokers ``b0`` ..., of which each has bundles; topics of ``NAMESPACE``, in group ``g``."""
+    """Brokers ``b0`` ... with bundles, and topics of ``NAMESPACE``, which is in group ``g``."""
 
     def __init__(self, brokers: int = 1) -> None:
         super().__init__()
@@ -53,14 +53,14 @@ class FakePulsar(FakeCluster):
         self.namespace_rates: dict[tuple[str, str], dict[str, Any]] = {}
         self.properties: dict[str, dict[str, str]] = {}
         self.deleted_unseen: set[str] = set()
-        """Still listed, and not there."""
+        """Topics that are listed, but don't exist any more."""
 
     def add(self, *topics: str, used: float = 0.0) -> None:
         self.topics |= set(map(full, topics))
         self.used |= dict.fromkeys(map(full, topics), used)
 
     def published(self) -> dict[str, int]:
-        """The rate of publish messages of each topic that has one, by its local name."""
+        """Rates of publish messages by local name of the topic."""
         return {
             topic.rpartition("/")[2]: body["publishThrottlingRateInMsg"]
             for (topic, kind), body in sorted(self.rates.items())
@@ -68,11 +68,11 @@ class FakePulsar(FakeCluster):
         }
 
     def writes(self) -> list[str]:
-        """What was changed: method and path."""
+        """Method and path of all requests that change something."""
         return [f"{a.method} {a.path}" for a in list(self.asked) if a.method != "GET"]
 
     def topic_writes(self) -> list[str]:
-        """Those of topics."""
+        """The same for topics only."""
         return [write for write in self.writes() if write.partition(" ")[2].startswith("persist")]
 
     def find(self, method: str, path: str) -> Answer:
@@ -109,8 +109,8 @@ class FakePulsar(FakeCluster):
         return sorted(topic for topic in topics if topic.startswith(full("", namespace)))
 
     def _rate(self, method: str, topic: str, kind: str) -> Answer:
-        there = (topic in self.topics | self.partitioned) and topic not in self.deleted_unseen
-        if not there:
+        exists = (topic in self.topics | self.partitioned) and topic not in self.deleted_unseen
+        if not exists:
             return Answer(404, {"reason": f"Topic {topic} not found"})
         if method == "POST":
             self.rates[topic, kind] = self._body(f"persistent/{topic[13:]}/{kind}")
@@ -149,7 +149,7 @@ class FakePulsar(FakeCluster):
         return rates and rates["publishThrottlingRateInMsg"]
 
     def _body(self, path: str) -> dict[str, Any]:
-        """What was sent there last."""
+        """The body of the last request to this path."""
         asked = next(a for a in reversed(self.asked) if a.path == path and a.body)
         body: dict[str, Any] = json.loads(asked.body)
         return body
@@ -182,7 +182,7 @@ class Link:
         safe_dispatch: float = np.inf,
         epoch: int = EPOCH,
     ) -> None:
-        """A limit in publish messages."""
+        """Send a limit in publish messages."""
         self._seq += 1
         limits = np.array([[limit, np.inf, dispatch, np.inf]])
         value = encode_limits(
@@ -199,7 +199,7 @@ class Link:
         self.put(broker, value)
 
     def remove(self, broker: str, *, group: str = "g") -> None:
-        """The group was deleted in the table."""
+        """Send that the group was deleted."""
         self._seq += 1
         value = encode_limits(
             broker=broker,
@@ -215,7 +215,7 @@ class Link:
         self.put(broker, value)
 
     def put(self, key: str, value: bytes) -> None:
-        """Any message."""
+        """Send any message."""
         self.waiting.append(Polled(key, value, f"limits@{len(self.waiting)}"))
 
     def poll_limits(self) -> Portion:
@@ -267,7 +267,7 @@ def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
 
 
 class Running:
-    """An enforcer at work: what it said, and its figures."""
+    """A running enforcer and the lines that it printed."""
 
     def __init__(self, enforcer: Enforcer, lines: list[str]) -> None:
         self.enforcer, self.lines = enforcer, lines
@@ -282,19 +282,19 @@ class Running:
             await asyncio.sleep(0.01)
 
     async def ticks(self, count: int = 4) -> None:
-        """Let it have a few turns."""
+        """Wait for a few of its ticks."""
         await asyncio.sleep(0.05 * count)
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
-    """The enforcer looks at these ten times a second: BROKERS, TOPICS, QUOTAS, TAKE_OVER."""
-    for each in what:
-        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{each}_EVERY_S", 0.1)
+    """Make the enforcer read these ten times a second: BROKERS, TOPICS, QUOTAS, TAKE_OVER."""
+    for part in what:
+        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{part}_EVERY_S", 0.1)
 
 
 @asynccontextmanager
 async def enforcing(settings: Settings, link: Link) -> AsyncIterator[Running]:
-    """Within this it enforces; then it is stopped, cleanly."""
+    """Run an enforcer within this context, and stop it cleanly."""
     lines: list[str] = []
     async with Rest(settings.transport, timeout_s=10.0) as rest:  # type: ignore[arg-type]
         enforcer = Enforcer(settings, rest, link, lines.append, now_ms=lambda: running.now_ms)

@@ -1,4 +1,4 @@
-"""Groups of brokers for tests of the laws, and the textbook solution in exact fractions."""
+"""Random groups of brokers for tests of the laws, and max-min fairness in exact fractions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quotaplane.laws import Problem
 
 
 class Broker(NamedTuple):
-    """What `max_min` looks at."""
+    """The inputs of `max_min`."""
 
     demand: float
     weight: float = 1.0
@@ -51,7 +51,7 @@ groups = st.lists(st.tuples(rates, brokers), min_size=1, max_size=5)
 
 
 def log_uniform(least: float, most: float) -> st.SearchStrategy[float]:
-    """Numbers from 10^least to 10^most, of every order of magnitude."""
+    """Numbers from 10^least to 10^most, all orders of magnitude alike."""
     return st.builds(
         lambda whole, part: float(10.0 ** min(max(whole + part, least), most)),
         st.integers(math.floor(least), math.ceil(most) - 1),
@@ -61,12 +61,12 @@ def log_uniform(least: float, most: float) -> st.SearchStrategy[float]:
 
 @st.composite
 def wide_group(draw: st.DrawFn) -> Group:
-    """A group over all of the allowed range, with amounts at its level or an ulp beside it."""
+    """A group from all of the allowed range, with amounts at its water level or some ulps off."""
     quota = draw(st.one_of(log_uniform(-97, 97), st.sampled_from([100.0, 120.0, 1.0, 0.3])))
     count = draw(st.sampled_from([1, 2, 2, 3, 3, 5, 8, 12]))
     widths = draw(st.sampled_from([st.just(1.0), log_uniform(-9, 9), st.sampled_from(_FAR_APART)]))
     weight = [draw(widths) for _ in range(count)]
-    share = [quota * one / sum(weight) for one in weight]
+    share = [quota * w / sum(weight) for w in weight]
     near = st.tuples(
         st.sampled_from([quota, quota / count]),
         st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]),
@@ -91,12 +91,12 @@ def wide_group(draw: st.DrawFn) -> Group:
     return quota, [
         Broker(
             often(math.inf, fair, 3),
-            one,
+            w,
             often(0.0, fair, has_floors),
             often(math.inf, fair, has_ceilings),
             draw(ranks),
         )
-        for one, fair in zip(weight, share, strict=True)
+        for w, fair in zip(weight, share, strict=True)
     ]
 
 
@@ -106,7 +106,7 @@ wide_groups = st.lists(wide_group(), min_size=1, max_size=3)
 
 
 def rounding(count: int) -> Fraction:
-    """What part of a quota of so many brokers may be left over because of rounding."""
+    """The fraction of a quota that may be left over because of rounding, with ``count`` brokers."""
     return (4 * count + 16) * Fraction(2) ** -52
 
 
@@ -130,7 +130,7 @@ def problem(parts: list[Group]) -> Problem:
 def water_fill(
     whole: Fraction, lows: list[Fraction], highs: list[Fraction], widths: list[Fraction]
 ) -> list[Fraction]:
-    """Try every interval between two breakpoints."""
+    """Find the water level exactly: search the breakpoints, then interpolate."""
     if sum(highs) <= whole:
         return highs
 
@@ -151,26 +151,26 @@ def water_fill(
         else:
             last = middle
     below, above = ordered[first], ordered[last]
-    here, there = sum(filled(below)), sum(filled(above))
-    return filled(below + (above - below) * (whole - here) / (there - here))
+    used_below, used_above = sum(filled(below)), sum(filled(above))
+    return filled(below + (above - below) * (whole - used_below) / (used_above - used_below))
 
 
 def textbook(quota: Fraction | float, part: list[Broker]) -> list[Fraction]:
-    """One group, step by step: floors, priorities from the highest, spare."""
+    """Divide one group step by step: floors, priorities from the highest, the unused rest."""
     whole = Fraction(quota)
-    widths = [Fraction(one.weight) for one in part]
+    widths = [Fraction(broker.weight) for broker in part]
 
     def finite(value: float) -> Fraction:
         return whole if math.isinf(value) else Fraction(value)
 
-    lows = [Fraction(min(one.floor, one.ceiling)) for one in part]
+    lows = [Fraction(min(broker.floor, broker.ceiling)) for broker in part]
     if sum(lows) > whole:
         lows = [low * whole / sum(lows) for low in lows]
-    wants = [min(finite(one.demand), finite(one.ceiling), whole) for one in part]
+    wants = [min(finite(broker.demand), finite(broker.ceiling), whole) for broker in part]
     highs = [max(want, low) for want, low in zip(wants, lows, strict=True)]
     limits, rest = list(lows), whole - sum(lows)
-    for priority in sorted({one.priority for one in part}, reverse=True):
-        of_this = [index for index, one in enumerate(part) if one.priority == priority]
+    for priority in sorted({broker.priority for broker in part}, reverse=True):
+        of_this = [index for index, broker in enumerate(part) if broker.priority == priority]
         own = [lows[index] for index in of_this]
         solved = water_fill(
             rest + sum(own),
@@ -183,8 +183,8 @@ def textbook(quota: Fraction | float, part: list[Broker]) -> list[Fraction]:
             limits[index] = limit
     if rest > 0:
         rooms = [
-            rest if math.isinf(one.ceiling) else max(Fraction(one.ceiling) - limit, Fraction(0))
-            for one, limit in zip(part, limits, strict=True)
+            rest if math.isinf(b.ceiling) else max(Fraction(b.ceiling) - limit, Fraction(0))
+            for b, limit in zip(part, limits, strict=True)
         ]
         more = water_fill(rest, [Fraction(0)] * len(part), rooms, widths)
         limits = [limit + extra for limit, extra in zip(limits, more, strict=True)]

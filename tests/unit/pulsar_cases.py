@@ -1,4 +1,4 @@
-"""A fake of what our readers use of pulsar-client."""
+"""Fakes of the parts of pulsar-client that our readers use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISCONNECTED = pulsar.exceptions.NotConnected
 
 
 class FakeMessage:
-    """A message that was published at ``entry`` milliseconds."""
+    """A message published at ``entry`` milliseconds."""
 
     def __init__(self, entry: int) -> None:
         self._entry = entry
@@ -54,7 +54,7 @@ class FakeMessage:
 
 
 class FakeCluster:
-    """One topic partition: ``script`` is what reads give in turn, entries, errors or nothing."""
+    """One topic partition; ``script`` are the results of reads in turn: entries or errors."""
 
     def __init__(self, script: Sequence[Any], is_there: bool = False) -> None:
         self.script = list(script)
@@ -91,6 +91,6 @@ class FakeCluster:
 
 
 class Mute(FakeCluster):
-    """Its broker never answers."""
+    """A topic whose broker never answers."""
 
     def has_message_available_async(self, keep: Callable[[Any, bool], None]) -> None: ...

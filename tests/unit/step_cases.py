@@ -1,4 +1,4 @@
-"""Events for the step made by hand, and a shard that remembers what it was told."""
+"""Hand-made events for the quota step, and a shard that keeps its state and limits."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ NOTHING = Events()
 
 
 Rates = float | None | Mapping[str, float]
-"""Of published messages, or by dimension."""
+"""A rate of publish messages, or rates by dimension."""
 
 
 def by_column(rates: Rates) -> dict[str, float | None]:
-    """Columns of rates; those of the dimensions that are not given are None."""
+    """Rates by column; None for dimensions that are not given."""
     given = rates if isinstance(rates, Mapping) else {DIMENSIONS[0]: rates}
     named = {f"{dimension}_per_s": rate for dimension, rate in given.items()}
     return dict.fromkeys(RATE_COLUMNS) | named
 
 
 def quotas(*changes: tuple[str, Rates] | str, version: int = 0) -> Events:
-    """``("g", 100)`` sets a quota on published messages, ``"g"`` deletes the group."""
+    """``("g", 100)`` sets a quota on publish messages, ``"g"`` deletes the group."""
     rows = []
     for number, change in enumerate(changes):
         name, quota = (change, None) if isinstance(change, str) else change
@@ -80,7 +80,7 @@ def report(
     limit: Rates = np.nan,
     **header: Any,
 ) -> dict[str, Any]:
-    """One report; ``throttled``, ``applied_seqs`` and ``limit`` are those of all its groups."""
+    """One report; ``throttled``, ``applied_seqs`` and ``limit`` apply to all its groups."""
     return {
         "broker": broker,
         "started_at_ms": 0,
@@ -102,7 +102,7 @@ def report(
 
 
 def reports(*made: dict[str, Any]) -> Events:
-    entries = [(i, g, u) for i, one in enumerate(made) for g, u in one["uses"].items()]
+    entries = [(i, g, u) for i, report in enumerate(made) for g, u in report["uses"].items()]
     names = [g for _, g, _ in entries]
     usage = [by_column(u) for _, _, u in entries]
     more = {
@@ -126,7 +126,7 @@ def reports(*made: dict[str, Any]) -> Events:
 
 
 class Shard:
-    """A shard under test: remembers state, limits in force and the last outcome."""
+    """A shard under test with its state and limits in force; every state goes through its codec."""
 
     def __init__(self, config: StepConfig = CONFIG, epoch: int = 1) -> None:
         self.config, self.state, self.seq, self.epoch = config, ShardState(), 0, epoch

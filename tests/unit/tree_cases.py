@@ -1,4 +1,4 @@
-"""Forests of groups for tests of quotas within quotas, and the slow solution in exact fractions."""
+"""Random forests of groups for tests of nested quotas, and a slow solution in exact fractions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INF = math.inf
 
 
 class Node(NamedTuple):
-    """A group of a forest; `above` picks one of the groups before it, or none."""
+    """A group of a forest; `above` selects its parent among the groups before it, or none."""
 
     above: int
     quota: float = INF
@@ -90,7 +90,7 @@ fair_forests = st.lists(  # every quota above 0, no floors or ceilings, one prio
 
 
 def parents_of(forest: list[Node]) -> list[int]:
-    """Any number becomes a group that comes before, or none."""
+    """Each node's parent: `above` modulo the number of groups before it; -1 = none."""
     return [-1 if node.above < 0 or not at else node.above % at for at, node in enumerate(forest)]
 
 
@@ -119,7 +119,7 @@ Exact = Fraction | float
 
 
 class Subtree(NamedTuple):
-    """What all brokers below a group want, are guaranteed, and may have at most."""
+    """The demand, guarantee and ceiling of all brokers below a group together."""
 
     want: Exact
     least: Exact
@@ -137,9 +137,9 @@ def exact(value: float) -> Exact:
     return value if value == INF else Fraction(value)
 
 
-def of_broker(one: Broker) -> Subtree:
-    most, least = exact(one.ceiling), exact(min(one.floor, one.ceiling))
-    return Subtree(max(least, exact(min(one.demand, one.ceiling))), least, most)
+def of_broker(broker: Broker) -> Subtree:
+    most, least = exact(broker.ceiling), exact(min(broker.floor, broker.ceiling))
+    return Subtree(max(least, exact(min(broker.demand, broker.ceiling))), least, most)
 
 
 def of_brokers(node: Node) -> Subtree:
@@ -147,7 +147,7 @@ def of_brokers(node: Node) -> Subtree:
 
 
 def slowly(forest: list[Node]) -> list[Exact]:
-    """Recursively: what a subtree wants, is guaranteed and may take; and what each group has."""
+    """The effective quota of each group, computed recursively from the subtrees' demand."""
     parent = parents_of(forest)
     children = [[at for at, up in enumerate(parent) if up == node] for node in range(len(forest))]
     effective: list[Exact] = [Fraction(0)] * len(forest)
@@ -159,8 +159,8 @@ def slowly(forest: list[Node]) -> list[Exact]:
         least = min(max(exact(forest[node].floor), all_.least), most)
         return Subtree(min(max(all_.want, least), most), least, most)
 
-    def as_broker(one: Subtree, weight: float, priority: int) -> Broker:
-        return Broker(one.want, weight, one.least, one.most, priority)  # type: ignore[arg-type]
+    def as_broker(part: Subtree, weight: float, priority: int) -> Broker:
+        return Broker(part.want, weight, part.least, part.most, priority)  # type: ignore[arg-type]
 
     def divide(node: int, has: Exact) -> None:
         below, brokers = children[node], bool(forest[node].brokers)
@@ -191,12 +191,12 @@ def slowly(forest: list[Node]) -> list[Exact]:
 
 
 def ancestors(parent: list[int], node: int) -> list[int]:
-    found = [node]
-    while parent[found[-1]] >= 0:
-        found.append(parent[found[-1]])
-    return found
+    path = [node]
+    while parent[path[-1]] >= 0:
+        path.append(parent[path[-1]])
+    return path
 
 
 def want(*demands: float, **terms: float) -> tuple[Broker, ...]:
-    """Brokers with these demands, all of them on these terms."""
+    """Brokers with these demands and the same terms."""
     return tuple(Broker(demand, **terms) for demand in demands)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reports for the tests of wire: generated, damaged, and read by nothing but protobuf."""
+"""Reports for the tests of wire: random ones, damaged ones, and a reference decoder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stock_messages(draw: st.DrawFn, values: st.SearchStrategy[int] = counts) -> 
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that were a message until some were flipped, lost, doubled or made up."""
+    """A message with some bytes flipped, removed, duplicated or inserted."""
     value = bytearray(draw(whole))
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["flip", "set", "cut", "lose", "double", "insert"]))
@@ -63,7 +63,10 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
 
 
 def entries_by_protobuf(value: bytes) -> tuple[str, list[tuple[Any, ...]]] | None:
-    """The broker, then each entry's owner and counts (None = absent); None if unreadable."""
+    """Decode with protobuf alone: the broker, and each entry's owner and counts (None = absent).
+
+    None if the bytes can't be decoded.
+    """
     try:
         message: Any = ResourceUsageInfo.FromString(value)
         if not message.IsInitialized():
@@ -97,7 +100,7 @@ def own_report(**changes: Any) -> bytes:
 
 
 def decode_now(*values: bytes | None, **options: Any) -> Decoded:
-    """Decode reports that were published just now, at positions "0", "1" ..."""
+    """Decode reports published now, at positions "0", "1" ..."""
     return decode(
         values,
         np.full(len(values), options.pop("published_at_ms", NOW_MS)),
@@ -107,7 +110,7 @@ def decode_now(*values: bytes | None, **options: Any) -> Decoded:
     )
 
 
-def refused(found: Decoded) -> dict[str, int]:
-    """How many reports were refused, by reason, as the letters say."""
-    sums = found.rejected.group_by("reason").aggregate([("reports", "sum")]).to_pylist()
+def refused(decoded: Decoded) -> dict[str, int]:
+    """The number of refused reports by reason, from the dead letters."""
+    sums = decoded.rejected.group_by("reason").aggregate([("reports", "sum")]).to_pylist()
     return {row["reason"]: row["reports_sum"] for row in sums}
