@@ -1,7 +1,7 @@
-"""What a straightforward job does: one key of the stateful operator per resource group.
+"""A straightforward quota job for comparison: one key of the stateful operator per resource group.
 
-Same reports, same decoder, same estimate and law; state and law run group by group, rows travel
-one by one. It keeps no history and publishes nothing, which only helps it.
+It has the same reports, decoder, estimate and law, but state and law run group by group, and rows
+travel one by one. It keeps no history and publishes nothing, which makes it faster.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _decoder(
 
 
 class ByGroup(StatefulProcessor):
-    """One group's brokers and their usage and limits, as JSON-like columns of one value."""
+    """The state of one group: its brokers, their usage and limits, as arrays in one value."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState(

@@ -1,12 +1,12 @@
-"""What 16 MB of the worst reports cost: CPU time and memory of decoding, packing and a round.
+"""Measures the cost of 16 MB of hostile reports: CPU time and memory of decode, pack and a round.
 
     .venv/bin/python benchmarks/hostile_reports.py [CASE ...]
 
-``decode`` gets all of a case's reports in one call; then its output is packed for two shards, and
-one shard takes a round of it. Each case runs three times, each time in a process of its own, so
-that the peak of memory is that of the case: the least time and the highest peak are printed. MB are
-those on top of the reports themselves; the peak after a step includes the steps before. The last
-cases are honest reports, for comparison. docs/wire.md has figures made by this.
+``decode`` gets all of a case's reports in one call; its output is packed for two shards, and one
+shard runs a round with it. Each case runs three times, each time in its own process, so that the
+memory peak is that of the case; the least time and the highest peak are printed. MB exclude the
+reports themselves; the peak of a step includes the steps before it. The last cases are honest
+reports, for comparison. docs/wire.md has figures made by this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from workload import Workload  # noqa: E402
 
 BYTES: Final = 16 << 20
 ONE: Final = 8 << 20
-"""Of the largest report that is read: ``reports.max_report_bytes``."""
+"""Size of the largest report that is read: ``reports.max_report_bytes``."""
 NOW_MS: Final = 1_700_000_000_000
 RUNS: Final = 3
 TIMES: Final = ("decode_s", "pack_s", "round_s")
@@ -60,7 +60,7 @@ def _stock(broker: str, entries: bytes = b"") -> bytes:
 
 
 def _own(broker: str, number: int, rest: bytes = b"") -> bytes:
-    """A heartbeat as brokers send it, and what may come behind."""
+    """A heartbeat in our own format, followed by ``rest``."""
     started, window = b"\x18" + _varint(NOW_MS - 1000), b"\x28" + _varint(5000)
     sequence = b"\x20" + _varint(1_000_000 + number)
     return b"\x0dQPR1" + _field(0x12, broker.encode()) + started + sequence + window + rest
@@ -79,35 +79,36 @@ def _ids(count: int) -> bytes:
 
 
 def _filled(head: Callable[[int], bytes], piece: bytes, size: int = ONE) -> list[bytes]:
-    """Reports of ``size`` bytes of different brokers, 16 MB: the same piece again and again."""
+    """16 MB of reports of ``size`` bytes, one broker each: a head, then one piece repeated."""
     heads = [head(number) for number in range(BYTES // size)]
-    return [one + piece * ((size - len(one)) // len(piece)) for one in heads]
+    return [start + piece * ((size - len(start)) // len(piece)) for start in heads]
 
 
 def _many(make: Callable[[int], bytes], count: int = 0) -> list[bytes]:
-    """Small reports, so many or 16 MB of them."""
+    """``count`` small reports; 0 = 16 MB of them."""
     return [make(number) for number in range(count or BYTES // len(make(0)))]
 
 
 def _names(length: int, size: int, more: str = "") -> list[bytes]:
-    """Stock reports of ``size`` bytes, 16 MB: groups with a name alone, each another one."""
+    """16 MB of stock reports of ``size`` bytes: groups with only a name, all names different."""
 
     def entry(number: int) -> bytes:
         return _field(0x12, _field(0x0A, f"{number:0{length}d}{more}".encode()))
 
-    each = size // len(entry(0))
+    count = size // len(entry(0))
     return [
-        _stock(f"b{n:07d}", b"".join(map(entry, range(n * each, n * each + each))))
+        _stock(f"b{n:07d}", b"".join(map(entry, range(n * count, n * count + count))))
         for n in range(BYTES // size)
     ]
 
 
 def _short_names(different: bool) -> list[bytes]:
-    """100 stock reports of names of seven letters, as many as are read of a batch."""
-    each = 13_000
+    """100 stock reports with names of seven letters, as many as one batch reads."""
+    count = 13_000
 
     def report(number: int) -> bytes:
-        names = range(number * each if different else 0, number * each * different + each)
+        first = number * count if different else 0
+        names = range(first, first + count)
         entries = b"".join(_field(0x12, _field(0x0A, f"{name:07d}".encode())) for name in names)
         return _stock(f"b{number:07d}", entries)
 
@@ -129,7 +130,7 @@ def _partly_bad(number: int) -> bytes:
 
 
 def _wide(number: int) -> bytes:
-    """Ids in all that there may be of columns if ``number`` is 0, else by themselves."""
+    """Ids with every possible column if ``number`` is 0, otherwise with one column."""
     count = 2 if number == 0 else 4000
     columns = [*range(10, 23), *range(23, 32)] if number == 0 else [10]
     made = b"".join(
@@ -241,24 +242,24 @@ def _run(case: str) -> dict[str, Any]:
         times, places = np.full(len(values), NOW_MS), [f"t/0@{n}" for n in range(len(values))]
 
         def go() -> dict[str, Any]:
-            begun = time.process_time()
-            found = decode(values, times, places, now_ms=NOW_MS, reports=settings.reports)
-            decoded, decoded_mb = time.process_time(), _memory_mb("VmHWM")
-            payloads = pack_reports(found, 2)
-            packed, packed_mb = time.process_time(), _memory_mb("VmHWM")
-            reports, entries = len(found.headers), len(found.entries)
-            letters = len(found.rejected)
-            reasons = sorted(set(found.rejected["reason"].to_pylist()))
-            del found
+            begun_s = time.process_time()
+            decoded = decode(values, times, places, now_ms=NOW_MS, reports=settings.reports)
+            decoded_s, decoded_mb = time.process_time(), _memory_mb("VmHWM")
+            payloads = pack_reports(decoded, 2)
+            packed_s, packed_mb = time.process_time(), _memory_mb("VmHWM")
+            reports, entries = len(decoded.headers), len(decoded.entries)
+            letters = len(decoded.rejected)
+            reasons = sorted(set(decoded.rejected["reason"].to_pylist()))
+            del decoded
             if payloads:
                 program.run(ShardState(), {"reports": [payloads[0][1]]}, Batch(0, 1, NOW_MS))
-            done = time.process_time()
+            done_s = time.process_time()
             return {
-                "decode_s": decoded - begun,
+                "decode_s": decoded_s - begun_s,
                 "decode_mb": decoded_mb,
-                "pack_s": packed - decoded,
+                "pack_s": packed_s - decoded_s,
                 "pack_mb": packed_mb,
-                "round_s": done - packed,
+                "round_s": done_s - packed_s,
                 "round_mb": _memory_mb("VmHWM"),
                 "used": reports,
                 "entries": entries,
@@ -271,15 +272,15 @@ def _run(case: str) -> dict[str, Any]:
     once([_o(1) + _group("g", 1.0), _s(1), _s(2) + b"\x12\x03\x0a\x01a", b"?"])()
     go = once(CASES[case]())
     before = _memory_mb("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    found = go()
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    figures = go()
     return {
-        name: value - before if name.endswith("_mb") else value for name, value in found.items()
+        name: value - before if name.endswith("_mb") else value for name, value in figures.items()
     }
 
 
 def _best(case: str) -> dict[str, Any]:
-    """The least time and the most memory of some runs, each in a process of its own."""
+    """The least time and the most memory of some runs, each in its own process."""
     runs = []
     for _ in range(RUNS):
         command = [sys.executable, __file__, "--one", case]
@@ -307,12 +308,12 @@ def main() -> None:
     for case in CASES:
         if args.cases and not any(part in case for part in args.cases):
             continue
-        got = _best(case)
-        times = [f"{got[name]:.2f}" for name in TIMES]
-        peaks = [f"{got[name]:.0f}" for name in PEAKS]
-        cells = [cell for both in zip(times, peaks, strict=True) for cell in both]
-        numbers = [f"{got[name]}" for name in ("used", "entries", "letters")]
-        print("|", " | ".join([case, *cells, *numbers, " ".join(got["reasons"])]), "|", flush=True)
+        best = _best(case)
+        times = [f"{best[name]:.2f}" for name in TIMES]
+        peaks = [f"{best[name]:.0f}" for name in PEAKS]
+        cells = [cell for pair in zip(times, peaks, strict=True) for cell in pair]
+        numbers = [f"{best[name]}" for name in ("used", "entries", "letters")]
+        print("|", " | ".join([case, *cells, *numbers, " ".join(best["reasons"])]), "|", flush=True)
 
 
 if __name__ == "__main__":

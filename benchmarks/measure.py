@@ -1,4 +1,4 @@
-"""What benchmarks of streaming queries share: the session, Spark's reports, durations of calls."""
+"""Helpers for benchmarks of streaming queries: session, Spark's progress reports, timed calls."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from quotaplane.streams.session import build_session
 
 
 def session(name: str) -> SparkSession:
-    """A session that keeps its reports of all micro-batches."""
+    """A session that keeps the progress reports of all micro-batches."""
     conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
     return build_session(name, conf, log_level="error")
 
 
 def progress(query: Any) -> list[dict[str, Any]]:
-    """Spark's reports of a query's triggers, also of those that found nothing."""
+    """Spark's progress reports of a query, including triggers without input."""
     return [json.loads(report.json) for report in query.recentProgress]
 
 
 def batches(query: Any, count: int) -> list[dict[str, Any]]:
-    """Spark's reports of the micro-batches that read something, once there are so many."""
+    """Wait for ``count`` micro-batches with input; returns Spark's progress reports of them."""
     while True:
-        found = [report for report in progress(query) if report["numInputRows"]]
-        if len(found) >= count:
-            return found
+        reports = [report for report in progress(query) if report["numInputRows"]]
+        if len(reports) >= count:
+            return reports
         query.awaitTermination(0.2)
 
 
 def seconds(report: dict[str, Any]) -> float:
-    """How long a micro-batch took, all of it."""
+    """The whole duration of a micro-batch."""
     return float(report["durationMs"]["triggerExecution"] / 1000)
 
 
 @contextmanager
 def timed(owner: type, method: str) -> Iterator[list[float]]:
-    """Seconds of each call of a method, while this holds."""
+    """Collect the seconds of each call of a method within this context."""
     original: Callable[..., Any] = getattr(owner, method)
     took: list[float] = []
 

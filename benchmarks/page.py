@@ -1,4 +1,4 @@
-"""The results page: numbers as they were measured, with what was wished beside them."""
+"""Writes docs/benchmarks.md: the measured figures beside the targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def write_page(path: Path, found: dict[str, Any]) -> None:
-    """Write the page from what ``quota_loop.main`` found."""
+    """Write the page from the figures that ``quota_loop.main`` measured."""
     pip82, small, growth = found["pip82"], found["small"], found["growth"]
     least = min(growth)
     loop, plain = pip82["loop"], pip82["plain"]

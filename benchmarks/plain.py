@@ -1,6 +1,6 @@
-"""The yardstick: one plain Python process that reads the same messages and runs the same law.
+"""The baseline: one plain Python process that reads the same messages and runs the same law.
 
-No Spark, no state, no history, nothing published: what a round can't do without.
+Without Spark, state, history and publishing: the minimum that a round needs.
 
     python benchmarks/plain.py BOOTSTRAP TOPIC BROKERS ROUNDS INTERVAL_S   (prints JSON)
 """
@@ -26,7 +26,7 @@ from workload import QUOTA
 def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
-        # about a round at a time, so that each round pays for its own reading
+        # about a round per poll, so that each round's time includes its own reading
         max_poll_records=brokers,
         max_partition_fetch_bytes=12 << 20,
         fetch_max_bytes=24 << 20,

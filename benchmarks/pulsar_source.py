@@ -1,9 +1,9 @@
-"""How fast the Pulsar Data Source reads a real Pulsar on this machine; prints a table.
+"""Measures how fast the Pulsar Data Source reads a real Pulsar on this machine; prints a table.
 
     ./spark-submit.sh benchmarks/pulsar_source.py
 
-The table goes into docs/pulsar.md by hand. The first micro-batches do not count: Python workers
-and the JVM warm up in them.
+The table is copied into docs/pulsar.md by hand. The first micro-batches do not count, as Python
+workers and the JVM warm up in them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from quotaplane.streams.script import run_job  # noqa: E402
 from tests.servers.pulsar_server import PulsarServer  # noqa: E402
 
 COLD = 2
-"""Micro-batches that do not count."""
+"""Cold micro-batches, which don't count."""
 SINGLE = 40
-"""Messages that are published one by one."""
+"""Number of messages published one by one."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ SIZES = (
 
 
 class Bench:
-    """A running Pulsar and a Spark session; every measurement has a topic of its own."""
+    """A running Pulsar and a Spark session; every measurement gets a new topic."""
 
     def __init__(self, server: PulsarServer, spark: SparkSession, folder: Path) -> None:
         self._server, self._spark, self._folder = server, spark, folder
@@ -67,7 +67,7 @@ class Bench:
         self._client.close()
 
     def measure(self, size: Size) -> dict[str, str]:
-        """Cells by the name of their row."""
+        """Measure one column of the table: cells by row name."""
         topic = self._filled(size)
         reader_per_s = self._without_spark(topic, size)
         batch_per_s = self._batch(topic, size)
@@ -133,7 +133,7 @@ class Bench:
         }
 
     def _batch(self, topic: str, size: Size) -> float:
-        """Messages a second, the better of two: the first starts Python workers."""
+        """Messages per second, the better of two runs, as the first starts Python workers."""
         took_s = []
         for _ in range(2):
             begun_s = time.perf_counter()
@@ -164,7 +164,7 @@ class Bench:
             query.stop()
 
     def _one_by_one(self, size: Size) -> tuple[float, float, float]:
-        """Medians in ms: a message's whole way, the source's part, a trigger without messages."""
+        """Medians in ms: end to end of a message, the source's part, a trigger without messages."""
         topic, ended_s = self._topic(), []
 
         def count(frame: DataFrame, _: int) -> None:

@@ -1,8 +1,8 @@
-"""Benchmarks of the quota loop on a real Kafka; writes docs/benchmarks.md. Run by ``make bench``.
+"""Measures the quota loop on a real Kafka and writes docs/benchmarks.md. Run by ``make bench``.
 
-Every run preloads its reports; a micro-batch takes exactly one round of them (admission control),
-so a batch's duration is the cost of a round: reports in Kafka to limits in Kafka and history
-committed. The first rounds (empty state, a JVM that has compiled nothing yet) do not count.
+Every run first writes all its reports. Admission control makes a micro-batch read exactly one round
+of them, so a batch's duration is the cost of a round: from reports in Kafka to limits in Kafka and
+the history committed. The first rounds (empty state, cold JVM) do not count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 ROOT = Path(__file__).resolve().parents[1]
 _HERE = [str(ROOT), str(ROOT / "benchmarks")]
 sys.path[:0] = _HERE
-# Spark's Python workers load the job keyed by group from here too.
+# Spark's Python workers import by_group from this folder as well.
 os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH", "")])
 
 from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
@@ -50,7 +50,7 @@ GROWTH = (10_000, 30_000, 100_000, 300_000)
 
 
 class Bench:
-    """One Kafka server, one Spark session, one run after the other."""
+    """Runs of the benchmark on one Kafka server and one Spark session."""
 
     def __init__(self, folder: Path, kafka: KafkaServer, spark: SparkSession) -> None:
         self._folder, self.kafka, self.spark = folder, kafka, spark
@@ -61,7 +61,7 @@ class Bench:
         return str(self.kafka.create_topic(f"{name}-{self._runs}", partitions=2))
 
     def load(self, workload: Workload, rounds: int) -> str:
-        """Reports of so many rounds in a topic of their own, each round spread evenly."""
+        """Write some rounds of reports into a new topic, each round spread over its partitions."""
         topic = self.topic("reports")
         producer = KafkaProducer(
             bootstrap_servers=self.kafka.bootstrap_servers,
@@ -98,7 +98,7 @@ class Bench:
         )
 
     def quota_job(self, workload: Workload, rounds: int, cold: int) -> list[dict[str, float]]:
-        """Seconds of each warm round, by stage; ``cold`` rounds come before them."""
+        """Seconds of each warm round by stage, after ``cold`` rounds."""
         rounds += cold
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
@@ -131,7 +131,7 @@ class Bench:
         return rows[cold:]
 
     def by_group(self, workload: Workload, rounds: int) -> list[float]:
-        """Seconds of each warm round of the job keyed by group; one comes before them."""
+        """Seconds of each warm round of the job keyed by group, after one cold round."""
         rounds += 1
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
@@ -153,7 +153,7 @@ class Bench:
             query.stop()
 
     def plain(self, workload: Workload, rounds: int) -> list[dict[str, float]]:
-        """Seconds of each warm round of the plain process, by stage; one comes before them."""
+        """Seconds of each warm round of the plain process by stage, after one cold round."""
         rounds += 1
         topic = self.load(workload, rounds)
         done = subprocess.run(
@@ -171,7 +171,7 @@ class Bench:
             env={**os.environ, "PYTHONPATH": str(ROOT / "pipelines")},
         )
         stages: list[dict[str, float]] = json.loads(done.stdout)
-        # Reading comes in bursts of what was fetched, so every round gets the mean of it.
+        # The client reads in bursts, so every round gets the mean reading time.
         read = statistics.mean(stage["read"] for stage in stages)
         return [
             {"round": read + stage["parse"] + stage["law"], **stage, "read": read}
@@ -179,7 +179,7 @@ class Bench:
         ]
 
     def nothing(self, workload: Workload, rounds: int, cold: int) -> list[float]:
-        """Seconds of each warm micro-batch of a query that reads the topic and drops it."""
+        """Seconds of each warm micro-batch of a query that only reads the topic."""
         rounds += cold
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
@@ -194,8 +194,8 @@ class Bench:
 
 
 class PeakMemory:
-    """The most memory that this process and all below it held at once (PSS: shared pages count
-    once), Kafka's server left out; Linux only.
+    """Measures the peak memory (PSS: shared pages count once) of this process and its descendants,
+    except those of process ``leave_out``; Linux only.
     """
 
     def __init__(self, leave_out: int) -> None:
@@ -278,7 +278,7 @@ def main(argv: Sequence[str]) -> None:
                 for groups in GROWTH
             }
             print(json.dumps(found["growth"], indent=1), flush=True)
-            groups = GROWTH[0]  # at PIP-82's scale a round takes more than minutes
+            groups = GROWTH[0]  # at PIP-82's scale a round takes many minutes
             found["by_group"] = statistics.median(bench.by_group(Workload(groups, 100), 2))
             print(json.dumps({"by_group": found["by_group"]}), flush=True)
         spark.stop()

@@ -1,4 +1,4 @@
-"""Do processes abort that read the history and end right after it? Run by hand, it takes minutes.
+"""Counts processes that abort when they end right after reading the history. Takes minutes.
 
 .venv/bin/python -m benchmarks.short_reads --history data/local/history --processes 500
 """
@@ -28,7 +28,7 @@ read_rows(open_table(history, "rounds"), ["epoch", "at"])
 
 
 def aborted(history: str) -> bool:
-    """Read in a process of its own, which ends right after it; True if that aborts."""
+    """Read in a new process that ends right after it; True if it aborts."""
     done = subprocess.run([sys.executable, "-c", _READ, history], stderr=subprocess.PIPE)
     if done.returncode > 0:
         raise QuotaplaneError(done.stderr.decode(errors="replace").strip().splitlines()[-1])

@@ -1,9 +1,9 @@
-"""How fast a dry run and the throttle job are on this machine; prints the figures.
+"""Measures how fast a dry run and the throttle job are on this machine; prints the figures.
 
     ./spark-submit.sh benchmarks/throttle_stream.py
 
-The figures go into docs/dry-run.md by hand. Events of 10,000 entities; everything is done twice,
-or in several micro-batches, and what comes first does not count: Spark warms up in it.
+The figures are copied into docs/dry-run.md by hand. The events are of 10,000 entities. Everything
+runs twice, or in several micro-batches; the first ones don't count, as Spark warms up in them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from quotaplane.transport.delta import DeltaTopics  # noqa: E402
 
 EVENTS, ENTITIES = 1_000_000, 10_000
 QUOTA_PER_S = 10.0
-"""Of an entity, in the job."""
+"""Quota of an entity in the job."""
 RECORDED_QUOTA_PER_S = 0.01
-"""In the dry run, whose events are a millisecond apart: a tenth of what an entity asks for."""
+"""Quota in the dry run, whose events are a millisecond apart: a tenth of an entity's requests."""
 PER_BATCH, BATCHES, COLD = 100_000, 8, 3
 
 
@@ -64,7 +64,7 @@ def settings_in(folder: Path) -> Settings:
 
 
 def dry_runs(spark: SparkSession, settings: Settings, folder: Path) -> dict[str, float]:
-    """Seconds of a summary alone, and with the tables written."""
+    """Seconds of a dry run with the summary only, and with tables."""
     recorded = str(folder / "recorded")
     spark.range(EVENTS).select(
         F.concat(F.lit("e"), (F.rand(1) * ENTITIES).cast("int")).alias("entity"),
@@ -88,7 +88,7 @@ def dry_runs(spark: SparkSession, settings: Settings, folder: Path) -> dict[str,
 
 
 def fill(settings: Settings) -> None:
-    """One version of the events topic for each micro-batch."""
+    """Write the events, one version of the topic per micro-batch."""
     link = open_broker_link(settings.transport, topics=topics_of(settings.throttle))
     rng = np.random.default_rng(1)
     for _ in range(BATCHES):

@@ -1,4 +1,4 @@
-"""PIP-82's own example as data: groups, brokers, and stock reports of what they use."""
+"""PIP-82's own example as data: groups, brokers, and stock usage reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from quotaplane.model import BASIC, FloatArray, IntArray
 from quotaplane.wire.reports import encode_stock_report
 
 QUOTA = 500.0
-"""Of every group, per second, in the dimensions of stock reports; five brokers want 40 to 160."""
+"""Quota of every group per second, in each dimension; its five brokers use 40 to 160 each."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """``brokers`` brokers report ``groups`` groups, each of which is on ``spread`` of them."""
+    """``brokers`` brokers report ``groups`` groups; each group is on ``spread`` brokers."""
 
     groups: int
     brokers: int
@@ -24,7 +24,7 @@ class Workload:
     interval_s: float = 60.0
 
     def names(self) -> list[str]:
-        """About as long as a tenant/namespace is in practice: 40 characters."""
+        """Names of groups, as long as tenant/namespace is in practice: 40 characters."""
         return [
             f"tenant-{number % 1000:04d}/namespace-{number:07d}-production"
             for number in range(self.groups)
@@ -38,8 +38,8 @@ class Workload:
         return [np.flatnonzero((on == broker).any(axis=1)) for broker in range(self.brokers)]
 
     def rounds(self, count: int) -> Iterator[list[tuple[str, bytes]]]:
-        """Each broker's report, round by round: a level of its own for each entry, and 10 % noise
-        around it from round to round, so that nearly every value moves a little every time.
+        """Each broker's report, round by round: every entry has its own level with 10 % noise, so
+        nearly every value changes a little in each round.
         """
         random = np.random.default_rng(2)
         names = np.array(self.names(), dtype=object)
