@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else History(path=args.history)
     require_history(history)
-    for kept in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
-        print(json.dumps(asdict(kept)), flush=True)
+    for done in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
+        print(json.dumps(asdict(done)), flush=True)
     if settings is not None and isinstance(settings.transport, DeltaTransport):
         throttle = settings.throttle
         topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)

@@ -19,7 +19,7 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.sim.world import Interval
 
 _NOTES: Final = 9
-_HELD_BACK: Final = 0.98
+_THROTTLED: Final = 0.98
 _FRESH_INTERVALS: Final = 2
 _STATUS_EVERY_S: Final = 5.0
 _AUDIT_ROWS: Final = 12
@@ -81,9 +81,9 @@ def view(record: DemoRecord, status: str) -> RenderableType:
 def _legend() -> Text:
     return Text.assemble(
         "used/limit per second:  ",
-        ("has all it wants", "green"),
+        ("not throttled", "green"),
         "  ",
-        ("held back", "yellow"),
+        ("throttled", "yellow"),
         "  ",
         ("idle", "bright_black"),
         "  ",
@@ -139,7 +139,7 @@ def _row(record: DemoRecord, now: Interval, story: Story, dimension: str) -> lis
 def _style(usage: float, limit: float, wanted: float) -> str:
     if wanted == 0:
         return "bright_black"
-    return "yellow" if usage >= _HELD_BACK * limit and wanted > limit else "green"
+    return "yellow" if usage >= _THROTTLED * limit and wanted > limit else "green"
 
 
 def _fresh(record: DemoRecord, broker: int, group: int, column: int) -> bool:

@@ -1,4 +1,4 @@
-"""The page around the plots of the demo's report."""
+"""The HTML template of the demo's report."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ $tiles
 </div>
 <h2>How far from fair</h2>
 <p class="quiet">The worst-off broker of each group: green is within 10&nbsp;% of its max-min fair
-share, which PIP-82 asks for. A diamond is a change; what follows it is how long the cluster was
-unfair. Seconds below 0 passed before the first limits.</p>
+share, as PIP-82 requires. A diamond is a change; the coloured stretch after it is the time for
+which the cluster was unfair. Negative seconds are before the first limits.</p>
 <div class="plain">$convergence</div>
 <h2>Group by group</h2>
-<p class="quiet">Above: what all brokers used together, one on top of the other, beside quota and
-demand. Below: what each used (thick) and its limit (thin). Numbers mark changes; the grey strip is
-before the first limits.</p>
+<p class="quiet">Above: the usage of all brokers, stacked, with quota and demand. Below: usage
+(thick) and limit (thin) of each broker. Numbers mark changes; the grey strip is the time before the
+first limits.</p>
 <div class="legend">
 $legend
 <span><i class="thin"></i>its limit</span>

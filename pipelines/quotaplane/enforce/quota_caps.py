@@ -90,8 +90,8 @@ def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
     more than it, all are scaled by the same factor, as nothing shows which of them is wrong. NaN
     (no limit received) stays NaN.
 
-    >>> one = np.array([0])
-    >>> caps = QuotaCaps(("g",), np.full((1, 4), 100.0), one, one, np.array([False]))
+    >>> first = np.array([0])
+    >>> caps = QuotaCaps(("g",), np.full((1, 4), 100.0), first, first, np.array([False]))
     >>> limits = np.array([[1e9, 20, np.inf, np.nan], [100.0, 30, 0, 50]])
     >>> capped(caps, np.array([0, 0]), limits).limits
     array([[ 50.,  20., 100.,  nan],
