@@ -127,7 +127,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: proxy.answered > answered + 20)
             assert len(group_changes(job.settings.history)) == version
 
-            # The API fails, then it is slow: the job goes on, tells it once, and catches up.
+            # The API fails, then it is slow: the job goes on, reports it once, and catches up.
             rounds = job.rounds()
             proxy.fails_with = 500
             rest.put_group(group, publish_messages_per_s=90)
@@ -140,25 +140,23 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: proxy.answered > answered)
             proxy.slow_s = 0.0
             job.wait_until(lambda: told.is_(90, inf))
-            lines = [
-                line for line in log.read_text().splitlines() if "the cluster's groups" in line
-            ]
+            lines = [line for line in log.read_text().splitlines() if "resource group sync" in line]
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
             assert ": 500 " in lines[0]
             assert "recovered after" in lines[1]
 
-            # Pulsar deletes no group that is attached to something.
+            # Pulsar refuses to delete a group that is attached to a namespace.
             other = rest.put_group(f"other-{tenant}")
             for each in (namespace, later, f"{tenant}/ops"):
                 rest.attach(each, other)
             rest.call("DELETE", f"resourcegroups/{group}")
             job.wait_until(lambda: told.is_(None, None))
 
-            # Nobody ever gave the other one a publish quota: that is told, until somebody does.
+            # The other group never had a publish quota: an alarm says so until it gets one.
             def names() -> list[str]:
-                found: list[str] = list_groups(job.settings.history)["group"].to_pylist()
-                return found
+                groups: list[str] = list_groups(job.settings.history)["group"].to_pylist()
+                return groups
 
             def alarmed() -> bool:
                 lines = log.read_text().splitlines()

@@ -279,7 +279,7 @@ def test_an_earlier_demos_folder_is_replaced_and_no_other_is_touched(tmp_path: P
     fresh_folder(folder)
     assert not (folder / "history").exists()
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="not empty"):
+    with pytest.raises(ConfigError, match="neither empty"):
         fresh_folder(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 

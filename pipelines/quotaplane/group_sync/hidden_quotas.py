@@ -75,8 +75,8 @@ class HiddenQuotas:
         lines = []
         if plan.revived:
             lines.append(
-                f"resource groups {some_of(plan.revived)}: new to the table, and the cluster has "
-                "no publish quota of them: they got the last ones in the table's history; restore "
+                f"resource groups {some_of(plan.revived)}: new to the table, and without a publish "
+                "quota in the cluster (-1): they got the last ones in the table's history; restore "
                 "their policies and other quotas by `quotaplane groups restore --from-history "
                 "GROUP`"
             )
