@@ -1,4 +1,4 @@
-"""A record that takes all memory of the job: what each start says, and how the job goes on."""
+"""A record that exhausts the job's memory: each start's message, and how the job continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers.kafka_server import KafkaServer
 
 MEMORY = ("--driver-memory", "640m")
 BOMB_BYTES = 300_000_000
-"""Twice that does not fit: Kafka's client decompresses a record, and copies it."""
+"""Twice this does not fit into memory; Kafka's client decompresses a record and copies it."""
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""A stock Pulsar is held to limits by the enforcer, in a process of its own."""
+"""The enforcer, in its own process, makes a stock Pulsar obey limits."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.servers.pulsar_server import PulsarServer
 
 MEASURED_S = 4.0
 HELD = 0.08
-"""As a part: what a machine that is busy with other things makes of a few seconds."""
+"""Relative tolerance of a rate measured over a few seconds on a busy machine."""
 
 
 @dataclass
 class Scene:
-    """A namespace attached to a group, and limits that are told."""
+    """A namespace attached to a group, and a publisher of limits."""
 
     server: PulsarServer
     namespace: str
@@ -45,7 +45,7 @@ class Scene:
         return self.server.rest
 
     def topic(self, name: str, partitions: int = 0) -> str:
-        """Create a topic that a broker has."""
+        """Create a topic and make a broker load it."""
         topic = self.rest.create_topic(
             f"persistent://{self.namespace}/{name}", partitions=partitions
         )
@@ -54,22 +54,22 @@ class Scene:
         return topic
 
     def again(self, **enforce: Any) -> Path:
-        """Other settings of the enforcer."""
+        """Write a settings file with other settings of the enforcer."""
         transport = self.settings.transport
         return conf_for(self.server, self.conf.parent, transport.limits_topic, **enforce)  # type: ignore[union-attr]
 
     def rate(self, topic: str, kind: str = "publish") -> int | None:
-        """The rate in messages that is written on a topic."""
-        held = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
-        return held[f"{kind}ThrottlingRateInMsg"] if held else None
+        """The topic's rate in messages."""
+        policy = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
+        return policy[f"{kind}ThrottlingRateInMsg"] if policy else None
 
     def count(self, topic: str, counter: str = "msgInCounter") -> int:
-        """Live, unlike rates."""
+        """A counter of the topic; unlike rates it is live."""
         stats = self.rest.call("GET", f"{topic.replace('://', '/')}/stats")
         return int(stats[counter])
 
     def per_s(self, topic: str, counter: str = "msgInCounter") -> float:
-        """Measured; the burst that a write allows is let go by before."""
+        """Measure a rate, after waiting for the burst that a write allows."""
         time.sleep(1.5)
         before, begun_s = self.count(topic, counter), time.monotonic()
         time.sleep(MEASURED_S)
@@ -100,7 +100,7 @@ def client_of(server: PulsarServer) -> pulsar.Client:
 
 @contextmanager
 def publishing(server: PulsarServer, *topics: str) -> Iterator[None]:
-    """Somebody publishes to each, some 400 messages a second if he is let; each by himself.
+    """Publish to each topic, 400 messages a second if not throttled, each over its own connection.
 
     Topics that share a connection would be throttled together.
     """

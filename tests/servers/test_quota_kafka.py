@@ -1,4 +1,4 @@
-"""The quota job against a real Kafka: reports from another process in, limits read back."""
+"""The quota job with a real Kafka: a test sends reports and reads limits from another process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING = float("nan")
 
 
 class Cluster:
-    """Brokers that want more than their quota and obey the limits they read."""
+    """Simulated brokers that report usage and obey the limits that they read."""
 
     def __init__(self, server: KafkaServer, topics: list[str], limits_topic: str) -> None:
         self.topics = topics
@@ -45,7 +45,7 @@ class Cluster:
         )
 
     def report(self, interval_s: float, **demand: float) -> None:
-        """``stock_*`` brokers speak stock Pulsar's format, the others ours with ids."""
+        """Send a report per broker: ``stock_*`` in stock Pulsar's format, the others in ours."""
         self._sent += 1
         for number, (broker, want) in enumerate(demand.items()):
             used = min(want, self.limits.get(broker, np.inf))

@@ -39,7 +39,7 @@ def settings_of(server: PulsarServer, limits_topic: str, admin_url: str) -> dict
 
 @pytest.fixture
 def namespace(pulsar_server: PulsarServer) -> str:
-    """Of a tenant of its own."""
+    """A namespace of a new tenant."""
     rest = pulsar_server.rest
     tenant = rest.create_tenant(f"acme-{uuid.uuid4().hex[:8]}")
     return rest.create_namespace(f"{tenant}/orders")
@@ -47,7 +47,7 @@ def namespace(pulsar_server: PulsarServer) -> str:
 
 @pytest.fixture
 def busy(pulsar_server: PulsarServer, namespace: str) -> Iterator[None]:
-    """Somebody publishes to the namespace, as fast as it is let."""
+    """Publish to the namespace, 100 messages a second if not throttled."""
     ended = threading.Event()
 
     def publish() -> None:
@@ -65,8 +65,8 @@ def busy(pulsar_server: PulsarServer, namespace: str) -> Iterator[None]:
     thread.join()
 
 
-class Told:
-    """What the limits topic told this one broker of a group."""
+class ReceivedLimits:
+    """The limits of one broker and group, read from the limits topic."""
 
     def __init__(self, link: BrokerLink, broker: str, group: str) -> None:
         self._link = link
@@ -76,7 +76,7 @@ class Told:
         self._dispatch_bytes: float | None = None
 
     def is_(self, publish_messages: float | None, dispatch_bytes: float | None = None) -> bool:
-        """Whether these are the limits now; both None: it has none any more."""
+        """Whether these are the limits now; both None = the group was removed."""
         for key, value, _ in self._link.poll_limits().messages:
             update = decode_limits(value)
             assert update.broker == key == self._broker
@@ -107,7 +107,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
         with RunningJob(conf) as job:
             log = job.log
             link = open_broker_link(job.settings.transport, limits_from="earliest")
-            told = Told(link, pulsar_server.service_url, group)
+            received = ReceivedLimits(link, pulsar_server.service_url, group)
             job.wait_until(lambda: f"no resource group '{group}'" in log.read_text())
 
             # An operator makes a group. The tenant's namespaces are attached to it, old and new.
@@ -116,11 +116,11 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: group_of(pulsar_server, namespace) == group)
             later = rest.create_namespace(f"{tenant}/later")
             job.wait_until(lambda: group_of(pulsar_server, later) == group)
-            job.wait_until(lambda: told.is_(120, inf))
+            job.wait_until(lambda: received.is_(120, inf))
 
             # Another quota; then the one that whoever takes a group over hides (ADR 0010).
             rest.put_group(group, publish_messages_per_s=60, dispatch_bytes_per_s=5000)
-            job.wait_until(lambda: told.is_(60, 5000))
+            job.wait_until(lambda: received.is_(60, 5000))
             version = len(group_changes(job.settings.history))
             rest.put_group(group, dispatch_bytes_per_s=5000)
             answered = proxy.answered
@@ -134,12 +134,12 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             answered = proxy.answered
             job.wait_until(lambda: proxy.answered > answered + 3)
             job.wait_until(lambda: job.rounds() > rounds)
-            assert told.is_(60, 5000)
+            assert received.is_(60, 5000)
             proxy.fails_with, proxy.slow_s = None, 5.0
             answered = proxy.answered
             job.wait_until(lambda: proxy.answered > answered)
             proxy.slow_s = 0.0
-            job.wait_until(lambda: told.is_(90, inf))
+            job.wait_until(lambda: received.is_(90, inf))
             lines = [line for line in log.read_text().splitlines() if "resource group sync" in line]
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
@@ -151,7 +151,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             for each in (namespace, later, f"{tenant}/ops"):
                 rest.attach(each, other)
             rest.call("DELETE", f"resourcegroups/{group}")
-            job.wait_until(lambda: told.is_(None, None))
+            job.wait_until(lambda: received.is_(None, None))
 
             # The other group never had a publish quota: an alarm says so until it gets one.
             def names() -> list[str]:

@@ -31,7 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalon
 
 @pytest.fixture(autouse=True)
 def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's address as the executors see it."""
+    """Set the driver's address, as executors see it, to loopback."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
@@ -44,7 +44,7 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
             PROBE,
             *("--master", cluster.url, "--executor-memory", "600m", "--driver-memory", "600m"),
             *("--spark-conf", "spark.ui.enabled=false"),
-            # The first task waits for both workers: either gets some, however slow the other is.
+            # The first task waits for both workers, so that each gets some tasks.
             *("--total-executor-cores", "2"),
             *("--spark-conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"),
             *("--spark-conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s"),
@@ -62,11 +62,11 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
     assert len(folders) == 2, "both workers took part"
     assert all(folder.is_relative_to(cluster.work) for folder in folders)
     for row in rows:
-        here = Path(row["cwd"])
-        assert Path(row["package"]) == here / "quotaplane.zip" / "quotaplane" / "__init__.py"
-        assert Path(row["daemon"]).is_relative_to(here / "quotaplane.zip")
-        assert Path(row["prefix"]).resolve() == (here / "environment").resolve()
-        assert Path(row["library"]).is_relative_to(here / "environment")
+        folder = Path(row["cwd"])
+        assert Path(row["package"]) == folder / "quotaplane.zip" / "quotaplane" / "__init__.py"
+        assert Path(row["daemon"]).is_relative_to(folder / "quotaplane.zip")
+        assert Path(row["prefix"]).resolve() == (folder / "environment").resolve()
+        assert Path(row["library"]).is_relative_to(folder / "environment")
 
 
 @pytest.mark.soak
@@ -77,7 +77,7 @@ def test_the_quota_job_divides_fairly_on_two_workers(
     conf = write_conf(
         tmp_path,
         {"kind": "delta", "path": str(tmp_path / "topics")},
-        # However slow a round is, nobody falls silent meanwhile.
+        # Long timeouts, so that a slow round makes no broker look silent.
         reports={"interval_s": 5.0, "stale_after_intervals": 60},
         brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
         limits={"lease_s": 120},
@@ -117,6 +117,6 @@ def test_the_quota_job_divides_fairly_on_two_workers(
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.process.wait(120) == 0, job.log.read_text("utf-8")
         link.close()
-    # the state was on the executors: both were asked to run Python
+    # both executors ran tasks
     logs = [file.read_text("utf-8") for file in cluster.work.glob("app-*/*/stderr")]
     assert sum("Running task" in text for text in logs) >= 2

@@ -42,7 +42,7 @@ def test_parameters_have_defaults_and_meanings() -> None:
     parameters = load_audit("exceeded").parameters
     assert {name: p.default for name, p in parameters.items()} == {"tolerance": 0.05, "settle_s": 5}
     assert (
-        parameters["tolerance"].meaning == "how far above the limit is still fine, as a part of it"
+        parameters["tolerance"].meaning == "fraction of the limit by which usage may exceed it"
     )
 
 
@@ -165,7 +165,7 @@ def test_help_names_the_parameters_of_the_audit(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as left:
         main(["exceeded", "--help"])
     assert left.value.code == 0
-    assert "for how long the previous limit still excuses a report (5)" in " ".join(
+    assert "seconds for which the previous limit still counts (5)" in " ".join(
         capsys.readouterr().out.split()
     )
 

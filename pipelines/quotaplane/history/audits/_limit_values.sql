@@ -1,5 +1,5 @@
--- A limit given or taken, one row per dimension; Infinity where the group has no quota. Where it is
--- not enforced (mode, enforcement_percent) it is only what it would be.
+-- Each change of a limit, one row per dimension; Infinity = the group has no quota. Where enforced is
+-- false (mode, enforcement_percent), the limit was computed but not enforced.
 SELECT
   broker, `group`, dimension, epoch, seq, at, reason, ended, coalesce(enforced, true) AS enforced,
   CASE WHEN ended OR limit_per_s IS NULL THEN DOUBLE('Infinity') ELSE limit_per_s END AS limit_per_s

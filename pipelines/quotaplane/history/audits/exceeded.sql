@@ -1,12 +1,11 @@
 -- Who exceeded its limit, and when?
 --
--- Each report is held against the limit in force when it was published, or the highest one of the
--- last :settle_s seconds, as usage is measured over a window and a new limit needs time to get
--- there. A limit is in force until the next one. One row per unbroken run of reports above it.
--- Where enforced is false (a soft group, a shadow, a roll-out in percent) the limit was only what
--- it would be: that broker would have been limited.
--- :tolerance = 0.05  how far above the limit is still fine, as a part of it
--- :settle_s = 5  for how long the previous limit still excuses a report
+-- Each report is compared with the highest limit in force within :settle_s seconds before it was
+-- published, as usage is measured over a window and a new limit takes time to arrive. A limit is in
+-- force until the next one. One row per unbroken run of reports above it. Where enforced is false
+-- (a soft or shadow group, or a partial roll-out), the broker was not limited but would have been.
+-- :tolerance = 0.05  fraction of the limit by which usage may exceed it
+-- :settle_s = 5  seconds for which the previous limit still counts
 WITH reports AS (
   SELECT
     broker, `group`, dimension, coalesce(published_at, at) AS at,
@@ -40,7 +39,7 @@ as_of AS (
     greatest(
       last_value(limit_per_s, true) OVER so_far,
       max(highest) OVER (
-        -- A frame takes no parameter: so time is counted in units of it, zero being a nanosecond.
+        -- A window frame takes no parameter, so time is in units of :settle_s (at least 1 ns).
         PARTITION BY broker, `group`, dimension
         ORDER BY unix_millis(at) / greatest(:settle_s * 1000, 1e-6D)
         RANGE BETWEEN 1D PRECEDING AND CURRENT ROW

@@ -1,10 +1,10 @@
 -- How long until a quota change was in force everywhere?
 --
--- From the change's commit until the limits of all the group's brokers added up to the new quota
--- (all were unlimited; none was left of a deleted group). state is "in force", "superseded" (the
--- next change came first), "below" (so far the limits add up to less: raises that are still being
--- made room for, ceilings, or a smaller quota above), "pending", or "no brokers".
--- :tolerance = 0.01  how far the sum may be from the quota, as a part of it
+-- Time from the change's commit until the limits of all the group's brokers added up to the new
+-- quota (or all were unlimited, or all limits of a deleted group had ended). state is "in force",
+-- "superseded" (the next change came first), "below" (the limits add up to less so far: raises that
+-- still wait for room, ceilings, or a smaller quota of an ancestor), "pending", or "no brokers".
+-- :tolerance = 0.01  fraction of the quota by which the sum may differ from it
 WITH sides AS (
   SELECT
     `group`, version, at, by, dimension,
@@ -25,7 +25,7 @@ spans AS (
   FROM changes
   WHERE from_per_s IS DISTINCT FROM to_per_s
 ),
--- What each row of limits adds to and takes from its group: the sum then follows by running totals.
+-- What each row of limits adds to its group's sum; a running total then gives the sum.
 steps AS (
   SELECT
     `group`, dimension, epoch, seq, at,

@@ -1,7 +1,7 @@
 -- Which brokers went silent, and did they come back?
 --
--- stale_at: reports were missing; gone_at: its share was given to the others; back_at: it was heard
--- of again. silent_s runs from its last report until then, or until the newest round.
+-- stale_at: reports were missing; gone_at: the broker's share was given to the others; back_at: it
+-- reported again. silent_s: from its last report until then, or until the newest round.
 WITH counted AS (
   SELECT *, count_if(status = 'live') OVER (PARTITION BY broker ORDER BY epoch, seq) AS lives
   FROM brokers
