@@ -105,8 +105,7 @@ def test_one_bad_message_costs_none_of_a_thousand_behind_it(rig: Rig) -> None:
     assert [rig.limit(f"b{number}") for number in range(1_000)] == list(map(float, range(1_000)))
     assert rig.listener.refused == len(POISON)
     assert rig.lines == [
-        "limits topic: limits@0: message for 'b' refused: "
-        "not a LimitsUpdate: begins with nothing"
+        "limits topic: limits@0: message for 'b' refused: not a LimitsUpdate: begins with nothing"
     ]
 
 

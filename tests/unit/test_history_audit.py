@@ -41,9 +41,7 @@ def test_every_parameter_of_an_audit_is_declared(audit: object) -> None:
 def test_parameters_have_defaults_and_meanings() -> None:
     parameters = load_audit("exceeded").parameters
     assert {name: p.default for name, p in parameters.items()} == {"tolerance": 0.05, "settle_s": 5}
-    assert (
-        parameters["tolerance"].meaning == "fraction of the limit by which usage may exceed it"
-    )
+    assert parameters["tolerance"].meaning == "fraction of the limit by which usage may exceed it"
 
 
 def test_an_unknown_audit_is_told_with_those_there_are() -> None:

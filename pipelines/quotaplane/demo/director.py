@@ -13,7 +13,7 @@ from quotaplane.sim.demand_schedule import build_schedule
 from quotaplane.sim.world import World
 
 Put = Callable[[Sequence[str], FloatArray], None]
-"""Sets the quotas (n, 7) of n groups; inf = unlimited."""
+"""Sets the quotas (n, dimensions) of n groups; inf = unlimited."""
 
 Delete = Callable[[Sequence[str]], None]
 """Deletes groups."""
@@ -23,7 +23,7 @@ GRACE_S = 2.0
 
 
 class Director:
-    """Plays a scenario; ``quota`` (groups, 7) are the quotas set now."""
+    """Plays a scenario; ``quota`` (groups, dimensions) are the quotas set now."""
 
     def __init__(
         self, scenario: Scenario, record: DemoRecord, put: Put, delete: Delete, *, seed: int = 0

@@ -3,7 +3,9 @@
 The first comment line of a file is the question it answers; lines ``-- :name = value  meaning``
 declare parameters with defaults. A query sees each table as a view of the same name, and two more
 views: ``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
-``limit_values`` (``audits/_limit_values.sql``).
+``limit_values`` (``audits/_limit_values.sql``). ``LATERAL VIEW by_dimension('{}_per_s') AS
+dimension, rate`` makes a row per dimension out of columns per dimension (``{}``); it takes several
+columns, too.
 """
 
 from __future__ import annotations
