@@ -1,4 +1,4 @@
-"""The brokers that a shard hears of."""
+"""The brokers that report to a shard."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ class Brokers:
 
     names: tuple[str, ...]
     started_at_ms: IntArray
-    """As the newest report used says; a later report must exceed it and ``sequence``, as a pair."""
+    """When the broker started, from its newest report; a later report counts only if its pair
+    (start, sequence) is greater."""
     sequence: IntArray
-    """Of the newest report used."""
+    """Sequence number of the newest report."""
     seen_at_ms: IntArray
-    """When the newest report used was published; -1: none was used yet."""
+    """When the newest report was published; -1: none has counted yet."""
     stale: BoolArray
-    """Silent for ``brokers.stale_after_intervals``."""
+    """No report for ``brokers.stale_after_intervals``."""
     uses_ids: BoolArray
-    """The broker names groups by their ids."""
+    """The broker names groups by id."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def without(self, gone: BoolArray) -> tuple[Brokers, IntArray]:
-        """The brokers that stay, and for each of the old indexes the new one."""
+        """The brokers that stay, and the new index of each (b,)."""
         kept = ~gone
         brokers = Brokers(
             names=tuple(np.array(self.names, dtype=object)[kept]),

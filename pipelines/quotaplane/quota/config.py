@@ -1,4 +1,4 @@
-"""What goes into a step beside the state: the events that arrived, and the settings."""
+"""The inputs of a step besides the state: the events that arrived, and the settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quotaplane.quota.lease import Lease
 
 @dataclass(frozen=True)
 class Events:
-    """What arrived for a shard since its last round; columns as in ``wire.shard_inputs``."""
+    """The events that arrived for a shard since its last round; columns: ``wire.shard_inputs``."""
 
     headers: pa.Table | None = None
-    """A row for each report."""
+    """A row per report."""
     entries: pa.Table | None = None
-    """A row for each group in a report."""
+    """A row per group in a report."""
     groups: pa.Table | None = None
     """Changes of the table resource_groups."""
 
@@ -28,38 +28,38 @@ class StepConfig:
     """The settings of a step; docs/history.md and conf/ describe those that operators set."""
 
     law: Law
-    """Divides a quota."""
+    """Divides a quota among brokers."""
     stale_after_ms: float = 10_000.0
     """From a broker's last report until it counts as stale."""
     expire_after_ms: float = 15_000.0
-    """From a broker's last report until it is given up, under ``fast``."""
+    """From a broker's last report until others get its share, under ``fast``."""
     headroom: float = 0.05
-    """Part of its demand that a broker gets on top."""
+    """Fraction of its demand that a broker is given on top of it."""
     saturated_from: float = 0.95
-    """Part of its limit from which a broker's demand is taken to be more than its usage."""
+    """Fraction of its limit; a broker that uses as much counts as saturated: it may want more."""
     probe_share: float = 0.05
-    """Part of the quota that an idle broker may use at once."""
+    """Fraction of an even share of the quota that an idle broker may use at once."""
     significant_change: float = 0.05
-    """Part of a limit by which it must move before it is published."""
+    """Fraction of a limit; smaller changes are not published (hysteresis)."""
     refresh_rounds: int = 10
-    """Rounds in which each limit is published again at least once."""
+    """Each limit is published again at least once in this many rounds."""
     lease_ms: float = 120_000.0
-    """How long a limit holds unless it is renewed."""
+    """How long a limit is in force unless it is renewed."""
     transition: Transition = Transition.FAST
-    """How limits move from one division to the next."""
+    """Whether limits may exceed the quota for a moment while they change (``fast``) or never."""
     max_step: float | None = None
-    """Part of the quota by which a limit may move in a round; None: as far as it must."""
+    """Fraction of the quota by which a limit may move in a round; None: any distance."""
     safe_share: float = 1.0
-    """Part of an even share that a broker may use once its lease ended."""
+    """Fraction of an even share that a broker may use after its lease ended."""
     max_clock_skew_ms: float = 30_000.0
     """How far the start time in a report may lie in the future."""
     learns: bool = True
-    """Whether a shard without a state hands back earlier limits for one lease first."""
+    """Whether a shard that starts without state hands back earlier limits for one lease."""
     earlier_until_ms: float = 0.0
-    """When the last limits that an earlier control plane published end, in ms since 1970."""
+    """When the last limit of an earlier control plane ends, in ms since 1970."""
 
     @property
     def lease(self) -> Lease:
-        """When limits end."""
+        """The rules by which limits end."""
         strict = self.transition is Transition.STRICT
         return Lease(self.lease_ms, self.stale_after_ms, self.expire_after_ms, strict)

@@ -45,7 +45,7 @@ class DeletedReservations:
             kept = DeletedReservations(names, self.until_ms[still], self.held[:, still])
         if lost is None or config.transition is Transition.FAST or not lost.has_limit.any():
             return kept
-        lost = lost.take(lost.has_limit).carrying(range(len(DIMENSIONS)))
+        lost = lost.take(lost.has_limit).in_dimensions(range(len(DIMENSIONS)))
         gone, place = np.unique(lost.group, return_inverse=True)
         # Who was told that it is not limited may use anything.
         held = np.where(lost.enforced, lost.max_in_force, np.where(lost.notified, np.inf, 0.0))

@@ -1,8 +1,9 @@
-"""After a start without any state: what an earlier control plane gave may still be in force.
+"""Learning mode: after a start without state, a shard hands back earlier limits for one lease.
 
-Dividing at once would reset every broker by what happens to be in use. So limits that brokers
-report to have are handed back until each of them was either renewed by this control plane or is
-over, which takes one lease. Then the promise of ``transition: strict`` begins.
+The limits of an earlier control plane may still be in force. The new one does not know demands yet:
+dividing at once would reset every broker to what it happens to use. So it issues again the limits
+that brokers report (Doorman calls this learning mode). After one lease each earlier limit was
+renewed or is over; then the guarantee of ``transition: strict`` begins.
 """
 
 from __future__ import annotations
@@ -18,20 +19,18 @@ DONE: Final = -1
 
 @dataclass(frozen=True)
 class Learning:
-    """Whether a shard learns.
-
-    ``until_ms``: when it has been there for a lease (clocks may disagree); 0 = it has not begun,
-    ``DONE`` = it has. ``on``: until then limits are only handed back.
-    """
+    """How far a shard is with learning mode."""
 
     until_ms: int = 0
+    """When every earlier limit is over, in ms since 1970; 0: not begun, ``DONE``: it has passed."""
     on: bool = False
+    """Until then limits are only handed back."""
 
     def next(self, foreign: bool, round_: Round, config: StepConfig) -> tuple[Learning, bool]:
-        """Where that stands in this round, and whether learning ends with it.
+        """The state of learning mode in this round, and whether it ends with this round.
 
-        ``foreign``: a report names limits of an earlier epoch. Who promises never to exceed the
-        quota takes no report's silence for an answer, and learns whatever it hears.
+        ``foreign``: a report names limits of an earlier epoch. Under ``fast`` that turns learning
+        on. ``strict`` always learns: brokers that have not reported yet may have earlier limits.
         """
         if self.until_ms == DONE or not config.learns:
             return Learning(DONE), False

@@ -1,9 +1,9 @@
 """The lease: how long a published limit is in force, and when it certainly is no longer.
 
-A limit holds at its broker for a lease from when it was issued (Doorman calls this a lease, too).
-The control plane does not see that clock. It adds ``stale_after_ms``, so that clocks may disagree
-by as much, and as much again where the last message may have been sent that long after the last
-report.
+A limit is in force at its broker for one lease after it was issued (the term is Doorman's). The
+broker measures that with its own clock. The control plane adds ``stale_after_ms`` to allow for the
+difference of the clocks; and once more where it may have sent the last message that long after the
+broker's last report.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ class Lease(NamedTuple):
     """
 
     lease_ms: float
-    """From when a limit is issued until it ends at its broker."""
+    """How long a limit is in force after it was issued."""
     stale_after_ms: float
     """From a broker's last report until it counts as stale."""
     expire_after_ms: float
-    """From a broker's last report until it is given up, under ``fast``."""
+    """From a broker's last report until others get its share, under ``fast``."""
     strict: bool
-    """Limits in force never exceed the quota: no share is given away before its lease ended."""
+    """Limits in force never exceed the quota: no share is given away before its lease is over."""
 
     @property
     def forgotten_after_ms(self) -> float:
-        """From a broker's last report until its shares are given to others.
+        """From a broker's last report until others get its share.
 
-        Strict: a limit was published to it up to ``stale_after_ms`` after the report.
+        Strict: limits are sent to the broker for up to ``stale_after_ms`` after that report.
         """
         if not self.strict:
             return self.expire_after_ms
         return max(self.expire_after_ms, self.lease_ms + 2 * self.stale_after_ms)
 
     def ended_if_issued_before_ms(self, now_ms: int) -> float:
-        """Limits that were issued before this are no longer in force anywhere."""
+        """A limit that was issued before this time is not in force anywhere any more."""
         return now_ms - self.lease_ms - self.stale_after_ms
 
     def reserved_until_ms(self, now_ms: int) -> int:
-        """Until when the limits of a group that is deleted now may be in force."""
+        """How long the limits of a group that is deleted now may still be in force."""
         return now_ms + int(self.lease_ms + 2 * self.stale_after_ms)
 
     def learning_until_ms(self, now_ms: int, earlier_until_ms: float) -> int:
-        """Until when a shard that begins now without a state learns (Doorman's learning mode).
+        """When learning mode ends in a shard that starts now without state.
 
-        ``earlier_until_ms``: when the last limits of an earlier control plane end.
+        ``earlier_until_ms``: when the last limit of an earlier control plane ends.
         """
         end_ms = max(now_ms + self.lease_ms, earlier_until_ms)
         return int(end_ms + self.stale_after_ms)

@@ -1,7 +1,7 @@
-"""What a shard knows of each (group, broker): usage, demand, and the limit with its lease.
+"""The leases of a shard: for each (group, broker) its usage, estimated demand and limit.
 
 Arrays over the dimensions have shape (d, n): one contiguous vector per dimension, which is also how
-Arrow stores them. d counts only the dimensions that matter (``dimensions_in_use``).
+Arrow stores them. d counts only the dimensions that are in use (``dimensions_in_use``).
 """
 
 from __future__ import annotations
@@ -23,116 +23,120 @@ _BASIC = tuple(range(BASIC))
 class Leases:
     """The n pairs of a group and a broker, sorted by group, then broker.
 
-    Arrays have shape (d, n) where they hold rates per second, else (n,).
+    Arrays over the dimensions have shape (d, n), rates are per second; the others have shape (n,).
     """
 
     dimensions: tuple[int, ...]
-    """The d dimensions, as ascending indexes in ``model.DIMENSIONS``; others limit nobody."""
+    """The d dimensions, as ascending indexes in ``model.DIMENSIONS``."""
     group: IntArray
     """Index of the group."""
     broker: IntArray
     """Index of the broker."""
     usage: FloatArray
-    """(d, n) as reported last."""
+    """(d, n) in the newest report."""
     demand: FloatArray
-    """(d, n) as estimated (``demand.Track``); inf = saturated: how much more is not known."""
+    """(d, n) estimate, see ``demand.Track``; inf = saturated: more than is used, nobody knows how much."""
     noise: FloatArray
-    """(d, n) of the demand, see ``demand.Track``."""
+    """(d, n) noise of the demand, see ``demand.Track``."""
     last_deviation: FloatArray
-    """(d, n) from the demand, see ``demand.Track``."""
+    """(d, n) of the usage from the demand, see ``demand.Track``."""
     distrust: IntArray
-    """(d, n) of the broker's claims, see ``demand.Track``."""
+    """(d, n) of refusals that the broker claims, see ``demand.Track``."""
     reports_refused: BoolArray
-    """The broker counts what it refuses or delays."""
+    """The broker reports what it refuses or delays."""
     limit: FloatArray
-    """(d, n) issued last; inf = unlimited. Before the first: inf, or one of an earlier control
-    plane that the broker reported."""
+    """(d, n) issued last; inf = unlimited. Before the first: inf, or the limit that the broker reports
+    from an earlier control plane."""
     previous_limit: FloatArray
-    """(d, n) the limit that ``limit`` replaced, while it is young; else equal to it."""
+    """(d, n) the limit before ``limit``, while that is young; else equal to it."""
     max_in_force: FloatArray
-    """(d, n) the highest limit that the broker may still hold to, while ``limit`` is young; else
-    equal to it, as where it is not enforced."""
+    """(d, n) the highest limit that the broker may still apply, while ``limit`` is young; else, and
+    where limits are not enforced, equal to ``limit``."""
     has_limit: BoolArray
-    """A limit was issued or taken over."""
+    """A limit was issued, or taken over from an earlier control plane."""
     enforced: BoolArray
-    """The broker is held to ``limit``; else it is only computed."""
+    """The broker must obey ``limit``; else it is only computed."""
     notified: BoolArray
-    """The broker was ever sent a limit of the group."""
+    """A limit of the group was sent to the broker at some time."""
     issued_at_ms: IntArray
-    """When a young limit was issued; -1 once it is old."""
+    """When the limit was issued; -1 once it is old: no report can cover the time before it."""
     issued_seq: IntArray
-    """Round in which a young limit was issued; -1 once it is old."""
+    """``Round.seq`` in which the limit was issued; -1 once it is old."""
     seen_at_ms: IntArray
-    """When the last report that names the group was published."""
+    """When the newest report that names the group was published."""
 
     def __len__(self) -> int:
         return len(self.group)
 
     def take(self, chosen: BoolArray | IntArray) -> Leases:
-        """The rows that ``chosen`` (a mask, or positions in order) picks."""
-        return self.each(lambda _, array: array[..., chosen])
+        """The leases that ``chosen`` (a mask, or ascending indexes) selects."""
+        return self.map_arrays(lambda _, array: array[..., chosen])
 
-    def each(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Leases:
-        """With every array changed, by name."""
+    def map_arrays(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Leases:
+        """The leases with ``change(name, array)`` in place of every array."""
         arrays: dict[str, Any] = {name: change(name, getattr(self, name)) for name in _ARRAYS}
         return replace(self, **arrays)
 
     def merged(self, others: Leases) -> Leases:
-        """With others of the same dimensions, none of which is here."""
-        joined = self.each(lambda name, own: np.concatenate([own, getattr(others, name)], axis=-1))
+        """These and ``others``, which are other pairs in the same dimensions."""
+
+        def concatenated(name: str, own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([own, getattr(others, name)], axis=-1)
+
+        joined = self.map_arrays(concatenated)
         pair = joined.group * (joined.broker.max(initial=0) + 1) + joined.broker
         return joined.take(np.argsort(pair, kind="stable"))
 
-    def carrying(self, dimensions: Iterable[int]) -> Leases:
-        """The same rows with other dimensions.
+    def in_dimensions(self, dimensions: Iterable[int]) -> Leases:
+        """The same leases in other dimensions.
 
-        What is new begins as if it had been there, and nobody limited in it: a total with the sum
-        of what its parts use, anything else with no use.
+        A new dimension starts unlimited: a total with the summed usage of its parts, any other with
+        no usage.
         """
         wanted = tuple(dimensions)
         if wanted == self.dimensions:
             return self
-        kept = {dimension: place for place, dimension in enumerate(self.dimensions)}
+        own_index = {dimension: index for index, dimension in enumerate(self.dimensions)}
         blank = fresh_leases(self.group, self.broker, wanted)
 
-        def of_those(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def selected(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if array.ndim < 2:
                 return array
             new: npt.NDArray[Any] = getattr(blank, name).copy()
-            for place, dimension in enumerate(wanted):
-                if dimension in kept:
-                    new[place] = array[kept[dimension]]
+            for index, dimension in enumerate(wanted):
+                if dimension in own_index:
+                    new[index] = array[own_index[dimension]]
                 elif dimension in PARTS and name in ("usage", "demand"):
-                    new[place] = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
+                    new[index] = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
             return new
 
-        return replace(self.each(of_those), dimensions=wanted)
+        return replace(self.map_arrays(selected), dimensions=wanted)
 
 
 _ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name != "dimensions")
 
 
 def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
-    """Rows for pairs that were never heard of: no use yet, never limited."""
+    """Leases of pairs that no report has named yet: no usage, no limit."""
     n, shape = len(group), (len(dimensions), len(group))
-    nothing, never, no_time = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
+    zeros, unlimited, never = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
     return Leases(
         dimensions=dimensions,
         group=group,
         broker=broker,
         usage=np.zeros(shape),
-        demand=nothing,
-        noise=nothing,
-        last_deviation=nothing,
+        demand=zeros,
+        noise=zeros,
+        last_deviation=zeros,
         distrust=np.zeros(shape, np.int64),
         reports_refused=np.zeros(n, bool),
-        limit=never,
-        previous_limit=never,
-        max_in_force=never,
+        limit=unlimited,
+        previous_limit=unlimited,
+        max_in_force=unlimited,
         has_limit=np.zeros(n, bool),
         enforced=np.ones(n, bool),
         notified=np.zeros(n, bool),
-        issued_at_ms=no_time,
-        issued_seq=no_time,
-        seen_at_ms=no_time,
+        issued_at_ms=never,
+        issued_seq=never,
+        seen_at_ms=never,
     )

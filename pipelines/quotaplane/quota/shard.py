@@ -1,4 +1,4 @@
-"""What a round works on: a shard's groups, brokers and leases, of the same dimensions."""
+"""The working set of a round: a shard's groups, brokers and leases, in the same dimensions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from quotaplane.quota.leases import Leases
 
 @dataclass(frozen=True)
 class Shard:
-    """Groups, brokers and leases; a lease has indexes of its group and its broker."""
+    """Groups, brokers and leases; a lease holds the index of its group and of its broker."""
 
     groups: Groups
     brokers: Brokers
     leases: Leases
 
     def in_dimensions(self, dimensions: tuple[int, ...]) -> Shard:
-        """The same with these dimensions alone, as indexes in ``model.DIMENSIONS``."""
+        """The shard with only these dimensions (indexes in ``model.DIMENSIONS``)."""
         return replace(
             self,
             groups=self.groups.narrowed(dimensions),
-            leases=self.leases.carrying(dimensions),
+            leases=self.leases.in_dimensions(dimensions),
         )
 
     def without_brokers(self, gone: BoolArray) -> Shard:
-        """Without brokers (b,) that have no lease."""
+        """The shard without the brokers ``gone`` (b,), none of which has a lease."""
         if not gone.any():
             return self
-        brokers, place = self.brokers.without(gone)
+        brokers, new_index = self.brokers.without(gone)
         return replace(
             self,
             brokers=brokers,
-            leases=replace(self.leases, broker=place[self.leases.broker]),
+            leases=replace(self.leases, broker=new_index[self.leases.broker]),
         )

@@ -1,4 +1,4 @@
-"""Brokers that do not report any more, and leases whose group a broker no longer names."""
+"""Silence: brokers that stopped reporting, and groups that a broker no longer reports."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from quotaplane.quota.shard import Shard
 
 @dataclass(frozen=True)
 class Silence:
-    """Who and what is silent in a round."""
+    """The brokers and leases that no recent report names."""
 
     stale: BoolArray
-    """(b,) brokers that are late with their reports, and keep their limits."""
+    """(b,) brokers whose reports are late; they keep their limits."""
     gone: BoolArray
-    """(b,) brokers that are given up: others get their share."""
+    """(b,) brokers that were silent for so long that others get their share."""
     leases: BoolArray
-    """(n,) leases that end: their broker is gone, or no longer names the group."""
+    """(n,) leases that end: the broker is gone, or it no longer reports the group."""
 
     def groups(self, shard: Shard) -> BoolArray:
         """(g,) the groups that lose a lease."""
-        lose: BoolArray = np.zeros(len(shard.groups), bool)
-        lose[shard.leases.group[self.leases]] = True
-        return lose
+        losing: BoolArray = np.zeros(len(shard.groups), bool)
+        losing[shard.leases.group[self.leases]] = True
+        return losing
 
 
 def find_silence(shard: Shard, round_: Round, config: StepConfig) -> Silence:
-    """Compare when brokers were heard of with the round's time."""
+    """Find silent brokers and leases by the age of their last report at the round's time."""
     silent_ms = round_.now_ms - shard.brokers.seen_at_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
     gone = silent_ms > forgotten_after_ms
@@ -41,7 +41,7 @@ def find_silence(shard: Shard, round_: Round, config: StepConfig) -> Silence:
 
 
 def without_silent(shard: Shard, silence: Silence) -> Shard:
-    """The shard with its brokers marked, and without the leases that end."""
+    """The shard with stale brokers marked, without the leases that end."""
     brokers = replace(shard.brokers, stale=silence.gone | silence.stale)
     leases = shard.leases
     if silence.leases.any():
