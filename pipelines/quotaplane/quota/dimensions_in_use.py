@@ -1,8 +1,8 @@
-"""Which dimensions a shard's rows have, and totals made of their parts.
+"""The dimensions that a shard's leases have; and totals, computed from their parts.
 
-A dimension beyond the first few costs nothing where nobody limits anybody in it: rows do not have
-it then. It comes with the first quota or ceiling, and goes when the last broker was told that it is
-no longer limited.
+Leases always have the first four dimensions. They get another one with the first quota or ceiling
+in it, and lose it once an unlimited rate was issued to the last broker. So a dimension that nobody
+limits costs nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import Leases
 
 
-def in_use(groups: Groups, rows: Leases) -> tuple[int, ...]:
-    """The dimensions that rows must have: the basic ones, and where somebody is or was limited.
+def in_use(groups: Groups, leases: Leases) -> tuple[int, ...]:
+    """The dimensions that leases must have: the basic ones, and any in which a broker has a limit.
 
     >>> from quotaplane.quota.state import ShardState
     >>> state = ShardState()
     >>> in_use(state.groups, state.leases)
     (0, 1, 2, 3)
     """
-    # Of a template nothing is divided: what only it limits no row needs.
+    # A template's quota is never divided, so no lease needs a dimension that only it limits.
     divided = ~groups.template
     by_group = (np.isfinite(groups.quota) & divided).any(axis=1)
     overrides = groups.overrides
     by_broker = (np.isfinite(overrides.ceiling) & divided[overrides.group]).any(axis=1)
     needed = {*range(BASIC), *np.flatnonzero(by_group | by_broker).tolist()}
-    for place, dimension in enumerate(rows.dimensions[BASIC:], start=BASIC):
-        if np.isfinite(rows.limit[place]).any():
+    for index, dimension in enumerate(leases.dimensions[BASIC:], start=BASIC):
+        if np.isfinite(leases.limit[index]).any():
             needed.add(dimension)
     return tuple(sorted(needed))
 
 
 def reported_limits(entries: pa.Table) -> set[int]:
-    """The dimensions beyond the basic ones in which brokers say that they are limited."""
+    """The dimensions beyond the basic ones in which brokers report a limit."""
     return {
         dimension
         for dimension, name in enumerate(LIMIT_COLUMNS)
@@ -47,69 +47,73 @@ def reported_limits(entries: pa.Table) -> set[int]:
 
 
 def with_totals(
-    usage: FloatArray, throttled: FloatArray, rows: Leases, at: IntArray
+    usage: FloatArray, throttled: FloatArray, leases: Leases, lease_index: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Usage and throttled (d, m) of m entries, with totals where the reports gave none.
+    """Usage and throttled (d, m) of m entries, with totals where the reports have none.
 
-    A total follows as soon as one of its parts was told; the other one may be unchanged: then it
-    goes on with what was used and refused of it last. What was throttled of a total is known where
-    it is of both. NaN: unchanged, or not told.
+    A total is the sum of its parts as soon as one part is reported; a part that is "unchanged"
+    counts with its last usage and refusals. What was throttled of a total is known if it is known
+    of all parts. NaN: unchanged, or not reported.
 
     Args:
         usage: as reported.
         throttled: as reported.
-        rows: before these reports; their ``dimensions`` are the d.
-        at: (m,) the entries' rows, ascending; those of one row in the order they were made.
+        leases: before these reports; their ``dimensions`` are the d.
+        lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
     """
     totals = [
-        (place, list(PARTS[dimension]))
-        for place, dimension in enumerate(rows.dimensions)
+        (index, list(PARTS[dimension]))
+        for index, dimension in enumerate(leases.dimensions)
         if dimension in PARTS
     ]
     if not totals:
         return usage, throttled
     usage, throttled = usage.copy(), throttled.copy()
-    for place, parts in totals:
-        changed, told = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
-        known = _last_known(usage[parts], rows.usage[parts], at)
-        follows = np.isnan(usage[place]) & changed.any(axis=0)
-        usage[place] = np.where(follows, known.sum(axis=0), usage[place])
-        follows = np.isnan(throttled[place]) & told.any(axis=0)
-        if not follows.any():
+    for index, parts in totals:
+        changed, counted = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
+        used = _last_values(usage[parts], leases.usage[parts], lease_index)
+        missing = np.isnan(usage[index]) & changed.any(axis=0)
+        usage[index] = np.where(missing, used.sum(axis=0), usage[index])
+        missing = np.isnan(throttled[index]) & counted.any(axis=0)
+        if not missing.any():
             continue
-        news = np.where(changed & ~told, np.inf, throttled[parts])
-        refused = _last_known(news, _refused(rows, parts), at).sum(axis=0)
-        throttled[place] = np.where(follows & np.isfinite(refused), refused, throttled[place])
+        reported = np.where(changed & ~counted, np.inf, throttled[parts])
+        refused = _last_values(reported, _refused(leases, parts), lease_index).sum(axis=0)
+        throttled[index] = np.where(missing & np.isfinite(refused), refused, throttled[index])
     return usage, throttled
 
 
-def _refused(rows: Leases, parts: list[int]) -> FloatArray:
-    """(k, n): what is refused per second of each of the k ``parts`` now; inf: nobody knows."""
-    usage, demand, doubt = (of[parts] for of in (rows.usage, rows.demand, rows.distrust))
-    # A demand that rests on no claim is above what was used last by its noise only.
-    claimed = (doubt % 2 == 1) | np.isinf(demand)
+def _refused(leases: Leases, parts: list[int]) -> FloatArray:
+    """(k, n) what is refused per second of each of the k ``parts``; inf: not known."""
+    usage, demand, distrust = (
+        rates[parts] for rates in (leases.usage, leases.demand, leases.distrust)
+    )
+    # Without a claim the demand differs from the last usage by noise only, not by refusals.
+    claimed = (distrust % 2 == 1) | np.isinf(demand)
     return np.where(claimed, np.maximum(demand - usage, 0.0), 0.0)
 
 
-def _last_known(said: FloatArray, before: FloatArray, at: IntArray) -> FloatArray:
-    """(k, m): what was ``said`` of the rows ``at``, or where that is NaN, last before it.
+def _last_values(values: FloatArray, before: FloatArray, lease_index: IntArray) -> FloatArray:
+    """(k, m) the ``values`` of entries; NaN is replaced by the last value of the same lease.
 
-    ``before`` (k, n): what was known of the rows.
+    ``before`` (k, n): the values that the leases had before.
     """
-    if not np.isnan(said).any():
-        return said
-    known = np.take_along_axis(said, last_told(said, at), axis=1)
-    return np.where(np.isnan(known), before[:, at], known)
+    if not np.isnan(values).any():
+        return values
+    last = np.take_along_axis(values, last_reported(values, lease_index), axis=1)
+    return np.where(np.isnan(last), before[:, lease_index], last)
 
 
-def last_told(said: FloatArray, at: IntArray) -> IntArray:
-    """(k, m): for each entry, where the last value that is not NaN up to it is, in the same row.
+def last_reported(values: FloatArray, lease_index: IntArray) -> IntArray:
+    """(k, m) for each entry, the position of the last value up to it that is not NaN.
 
-    Where there is none: the place of the row's first entry. Entries are sorted by row.
+    Only entries of the same lease count; without any value it is the position of the first of
+    these. Entries are sorted by lease.
 
-    >>> last_told(np.array([[1.0, np.nan, np.nan, 4.0, np.nan]]), np.array([0, 0, 1, 1, 1]))
+    >>> lease_index = np.array([0, 0, 1, 1, 1])
+    >>> last_reported(np.array([[1.0, np.nan, np.nan, 4.0, np.nan]]), lease_index)
     array([[0, 0, 2, 3, 3]])
     """
-    places = np.arange(len(at))
-    first = np.where(np.diff(at, prepend=-1) != 0, places, 0)
-    return np.maximum.accumulate(np.where(np.isnan(said), first, places), axis=1)
+    positions = np.arange(len(lease_index))
+    first = np.where(np.diff(lease_index, prepend=-1) != 0, positions, 0)
+    return np.maximum.accumulate(np.where(np.isnan(values), first, positions), axis=1)

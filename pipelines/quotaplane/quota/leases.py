@@ -35,7 +35,7 @@ class Leases:
     usage: FloatArray
     """(d, n) in the newest report."""
     demand: FloatArray
-    """(d, n) estimate, see ``demand.Track``; inf = saturated: more than is used, nobody knows how much."""
+    """(d, n) estimate, see ``demand.Track``; inf = saturated: its amount is not known."""
     noise: FloatArray
     """(d, n) noise of the demand, see ``demand.Track``."""
     last_deviation: FloatArray
@@ -45,8 +45,8 @@ class Leases:
     reports_refused: BoolArray
     """The broker reports what it refuses or delays."""
     limit: FloatArray
-    """(d, n) issued last; inf = unlimited. Before the first: inf, or the limit that the broker reports
-    from an earlier control plane."""
+    """(d, n) issued last; inf = unlimited. Before the first: inf, or what the broker reports of an
+    earlier control plane."""
     previous_limit: FloatArray
     """(d, n) the limit before ``limit``, while that is young; else equal to it."""
     max_in_force: FloatArray

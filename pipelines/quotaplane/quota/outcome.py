@@ -212,7 +212,7 @@ def limited_but_deleted_table(
     names = entries["group"].combine_chunks().fill_null("").dictionary_encode()
     return pa.table(
         {
-            **_addressed(brokers, entries["code"].to_numpy(), config),
+            **_addressed(brokers, entries["broker_index"].to_numpy(), config),
             "group": names,
             "group_id": entries["group_id"],
         }

@@ -1,7 +1,7 @@
-"""Which reports count: brokers by number, their reports in order, and the newest one used.
+"""The order of a round's reports, and which of them count: those newer than any used before.
 
-The order depends on what reports say and on their position in the source, never on how they
-arrived: the same reports in any order and in any number of payloads have the same outcome.
+The order depends only on the contents of reports and their positions in the source, not on how they
+arrived. So the same reports have the same outcome in any order and in any number of payloads.
 """
 
 from __future__ import annotations
@@ -19,112 +19,120 @@ from quotaplane.quota.brokers import Brokers
 
 @dataclass(frozen=True)
 class ReportOrder:
-    """The m reports of a round.
+    """The m reports of a round; arrays have shape (m,)."""
 
-    ``code`` (m,): the index of each one's broker. ``order`` (m,): all of them by broker, and those
-    of one broker as they were made; ``rank`` (m,): the place of each in ``order``. ``counts`` (m,):
-    it is newer than all used before; ``duplicate``: it repeats one.
-    """
-
-    code: IntArray
+    broker: IntArray
+    """Index of the report's broker."""
     order: IntArray
+    """Indexes of all reports, sorted by broker, then by the time they were made."""
     rank: IntArray
+    """Position of each report in ``order``."""
     counts: BoolArray
+    """The report is newer than all that were used before."""
     duplicate: BoolArray
+    """The report repeats another one."""
 
 
 def order_reports(
     brokers: Brokers, headers: pa.Table, *, latest_start_ms: float
 ) -> tuple[Brokers, ReportOrder]:
-    """Number the brokers and find the reports that count; ``latest_start_ms``: see ``_newer``."""
-    brokers, code = _with_names(brokers, headers["broker"])
+    """Add new brokers, and find the reports that count; ``latest_start_ms``: see ``_newer``."""
+    brokers, broker = _with_names(brokers, headers["broker"])
     started, sequence, published = (
         headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
     )
-    order = np.lexsort((sequence, started, code))
-    repeats = _repeats(order, code, started, sequence)
+    order = np.lexsort((sequence, started, broker))
+    repeats = _repeats(order, broker, started, sequence)
     if repeats.any():
-        # Reports of one broker with one start and sequence: the one published first counts, not
-        # the one that arrived first.
-        _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
-        order = np.lexsort((place, published, sequence, started, code))
-        repeats = _repeats(order, code, started, sequence)
+        # Several reports of one broker have the same start and sequence. The order of arrival is
+        # not repeatable, so the one that was published first counts.
+        _, position = np.unique(headers["position"].to_numpy(), return_inverse=True)
+        order = np.lexsort((position, published, sequence, started, broker))
+        repeats = _repeats(order, broker, started, sequence)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    newer, duplicate = _newer(brokers, code, started, sequence, latest_start_ms)
-    return brokers, ReportOrder(code, order, rank, newer & ~repeats, duplicate | (newer & repeats))
+    newer, duplicate = _newer(brokers, broker, started, sequence, latest_start_ms)
+    reports = ReportOrder(broker, order, rank, newer & ~repeats, duplicate | (newer & repeats))
+    return brokers, reports
 
 
 def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, IntArray]:
-    """Every broker gets an index; a new one counts as stale until its report is used."""
+    """Add the new names in the column; return its values as indexes.
+
+    A new broker is stale until its first report counts.
+    """
     names = column.to_pylist()
     index = {name: i for i, name in enumerate(brokers.names)}
-    new = sorted(set(names) - index.keys())  # not as they came: sums are over brokers in order
+    # Sorted, because sums run over brokers in this order: arrival must not change their rounding.
+    new = sorted(set(names) - index.keys())
     index.update((name, i) for i, name in enumerate(new, start=len(index)))
     if new:
-        nothing, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
+        never, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
         brokers = Brokers(
             names=(*brokers.names, *new),
-            started_at_ms=np.concatenate([brokers.started_at_ms, nothing]),
-            sequence=np.concatenate([brokers.sequence, nothing]),
-            seen_at_ms=np.concatenate([brokers.seen_at_ms, nothing]),
+            started_at_ms=np.concatenate([brokers.started_at_ms, never]),
+            sequence=np.concatenate([brokers.sequence, never]),
+            seen_at_ms=np.concatenate([brokers.seen_at_ms, never]),
             stale=np.concatenate([brokers.stale, yes]),
             uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
         )
     return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
 
-def _repeats(order: IntArray, code: IntArray, started: IntArray, sequence: IntArray) -> BoolArray:
-    """Which reports are, in this order, behind one of the same broker, start and sequence."""
-    c, a, q = code[order], started[order], sequence[order]
-    repeats = np.zeros(len(code), bool)
-    repeats[order[1:]] = (c[1:] == c[:-1]) & (a[1:] == a[:-1]) & (q[1:] == q[:-1])
+def _repeats(order: IntArray, broker: IntArray, started: IntArray, sequence: IntArray) -> BoolArray:
+    """(m,) reports that follow one of the same broker, start and sequence in this order."""
+    b, start, seq = broker[order], started[order], sequence[order]
+    repeats = np.zeros(len(broker), bool)
+    repeats[order[1:]] = (b[1:] == b[:-1]) & (start[1:] == start[:-1]) & (seq[1:] == seq[:-1])
     return repeats
 
 
 def _newer(
     brokers: Brokers,
-    code: IntArray,
+    broker: IntArray,
     started: IntArray,
     sequence: IntArray,
     latest_start_ms: float,
 ) -> tuple[BoolArray, BoolArray]:
-    """Which reports are newer than all used before, and which only repeat the newest of them.
+    """(m,) reports newer than all used before; (m,) reports that repeat the newest one used.
 
-    A pair (start of the broker, sequence) is compared, so that a broker that was restarted and
-    counts from 0 again is heard at once. A start remembered that is later than ``latest_start_ms``
-    can't be true: it must not shut the broker out, so any report is newer than it.
+    The pair (start of the broker, sequence) is compared, so a restarted broker, which counts from 0
+    again, is newer. If the start in the state is later than ``latest_start_ms``, it was wrong; any
+    report is newer then, because else the broker would be ignored until that time.
     """
-    true = brokers.started_at_ms <= latest_start_ms
-    last_start = np.where(true, brokers.started_at_ms, -1)[code]
-    last_seq = np.where(true, brokers.sequence, -1)[code]
+    plausible = brokers.started_at_ms <= latest_start_ms
+    last_start = np.where(plausible, brokers.started_at_ms, -1)[broker]
+    last_seq = np.where(plausible, brokers.sequence, -1)[broker]
     newer = (started > last_start) | ((started == last_start) & (sequence > last_seq))
     return newer, (started == last_start) & (sequence == last_seq)
 
 
 def note_newest(
-    brokers: Brokers, reports: ReportOrder, headers: pa.Table, reporting: BoolArray, now_ms: int
+    brokers: Brokers, reports: ReportOrder, headers: pa.Table, has_entries: BoolArray, now_ms: int
 ) -> Brokers:
-    """The brokers with their newest report noted; ``reporting`` are reports that name a group."""
-    order = reports.order[reports.counts[reports.order]]  # the last of a broker in this order stays
-    c = reports.code[order]
+    """The brokers, each updated from its newest report that counts.
 
-    def put(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    ``has_entries`` (m,): the report names at least one group.
+    """
+    order = reports.order[reports.counts[reports.order]]
+    broker = reports.broker[order]
+
+    def updated(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
         array = old.copy()
-        array[c] = new[order]
+        # Of several reports of one broker the last assignment stays: the newest.
+        array[broker] = new[order]
         return array
 
+    published_at_ms = np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
+    # A heartbeat without groups does not show whether its broker names them by id.
+    uses_ids = np.where(
+        has_entries, headers["uses_ids"].to_numpy(), brokers.uses_ids[reports.broker]
+    )
     return replace(
         brokers,
-        started_at_ms=put(brokers.started_at_ms, headers["started_at_ms"].to_numpy()),
-        sequence=put(brokers.sequence, headers["sequence"].to_numpy()),
-        seen_at_ms=put(
-            brokers.seen_at_ms, np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
-        ),
-        stale=put(brokers.stale, np.zeros(len(reports.code), bool)),
-        # A heartbeat without groups doesn't say how its broker would name them.
-        uses_ids=put(
-            brokers.uses_ids,
-            np.where(reporting, headers["uses_ids"].to_numpy(), brokers.uses_ids[reports.code]),
-        ),
+        started_at_ms=updated(brokers.started_at_ms, headers["started_at_ms"].to_numpy()),
+        sequence=updated(brokers.sequence, headers["sequence"].to_numpy()),
+        seen_at_ms=updated(brokers.seen_at_ms, published_at_ms),
+        stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
+        uses_ids=updated(brokers.uses_ids, uses_ids),
     )

@@ -1,4 +1,4 @@
-"""What reports say of each (group, broker), followed: use, demand, and limits acknowledged."""
+"""Reported usage applied to leases: usage, the demand estimate, and acknowledged limits."""
 
 from __future__ import annotations
 
@@ -10,70 +10,83 @@ import numpy as np
 from quotaplane.arrays import to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import Track, learn
-from quotaplane.quota.dimensions_in_use import last_told
+from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.leases import Leases
 
-_SILENT_WINDOWS: Final = 4
-"""Stock brokers don't say which limits they applied: a new one may have taken so long to get there.
-Less, and limits that arrive two intervals late never settle."""
+_STOCK_DELAY_WINDOWS: Final = 4
+"""Stock brokers do not report which limit they applied. A new limit counts as on its way for this
+many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
 NEWEST: Final = 8
-"""So many reports of a pair are learned from in a round, the newest. The demand follows each by a
-quarter or more, so a tenth is left of what it was before them; and a backlog costs no more turns
-than that. The older ones are in the history all the same."""
+"""Most reports of one lease that a round learns from, the newest. The estimate moves by a quarter
+or more with each, so after 8 a tenth is left of the one before; and the cost of a backlog is
+bounded. Older reports are in the history, too."""
 
 
-def adopt(
-    rows: Leases,
-    at: IntArray,
+def adopt_limits(
+    leases: Leases,
+    lease_index: IntArray,
     earlier: BoolArray,
     limits: FloatArray | None,
     quota: FloatArray,
 ) -> tuple[Leases, BoolArray]:
-    """Take over limits of an earlier epoch that brokers report to have, where we gave none.
+    """Take over limits of an earlier epoch that brokers report, for leases without a limit.
 
-    ``at`` (entries,) is as in ``follow``; ``earlier`` (entries,): it obeys an earlier epoch;
-    ``limits`` (d, entries), NaN = not said; ``quota`` (d, groups), which no limit exceeds.
-    The second answer, (rows,): which were taken over.
+    Args:
+        leases: of the shard.
+        lease_index: (m,) each entry's lease, as in ``update_usage``.
+        earlier: (m,) the broker obeys an earlier epoch.
+        limits: (d, m) in force at the broker; NaN = not reported.
+        quota: (d, g) no limit is taken over that exceeds it.
+
+    Returns:
+        The leases; (n,) whose limit was taken over.
     """
-    adopted = np.zeros(len(rows), bool)
+    adopted = np.zeros(len(leases), bool)
     if limits is None or not earlier.any():
-        return rows, adopted
-    known = np.flatnonzero(earlier & ~rows.has_limit[at] & ~np.isnan(limits).all(axis=0))
-    said = np.where(np.isnan(limits), np.inf, limits)[:, known]
-    limit = rows.limit.copy()  # of several the last one stays
-    limit[:, at[known]] = to_single(np.minimum(said, quota[:, rows.group[at[known]]]))
-    adopted[at[known]] = True
-    rows = replace(
-        rows,
+        return leases, adopted
+    has_limits = ~np.isnan(limits).all(axis=0)
+    chosen = np.flatnonzero(earlier & ~leases.has_limit[lease_index] & has_limits)
+    index = lease_index[chosen]
+    reported = np.where(np.isnan(limits), np.inf, limits)[:, chosen]
+    limit = leases.limit.copy()
+    # Of several reports of one lease the last assignment stays.
+    limit[:, index] = to_single(np.minimum(reported, quota[:, leases.group[index]]))
+    adopted[index] = True
+    leases = replace(
+        leases,
         limit=limit,
         previous_limit=limit,
         max_in_force=limit,
-        has_limit=rows.has_limit | adopted,
-        notified=rows.notified | adopted,
+        has_limit=leases.has_limit | adopted,
+        notified=leases.notified | adopted,
     )
-    return rows, adopted
+    return leases, adopted
 
 
 @dataclass(frozen=True)
 class ReportedUsage:
-    """What the entries say, (d, entries) or (entries,); NaN = unchanged, or not said.
-
-    ``applied_seq`` is the best guess at which limit was in force: the group's, or else the newest
-    of all of the broker's. ``acked_seq`` is only the group's: with another group's, a limit
-    whose message was lost would count as applied.
-    """
+    """The contents of m report entries."""
 
     usage: FloatArray
+    """(d, m) per second; NaN = unchanged since the report before."""
     throttled: FloatArray
+    """(d, m) refused or delayed per second; NaN = not reported."""
     published_at_ms: IntArray
+    """(m,) when the report was published."""
     window_ms: FloatArray
+    """(m,) the time over which usage was measured."""
     applied_epoch: IntArray
+    """(m,) the epoch that the broker obeys; -1 = not reported."""
     applied_seq: FloatArray
+    """(m,) round of the limit that was probably in force: the group's, else the broker's newest of
+    any group; -1 = not reported."""
     acked_seq: FloatArray
+    """(m,) round of the limit of this very group; NaN = not reported. Another group's round is no
+    acknowledgement: this group's message may have been lost."""
 
-    def at(self, chosen: BoolArray | slice) -> ReportedUsage:
-        """What the chosen entries say."""
+    def take(self, chosen: BoolArray | slice) -> ReportedUsage:
+        """The chosen entries."""
         return ReportedUsage(
             usage=self.usage[:, chosen],
             throttled=self.throttled[:, chosen],
@@ -86,8 +99,8 @@ class ReportedUsage:
 
 
 @dataclass
-class _Known:
-    """The columns of ``Leases`` that reports change, written in place."""
+class _UsageColumns:
+    """Copies of the columns of ``Leases`` that reports change; written in place."""
 
     usage: FloatArray
     demand: FloatArray
@@ -98,125 +111,156 @@ class _Known:
     max_in_force: FloatArray
     seen_at_ms: IntArray
 
-    def track(self, spot: IntArray | slice) -> Track:
-        """What is known of the demands of the chosen leases."""
+    def track(self, chosen: IntArray | slice) -> Track:
+        """The demand estimates of the chosen leases."""
         return Track(
-            demand=self.demand[:, spot],
-            noise=self.noise[:, spot],
-            last_deviation=self.last_deviation[:, spot],
-            distrust=self.distrust[:, spot],
+            demand=self.demand[:, chosen],
+            noise=self.noise[:, chosen],
+            last_deviation=self.last_deviation[:, chosen],
+            distrust=self.distrust[:, chosen],
         )
 
 
-def follow(
-    rows: Leases, at: IntArray, said: ReportedUsage, *, epoch: int, saturated_from: float
+def update_usage(
+    leases: Leases,
+    lease_index: IntArray,
+    reported: ReportedUsage,
+    *,
+    epoch: int,
+    saturated_from: float,
 ) -> Leases:
-    """Write the reports' usage into the rows and follow each pair's demand, report by report.
+    """Write reported usage into the leases and update each demand estimate, report by report.
 
-    ``at`` (entries,): the rows they are about, ascending; those of one row as they were made.
+    ``lease_index`` (m,): each entry's lease, ascending; entries of one lease are sorted by time.
     """
-    known = _Known(
-        usage=rows.usage.copy(),
-        demand=rows.demand.copy(),
-        noise=rows.noise.copy(),
-        last_deviation=rows.last_deviation.copy(),
-        distrust=rows.distrust.copy(),
-        reports_refused=rows.reports_refused.copy(),
-        max_in_force=rows.max_in_force.copy(),
-        seen_at_ms=rows.seen_at_ms.copy(),
+    columns = _UsageColumns(
+        usage=leases.usage.copy(),
+        demand=leases.demand.copy(),
+        noise=leases.noise.copy(),
+        last_deviation=leases.last_deviation.copy(),
+        distrust=leases.distrust.copy(),
+        reports_refused=leases.reports_refused.copy(),
+        max_in_force=leases.max_in_force.copy(),
+        seen_at_ms=leases.seen_at_ms.copy(),
     )
-    turn, said = _turns(at, said)
-    # Sorted, so one report of each are the rows one by one; nearly always it is so.
-    all_once = not turn.any() and len(at) == len(rows)
-    for one in range(int(turn.max(initial=-1)) + 1):
-        now: BoolArray | slice = turn == one if turn.any() else slice(None)
-        spot: IntArray | slice = slice(None) if all_once else at[now]
-        _learn_once(rows, known, spot, said.at(now), epoch, saturated_from)
+    pass_of, reported = _passes(lease_index, reported)
+    # The usual case, one entry for every lease in order, needs no index arrays.
+    one_each = not pass_of.any() and len(lease_index) == len(leases)
+    for number in range(int(pass_of.max(initial=-1)) + 1):
+        entries: BoolArray | slice = pass_of == number if pass_of.any() else slice(None)
+        chosen: IntArray | slice = slice(None) if one_each else lease_index[entries]
+        _update_once(leases, columns, chosen, reported.take(entries), epoch, saturated_from)
     return replace(
-        rows,
-        usage=known.usage,
-        demand=known.demand,
-        noise=known.noise,
-        last_deviation=known.last_deviation,
-        distrust=known.distrust,
-        reports_refused=known.reports_refused,
-        max_in_force=known.max_in_force,
-        seen_at_ms=known.seen_at_ms,
+        leases,
+        usage=columns.usage,
+        demand=columns.demand,
+        noise=columns.noise,
+        last_deviation=columns.last_deviation,
+        distrust=columns.distrust,
+        reports_refused=columns.reports_refused,
+        max_in_force=columns.max_in_force,
+        seen_at_ms=columns.seen_at_ms,
     )
 
 
-def _turns(at: IntArray, said: ReportedUsage) -> tuple[IntArray, ReportedUsage]:
-    """When each entry is learned from: 0, 1, ... for the newest of each row; below 0: never.
+def _passes(lease_index: IntArray, reported: ReportedUsage) -> tuple[IntArray, ReportedUsage]:
+    """(m,) the pass that uses each entry: 0, 1, ... for the newest of a lease; below 0: none.
 
-    Where the first of these says "unchanged", it says what was told last before it.
+    Each pass takes one entry per lease. If the first entry of a lease that is used says
+    "unchanged", it gets the last value of the entries before it, which are not used.
     """
-    begin = np.flatnonzero(np.diff(at, prepend=-1))
-    if len(begin) == len(at):
-        return np.zeros(len(at), np.int64), said
-    count = np.diff(begin, append=len(at))
-    turn = np.arange(len(at)) - np.repeat(begin + np.maximum(count - NEWEST, 0), count)
-    if not (turn < 0).any():
-        return turn, said
-    first = np.flatnonzero((turn == 0) & np.repeat(count > NEWEST, count))
-    told = last_told(said.usage, at)[:, first]
-    usage, throttled = said.usage.copy(), said.throttled.copy()
-    usage[:, first] = np.take_along_axis(said.usage, told, axis=1)
-    throttled[:, first] = np.take_along_axis(said.throttled, told, axis=1)
-    return turn, replace(said, usage=usage, throttled=throttled)
+    begin = np.flatnonzero(np.diff(lease_index, prepend=-1))
+    if len(begin) == len(lease_index):
+        return np.zeros(len(lease_index), np.int64), reported
+    count = np.diff(begin, append=len(lease_index))
+    skipped = np.maximum(count - NEWEST, 0)
+    pass_of = np.arange(len(lease_index)) - np.repeat(begin + skipped, count)
+    if not (pass_of < 0).any():
+        return pass_of, reported
+    first = np.flatnonzero((pass_of == 0) & np.repeat(count > NEWEST, count))
+    last = last_reported(reported.usage, lease_index)[:, first]
+    usage, throttled = reported.usage.copy(), reported.throttled.copy()
+    usage[:, first] = np.take_along_axis(reported.usage, last, axis=1)
+    throttled[:, first] = np.take_along_axis(reported.throttled, last, axis=1)
+    return pass_of, replace(reported, usage=usage, throttled=throttled)
 
 
-def _learn_once(
-    rows: Leases,
-    known: _Known,
-    spot: IntArray | slice,
-    said: ReportedUsage,
+def _update_once(
+    leases: Leases,
+    columns: _UsageColumns,
+    chosen: IntArray | slice,
+    reported: ReportedUsage,
     epoch: int,
     saturated_from: float,
 ) -> None:
-    """At most one report of each row, into ``known``.
+    """Update ``columns`` with one entry for each of the chosen leases."""
+    limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
+    ours = reported.applied_epoch == epoch
+    in_window = _limit_in_window(leases, chosen, limit, issued_seq, reported, ours)
 
-    What a broker used says something about its demand only beside the limit it was under, so a
-    report is held against the limit of its window: while a newer limit was on its way, against
-    the lower of both (the broker may have been held back by either).
+    unchanged, last_usage = np.isnan(reported.usage), columns.usage[:, chosen]
+    usage = reported.usage
+    usage = to_single(np.where(unchanged, last_usage, usage) if unchanged.any() else usage)
+    counted = ~np.isnan(reported.throttled)
+    before = columns.track(chosen)
+    after = learn(
+        before, last_usage, usage, in_window, reported.throttled, saturated_from=saturated_from
+    )
+    # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
+    # so in a dimension without them it could not show that it wants more.
+    reports_refused = counted.any(axis=0) & (counted | unchanged).all(axis=0)
+    reports_refused |= columns.reports_refused[chosen] & unchanged.all(axis=0)
+    if unchanged.any():
+        # If the broker reports refusals, "unchanged" covers them, too: the estimate stays.
+        after = _where(unchanged & reports_refused, before, after)
+    columns.usage[:, chosen] = usage
+    columns.demand[:, chosen] = to_single(after.demand)
+    columns.noise[:, chosen] = after.noise
+    columns.last_deviation[:, chosen] = after.last_deviation
+    columns.distrust[:, chosen] = after.distrust
+    columns.reports_refused[chosen] = reports_refused
+    columns.seen_at_ms[chosen] = reported.published_at_ms
+    acknowledged = ours & (reported.acked_seq >= issued_seq)
+    max_in_force = columns.max_in_force[:, chosen]
+    if (acknowledged & (max_in_force != limit).any(axis=0)).any():
+        columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
+
+
+def _limit_in_window(
+    leases: Leases,
+    chosen: IntArray | slice,
+    limit: FloatArray,
+    issued_seq: IntArray,
+    reported: ReportedUsage,
+    ours: BoolArray,
+) -> FloatArray:
+    """(d, m) the limit under which each reported usage was measured.
+
+    Usage shows something about demand only in comparison with this limit. While a newer limit was
+    on its way it is the lower of both, because either may have held the broker back.
+
+    ``limit``, ``issued_seq``: of the chosen leases; ``ours`` (m,): the broker obeys this epoch.
     """
-    limit, issued_seq = rows.limit[:, spot], rows.issued_seq[spot]
-    ours = said.applied_epoch == epoch
-    behind = (said.applied_seq >= 0) & (~ours | (said.applied_seq < issued_seq))
-    # Who says what it applied needs the benefit of the doubt for one window only.
-    doubt_ms = said.window_ms * np.where(said.applied_seq < 0, _SILENT_WINDOWS, 1)
-    between = ~behind & (rows.issued_at_ms[spot] > said.published_at_ms - doubt_ms)
-    under = limit
-    if between.any():
-        under = np.where(between, np.minimum(under, rows.previous_limit[:, spot]), under)
+    behind = (reported.applied_seq >= 0) & (~ours | (reported.applied_seq < issued_seq))
+    # A broker that reports which limit it applied may only have changed it within the window.
+    delay_ms = reported.window_ms * np.where(reported.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
+    on_its_way = ~behind & (leases.issued_at_ms[chosen] > reported.published_at_ms - delay_ms)
+    in_window = limit
+    if on_its_way.any():
+        lower = np.minimum(in_window, leases.previous_limit[:, chosen])
+        in_window = np.where(on_its_way, lower, in_window)
     if behind.any():
-        under = np.where(behind, rows.previous_limit[:, spot], under)
-    if not rows.enforced.all():
-        under = np.where(rows.enforced[spot], under, np.inf)
-
-    unchanged, last = np.isnan(said.usage), known.usage[:, spot]
-    used = to_single(np.where(unchanged, last, said.usage) if unchanged.any() else said.usage)
-    told = ~np.isnan(said.throttled)
-    before = known.track(spot)
-    after = learn(before, last, used, under, said.throttled, saturated_from=saturated_from)
-    tells = told.any(axis=0) & (told | unchanged).all(axis=0)  # of all it uses, or it may be stuck
-    tells |= known.reports_refused[spot] & unchanged.all(axis=0)
-    if unchanged.any():  # of a broker that counts what it refuses nothing is news, too
-        after = _where(unchanged & tells, before, after)
-    known.usage[:, spot] = used
-    known.demand[:, spot] = to_single(after.demand)
-    known.noise[:, spot], known.last_deviation[:, spot] = after.noise, after.last_deviation
-    known.distrust[:, spot], known.reports_refused[spot] = after.distrust, tells
-    known.seen_at_ms[spot] = said.published_at_ms
-    arrived = ours & (said.acked_seq >= issued_seq)
-    held = known.max_in_force[:, spot]
-    if (arrived & (held != limit).any(axis=0)).any():
-        known.max_in_force[:, spot] = np.where(arrived, limit, held)
+        in_window = np.where(behind, leases.previous_limit[:, chosen], in_window)
+    if not leases.enforced.all():
+        in_window = np.where(leases.enforced[chosen], in_window, np.inf)
+    return in_window
 
 
-def _where(chosen: BoolArray, yes: Track, no: Track) -> Track:
+def _where(condition: BoolArray, first: Track, second: Track) -> Track:
+    """The first estimates where the condition holds, else the second."""
     return Track(
-        demand=np.where(chosen, yes.demand, no.demand),
-        noise=np.where(chosen, yes.noise, no.noise),
-        last_deviation=np.where(chosen, yes.last_deviation, no.last_deviation),
-        distrust=np.where(chosen, yes.distrust, no.distrust),
+        demand=np.where(condition, first.demand, second.demand),
+        noise=np.where(condition, first.noise, second.noise),
+        last_deviation=np.where(condition, first.last_deviation, second.last_deviation),
+        distrust=np.where(condition, first.distrust, second.distrust),
     )

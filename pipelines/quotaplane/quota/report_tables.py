@@ -1,0 +1,78 @@
+"""Tables of a round's report entries: those used, and those of groups that nobody defined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.model import LIMIT_COLUMNS, RATE_COLUMNS, FloatArray, IntArray
+
+
+def used_entries(
+    entries: pa.Table,
+    headers: pa.Table,
+    chosen: IntArray,
+    names: pa.StringArray,
+    group: IntArray,
+    rates: Mapping[str, FloatArray],
+) -> pa.Table:
+    """The chosen entries (m,) with their reports' broker and position, and usage in all dimensions.
+
+    Args:
+        entries: of all reports.
+        headers: of all reports.
+        chosen: (m,) rows of ``entries``.
+        names: of all groups.
+        group: (m,) index in ``names`` of each entry's group.
+        rates: columns (m,) that replace those of ``entries``.
+    """
+    table = _with_report_columns(entries, headers, chosen)
+    coded = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)
+    table = table.append_column("group", coded)
+    for name in RATE_COLUMNS:
+        if name in rates or name in entries.column_names:
+            values = rates[name] if name in rates else entries[name].to_numpy()[chosen]
+            # NaN (unchanged) becomes null.
+            table = table.append_column(name, pa.array(values, from_pandas=True))
+    return table
+
+
+def undefined_entries(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
+    """The chosen entries (k,), of groups that nobody defined: broker, position, name and id."""
+    table = _with_report_columns(entries, headers, chosen)
+    picked = entries.select(["group", "group_id"]).take(pa.array(chosen))
+    for name in picked.column_names:
+        table = table.append_column(name, picked[name])
+    return table
+
+
+def _with_report_columns(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
+    """Columns from the headers of the chosen entries' reports."""
+    report = entries["report"].to_numpy()[chosen]
+    columns = {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array(report.astype(np.int32)), headers[name].combine_chunks()
+        )
+        for name in ("broker", "position")
+    }
+    columns["published_at_ms"] = pa.array(headers["published_at_ms"].to_numpy()[report])
+    return pa.table(columns)
+
+
+def limited_but_deleted(entries: pa.Table, undefined: IntArray, broker: IntArray) -> pa.Table:
+    """Those of the ``undefined`` entries (k,) that have a finite limit at their broker.
+
+    Columns: ``group``, ``group_id`` and ``broker_index``. ``undefined`` must not contain a name
+    that has the id of a defined group: a receiver that looks groups up by id would drop the limit
+    of the defined one. ``broker``: index of each report's broker.
+    """
+    limited = np.zeros(len(undefined), bool)
+    for name in LIMIT_COLUMNS:
+        if name in entries.column_names:
+            limited |= np.isfinite(entries[name].to_numpy()[undefined])
+    chosen = undefined[limited]
+    table = entries.select(["group", "group_id"]).take(pa.array(chosen))
+    index = broker[entries["report"].to_numpy()[chosen]]
+    return table.append_column("broker_index", pa.array(index))
