@@ -18,7 +18,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from quotaplane.laws import Problem, get_law
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, RATE_COLUMNS
-from quotaplane.quota.demand import observe, with_headroom
+from quotaplane.quota.demand import observe
+from quotaplane.quota.headroom import with_headroom
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA

@@ -7,7 +7,8 @@ import numpy as np
 from quotaplane.laws import Law, Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.quota.demand import observe, with_headroom
+from quotaplane.quota.demand import observe
+from quotaplane.quota.headroom import with_headroom
 from quotaplane.settings import Demand
 from quotaplane.sim.loop import Heard
 

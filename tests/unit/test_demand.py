@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from quotaplane.laws.segments import Segments
 from quotaplane.quota import demand as demands
-from quotaplane.quota.demand import HEADROOM_BUDGET, Track, learn, observe, with_headroom
+from quotaplane.quota import headroom
+from quotaplane.quota.demand import Track, learn, observe
+from quotaplane.quota.headroom import HEADROOM_BUDGET, with_headroom
 from quotaplane.settings import Demand
 
 INF = math.inf
@@ -51,9 +53,9 @@ def test_unknown_counts_are_as_good_as_none_in_any_shape() -> None:
 def test_the_defaults_are_those_of_the_settings() -> None:
     settings = Demand()
     assert (settings.headroom, settings.saturated_from, settings.probe_share) == (
-        demands.DEFAULT_HEADROOM,
+        headroom.DEFAULT_HEADROOM,
         demands.DEFAULT_SATURATED_FROM,
-        demands.DEFAULT_PROBE_SHARE,
+        headroom.DEFAULT_PROBE_SHARE,
     )
 
 

@@ -12,7 +12,8 @@ from pydantic import Field
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
 from quotaplane.laws.segments import Segments
-from quotaplane.quota import demand as demands
+from quotaplane.quota.demand import observe
+from quotaplane.quota.headroom import with_headroom
 from quotaplane.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
 
 
@@ -123,8 +124,8 @@ def _problem(case: AllocationCase, source: str) -> Problem:
     exact = column([broker.demand for broker in brokers], np.nan)
     usage = column([broker.usage for broker in brokers], np.nan)
     usage = np.where(np.isnan(usage), np.minimum(exact, limit), usage)
-    estimated = demands.with_headroom(
-        demands.observe(usage, limit),
+    estimated = with_headroom(
+        observe(usage, limit),
         np.zeros(len(brokers)),
         np.zeros(len(brokers), dtype=bool),
         Segments(starts),

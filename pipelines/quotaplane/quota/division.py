@@ -16,8 +16,8 @@ from quotaplane.laws.tree import effective_quota
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
 from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.demand import with_headroom
 from quotaplane.quota.groups import Groups
+from quotaplane.quota.headroom import with_headroom
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
