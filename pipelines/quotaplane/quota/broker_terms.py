@@ -1,4 +1,4 @@
-"""On what terms each broker shares its group's quota: overrides spread over a shard's rows."""
+"""Broker terms: the weight, priority, floor and ceiling of each lease, from a group's overrides."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from quotaplane.quota.leases import Leases
 
 
 class LeaseTerms(NamedTuple):
-    """Of n rows: ``weight`` and ``priority`` (n,), ``floor`` and ``ceiling`` (d, n) per second.
-
-    None is the default of all rows: 1, 0, 0 and no ceiling (+inf).
-    """
+    """The terms on which n leases share quotas; None: all have the default."""
 
     weight: FloatArray | None = None
+    """(n,) default 1."""
     priority: IntArray | None = None
+    """(n,) default 0."""
     floor: FloatArray | None = None
+    """(d, n) per second; default 0."""
     ceiling: FloatArray | None = None
+    """(d, n) per second; default +inf."""
 
 
-def lease_terms(groups: Groups, brokers: Brokers, rows: Leases) -> LeaseTerms:
-    """The terms of each row, of which only ``group`` and ``broker`` are read, in their order.
+def lease_terms(groups: Groups, brokers: Brokers, leases: Leases) -> LeaseTerms:
+    """The terms of each lease; only ``group`` and ``broker`` of the leases are read.
 
-    What is given for the named broker goes before what is given for all ("*"), field by field and
-    dimension by dimension. A floor is never above its ceiling.
+    Terms of a named broker override those of all brokers ("*"), field by field and dimension by
+    dimension. A floor above its ceiling is lowered to it.
 
     >>> from quotaplane.quota.group_changes import change_groups
     >>> from quotaplane.quota.state import ShardState
@@ -38,20 +39,20 @@ def lease_terms(groups: Groups, brokers: Brokers, rows: Leases) -> LeaseTerms:
     >>> change = {"group": ["g"], "group_id": [7], "deleted": [False], "version": [1]}
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups = change_groups(ShardState(), pa.table(change)).groups
-    >>> no = np.zeros(2, np.int64)
-    >>> brokers = Brokers(("b0", "b1"), no, no, no, no > 0, no > 0)
-    >>> terms = lease_terms(groups, brokers, fresh_leases(group=no, broker=np.array([0, 1])))
+    >>> zeros = np.zeros(2, np.int64)
+    >>> brokers = Brokers(("b0", "b1"), zeros, zeros, zeros, zeros > 0, zeros > 0)
+    >>> terms = lease_terms(groups, brokers, fresh_leases(zeros, np.array([0, 1])))
     >>> terms.weight.tolist(), terms.ceiling
     ([3.0, 2.0], None)
     """
     overrides = groups.overrides
     if not len(overrides):
         return LeaseTerms()
-    spread = _Spread(groups, brokers, rows)
+    spread = _Spread(groups, brokers, leases)
     weight = spread(overrides.weight, 1.0)
     priority = spread(overrides.priority, 0.0)
-    floor = spread.each(overrides.floor, 0.0)
-    ceiling = spread.each(overrides.ceiling, np.inf)
+    floor = spread.by_dimension(overrides.floor, 0.0)
+    ceiling = spread.by_dimension(overrides.ceiling, np.inf)
     if floor is not None and ceiling is not None:
         floor = np.minimum(floor, ceiling)
     return LeaseTerms(
@@ -60,25 +61,26 @@ def lease_terms(groups: Groups, brokers: Brokers, rows: Leases) -> LeaseTerms:
 
 
 class _Spread:
-    """Values of overrides (NaN: not given) to values of rows."""
+    """Spreads values of overrides (NaN: not given) over the leases that they apply to."""
 
-    def __init__(self, groups: Groups, brokers: Brokers, rows: Leases) -> None:
+    def __init__(self, groups: Groups, brokers: Brokers, leases: Leases) -> None:
         self._overrides: Overrides = groups.overrides
-        self._groups, self._rows = len(groups), rows
+        self._groups, self._leases = len(groups), leases
         self._for_all = np.asarray(pc.equal(self._overrides.broker, "").to_numpy(False))
         names = pa.array(brokers.names, pa.string())
         broker = pc.index_in(self._overrides.broker, value_set=names).fill_null(-1).to_numpy()
         named = np.flatnonzero(~self._for_all & (broker >= 0))
-        # Leases are sorted by group, then broker: so are these keys.
-        keys = rows.group * len(names) + rows.broker
+        # Leases are sorted by group, then broker, and so are these keys.
+        keys = leases.group * len(names) + leases.broker
         wanted = self._overrides.group[named] * len(names) + broker[named]
-        row = np.searchsorted(keys, wanted)
-        there = np.zeros(len(named), bool)
-        inside = row < len(keys)
-        there[inside] = keys[row[inside]] == wanted[inside]
-        self._named, self._row = named[there], row[there]
+        index = np.searchsorted(keys, wanted)
+        found = np.zeros(len(named), bool)
+        inside = index < len(keys)
+        found[inside] = keys[index[inside]] == wanted[inside]
+        self._named, self._lease_index = named[found], index[found]
 
     def __call__(self, values: FloatArray, default: float) -> FloatArray | None:
+        """(n,) from (overrides,); None: no value is given."""
         given = ~np.isnan(values)
         if not given.any():
             return None
@@ -86,17 +88,17 @@ class _Spread:
         if for_all.any():
             by_group = np.full(self._groups, default)
             by_group[self._overrides.group[for_all]] = values[for_all]
-            spread = by_group[self._rows.group]
+            spread = by_group[self._leases.group]
         else:
-            spread = np.full(len(self._rows), default)
+            spread = np.full(len(self._leases), default)
         use = given[self._named]
-        spread[self._row[use]] = values[self._named[use]]
+        spread[self._lease_index[use]] = values[self._named[use]]
         return spread
 
-    def each(self, values: FloatArray, default: float) -> FloatArray | None:
-        """The same by dimension: (d, overrides) to (d, rows)."""
-        by_dimension = [self(one, default) for one in values]
-        if all(one is None for one in by_dimension):
+    def by_dimension(self, values: FloatArray, default: float) -> FloatArray | None:
+        """(d, n) from (d, overrides); None: no value is given."""
+        vectors = [self(vector, default) for vector in values]
+        if all(vector is None for vector in vectors):
             return None
-        n = len(self._rows)
-        return np.stack([np.full(n, default) if o is None else o for o in by_dimension])
+        n = len(self._leases)
+        return np.stack([np.full(n, default) if v is None else v for v in vectors])

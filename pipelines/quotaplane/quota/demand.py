@@ -219,10 +219,7 @@ def _learn_block(track: Track, window: _Window, saturated_from: float) -> Track:
     saturated = np.isinf(seen)
     shown = np.where(saturated, usage, seen)
     deviation = np.where(before > 0.0, shown - before, 0.0)
-    size = np.abs(deviation)
-    jumped = (size > _JUMP_SIGMAS * sigma) | (before == 0.0)
-    smallest = np.minimum(before, shown)
-    sigma = _update_sigma(window, sigma, deviation, size, last, jumped, smallest)
+    sigma, jumped = _update_sigma(window, before, shown, deviation, last, sigma)
 
     is_run = (deviation * last > 0.0) & (np.abs(deviation + last) > _RUN_SIGMAS * sigma)
     followed = before + np.where(is_run, _RUN_GAIN, _GAIN) * deviation
@@ -235,26 +232,28 @@ def _learn_block(track: Track, window: _Window, saturated_from: float) -> Track:
 
 def _update_sigma(
     window: _Window,
-    sigma: FloatArray,
+    before: FloatArray,
+    shown: FloatArray,
     deviation: FloatArray,
-    size: FloatArray,
     last: FloatArray,
-    jumped: BoolArray,
-    smallest: FloatArray,
-) -> FloatArray:
-    """The standard deviation of the usage, updated with this window's deviation and the last one.
+    sigma: FloatArray,
+) -> tuple[FloatArray, BoolArray]:
+    """The new standard deviation of the usage, and where the demand jumped.
 
-    ``size``: of the deviation; ``smallest``: the lower one of the demand before and the observed.
+    ``before`` and ``shown``: the demand until now and that of the window; ``deviation`` and
+    ``last``: of this window and of the one before; ``sigma``: the standard deviation until now.
     """
+    size = np.abs(deviation)
+    jumped = (size > _JUMP_SIGMAS * sigma) | (before == 0.0)
     sample = np.minimum(size, np.abs(last)) / _SMALLER_OF_TWO
     # Load that comes and goes in jumps is not noise: after a jump the sample is bounded.
-    most = np.where(jumped, smallest * _NOISE_PART, np.inf)
+    most = np.where(jumped, np.minimum(before, shown) * _NOISE_PART, np.inf)
     sample = np.minimum(sample, np.maximum(most, _JUMP_SIGMAS * sigma))
     # Claims are not noise either: the noise of what was really used is not larger than that.
     sample = np.minimum(sample, np.maximum(window.usage, window.used_before))
     rate = np.where(jumped, _NOISE_GAIN_JUMPED, _NOISE_GAIN)
     is_sample = (deviation * last < 0.0) | (size <= sigma)
-    return np.where(is_sample, sigma + rate * (sample - sigma), sigma)
+    return np.where(is_sample, sigma + rate * (sample - sigma), sigma), jumped
 
 
 def _discount_claims(
@@ -277,15 +276,15 @@ def _discount_claims(
     expected = saturated_from * np.minimum(before, limit)
     expected -= np.minimum(REPORTING_SIGMAS * sigma, _NOISE_PART * expected)
     claimed = track.distrust % 2 == 1
-    rises = usage > (1.0 + _CONFIRMING_RISE) * window.used_before
-    confirmed = claimed & (usage >= expected) & rises
+    confirmed = claimed & (usage >= expected)
+    confirmed &= usage > (1.0 + _CONFIRMING_RISE) * window.used_before
     refuted = claimed & (usage < expected)
     # A shortfall as a fraction of what was expected, else an excess as a fraction of the limit.
     difference = np.where(refuted, expected - usage, usage - limit)
     whole = np.where(refuted, expected, limit)
     with np.errstate(over="ignore"):
-        measurable = claimed & (difference > 0.0) & (whole > 0.0)
-        part = np.divide(difference, whole, out=np.zeros_like(difference), where=measurable)
+        counts = claimed & (difference > 0.0) & (whole > 0.0)
+        part = np.divide(difference, whole, out=np.zeros_like(difference), where=counts)
         weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTATION), _MOST_FORGIVEN)
     forgiven = np.maximum(weight, np.where(confirmed, _REFUTATION, 1))
     change = np.where(refuted, np.minimum(weight, _REFUTATION), -forgiven).astype(np.int64)

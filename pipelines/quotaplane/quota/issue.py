@@ -16,7 +16,7 @@ from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import Division, LeaseStatus, divide, tree_quota
 from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.reason_texts import words
+from quotaplane.quota.reason_texts import reason_texts
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 
@@ -141,7 +141,7 @@ def issue_limits(
         safe_told=safe_told[to_publish],
         published=published[to_publish],
         reasons=reasons,
-        words=None if adopted.any() else words(divisions, changed),
+        words=None if adopted.any() else reason_texts(divisions, changed),
         ceiling=status.terms.ceiling,
     )
 

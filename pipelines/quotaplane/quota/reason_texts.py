@@ -1,4 +1,4 @@
-"""Reasons of limits in words with their numbers, where there are few enough to put into words."""
+"""Reasons of changed limits as texts with their numbers, if few enough limits changed."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ from quotaplane.model import BoolArray
 from quotaplane.quota.division import Division
 
 MOST_ROWS: Final = 2_000
-"""Limits that change in one round of a shard and still get words of their own, which take some 20
-microseconds a dimension. Where more change, as at PIP-82's scale, each has its reason's text."""
+"""Most limits that may change in one round of a shard and still get texts with numbers: one takes
+some 20 microseconds per dimension. If more change, as at PIP-82's scale, the history gets the
+general text of each reason code."""
 
 
-def words(divisions: Sequence[Division], changed: BoolArray) -> list[list[str]] | None:
-    """For each dimension the words of the ``changed`` (n,) rows, in order; None: too many."""
+def reason_texts(divisions: Sequence[Division], changed: BoolArray) -> list[list[str]] | None:
+    """For each dimension the texts of the ``changed`` (n,) leases, in order; None: too many."""
     if not 0 < np.count_nonzero(changed) <= MOST_ROWS:
         return None
-    return [_of_one(division, changed) for division in divisions]
+    return [_texts(division, changed) for division in divisions]
 
 
-def _of_one(division: Division, changed: BoolArray) -> list[str]:
+def _texts(division: Division, changed: BoolArray) -> list[str]:
+    """The texts of the changed leases in one dimension."""
     codes = division.reasons
     texts = np.array(REASON_TEXTS, dtype=object)[codes]
     if division.solved is not None:
         problem, answer = division.solved.problem, division.solved.answer
-        rows = Segments(problem.starts)
-        at = np.arange(len(changed))[division.solved.at]
-        moved = rows.total(changed[at]) > 0
-        chosen, index = rows.keep(moved)
-        starts = np.concatenate([[0], np.cumsum(chosen.counts)])
-        part = problem.part(starts, moved, index)
-        by_law = np.array(
+        segments = Segments(problem.starts)
+        lease_index = np.arange(len(changed))[division.solved.at]
+        # Only groups in which a limit changed are explained.
+        explained = segments.total(changed[lease_index]) > 0
+        kept, index = segments.keep(explained)
+        starts = np.concatenate([[0], np.cumsum(kept.counts)])
+        part = problem.part(starts, explained, index)
+        law_texts = np.array(
             explain(part, Allocation(answer.limits[index], answer.reasons[index])), dtype=object
         )
-        row = at[index]
-        # On its way there: the code says what holds it up, the law's words where it is going.
-        late = codes[row] != answer.reasons[index]
-        texts[row] = np.where(late, texts[row] + "; then: " + by_law, by_law)
+        lease_index = lease_index[index]
+        # A limit still on its way: its code says what delays it, the law's text where it is going.
+        delayed = codes[lease_index] != answer.reasons[index]
+        texts[lease_index] = np.where(
+            delayed, texts[lease_index] + "; then: " + law_texts, law_texts
+        )
     picked: list[str] = texts[changed].tolist()
     return picked
