@@ -1,4 +1,4 @@
-"""A control plane that starts without any state among brokers that obey an earlier one."""
+"""Tests of learning mode: a start without state, while brokers obey an earlier control plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUBLISH_REASON = f"{DIMENSIONS[0]}_reason"
 
 
 def taken_over(*, limits_told: bool = True) -> Shard:
-    """A control plane of epoch 7 that starts with nothing; b1 and b2 have 70 and 30 of epoch 6."""
+    """A control plane of epoch 7 without state; b1 and b2 have limits of 70 and 30 of epoch 6."""
     shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
     shard.run(
@@ -80,7 +80,7 @@ def test_among_brokers_without_limits_there_is_nothing_to_learn() -> None:
 
 
 def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
-    """Its first report may be of a broker that just started, among others that hold the quota."""
+    """The first report may be of a new broker, while others still use the whole quota."""
     shard = Shard(replace(STRICT, learns=True), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
     for at in (0, 30_000, 69_999):
@@ -92,7 +92,7 @@ def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
 
 
 def test_strict_waits_for_the_leases_of_the_run_before_when_they_were_longer() -> None:
-    """Somebody out of reach may still have all of it."""
+    """A broker out of reach may still be using the whole quota."""
     until = T0 + 300_000
     shard = Shard(replace(STRICT, learns=True, earlier_until_ms=until), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
@@ -117,7 +117,7 @@ def test_of_several_reports_the_newest_is_handed_back_and_never_more_than_the_qu
 
 
 def earlier(broker: str, at_ms: int, limits: dict[str, float], **more: float) -> dict[str, Any]:
-    """A report of a broker that obeys epoch 6 and uses all that it has."""
+    """A report of a broker that obeys epoch 6 and uses its whole limit."""
     (one,) = set(limits.values())
     header = {"applied_epoch": 6, "applied_seq": 5, "published_at_ms": at_ms, **more}
     return report(broker, at_ms, limits, throttled=50.0, limit=one, **header)
@@ -130,7 +130,7 @@ def learning_strict(*groups: tuple[str, float | None]) -> Shard:
 
 
 def obeying(shard: Shard, *brokers: str, at_ms: int, group: str = "g") -> None:
-    """A round in which these report that they obey what they were told last."""
+    """A round in which these brokers acknowledge their latest limits."""
     told = {"applied_epoch": 7, "applied_seq": shard.seq - 1, "applied_seqs": shard.seq - 1}
     made = (
         report(b, at_ms, {group: shard.in_force[group, b]}, throttled=50.0, **told) for b in brokers
@@ -139,7 +139,7 @@ def obeying(shard: Shard, *brokers: str, at_ms: int, group: str = "g") -> None:
 
 
 def test_strict_hands_back_no_more_than_the_quota_together() -> None:
-    """What a had is an old story: b was given half of it since, and reports that later."""
+    """The limit that a reports is outdated: b was given half of it since, and reports that later."""
     shard = learning_strict(("g", 100))
     shard.run(reports(earlier("a", T0 + 1_000, {"g": 99.0})), now_ms=T0 + 1_000)
     assert shard.in_force == {("g", "a"): 99.0}
@@ -186,7 +186,7 @@ def test_what_is_handed_back_in_a_tree_fits_the_quota_above() -> None:
 
 
 def test_strict_hands_nothing_back_by_a_report_that_was_long_under_way() -> None:
-    """What is told now is in force for a lease from now; its broker is forgotten before."""
+    """A limit issued now is in force for a lease from now, but its broker expires earlier."""
     shard = learning_strict(("g", 100))
     long_ago = T0 + 20_000 - int(STRICT.stale_after_ms) - 1
     late, fresh = earlier("a", long_ago, {"g": 60.0}), earlier("b", T0 + 20_000, {"g": 40.0})
@@ -204,14 +204,14 @@ def test_strict_hands_nothing_back_when_learning_is_over() -> None:
 
 
 def test_strict_tells_with_every_limit_that_nothing_is_to_be_used_after_its_lease() -> None:
-    """A broker may have a safe limit of a run under fast, and lose any of our messages."""
+    """A broker may have a safe limit of an earlier run under fast, and any message may be lost."""
     shard = Shard(replace(STRICT, safe_share=0.0), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
     for second, wants in enumerate(({"a": 90.0, "b": 10.0}, {"a": 10.0, "b": 90.0})):
         at = T0 + second * 5_000
         made = (report(b, at, {"g": want}, throttled=0.0) for b, want in wants.items())
         table = shard.run(reports(*made), now_ms=at).limits
-        assert table["changed"].to_pylist() == table["safe_told"].to_pylist() == [True, True]
+        assert table["changed"].to_pylist() == table["with_safe_limit"].to_pylist() == [True, True]
         assert set(table[SAFE_COLUMNS[0]].to_pylist()) == {0.0}
 
 
@@ -227,7 +227,7 @@ def test_while_it_learns_an_order_for_a_group_is_carried_out_in_all_its_tree() -
 
 
 def test_while_it_learns_a_group_that_is_new_to_it_resets_nobody_in_its_tree() -> None:
-    """The table may come in parts."""
+    """The groups of the table may arrive in several rounds."""
     shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
     shard.run(quotas(("t", 100), ("t::a", None)), now_ms=T0)
     shard.run(reports(earlier("a", T0, {"t::a": 60.0})), now_ms=T0)

@@ -1,4 +1,4 @@
-"""What a group's policy does in the step: modes, roll-out, terms of brokers, trees."""
+"""Tests of policies in the step: modes, roll-out, broker terms, trees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REASON = f"{DIMENSIONS[0]}_reason"
 
 
 def defined(version: int = 0, **groups: dict[str, Any]) -> Events:
-    """Groups by name (``__`` for ``::``) with their quota and policy columns."""
+    """Changes that define groups by name (``__`` for ``::``), with quota and policy columns."""
     kinds = {**KINDS, **POLICY_COLUMNS}
     rows = []
     for number, (key, given) in enumerate(groups.items()):
@@ -37,7 +37,7 @@ def defined(version: int = 0, **groups: dict[str, Any]) -> Events:
 
 
 def using(at_ms: int, **uses: dict[str, float]) -> Events:
-    """Reports by broker: what it uses of which group; it refuses nothing."""
+    """One report per broker with its usage by group; brokers refuse nothing."""
     return reports(
         *(
             report(b, at_ms, {g.replace("__", "::"): u for g, u in used.items()}, throttled=0.0)
@@ -162,7 +162,7 @@ def test_what_a_ceiling_leaves_of_a_tree_goes_to_the_other_groups() -> None:
 
 @pytest.mark.parametrize("mode", ["hard", "soft", "shadow"])
 def test_a_brokers_floor_holds_in_a_tree_as_in_a_group_alone(mode: str) -> None:
-    """Between them a group whose quota of 70 only counts if it is enforced; 60 fits either way."""
+    """The parent between has a quota of 70, which counts only if it is enforced; 60 fits anyway."""
     floor = {"brokers": {"b1": {"floor": {RATE: 60}}}}
     alone = shard(g={"quota": 100, **floor})
     alone.run(using(T0, b1={"g": 0.0}, b2={"g": 1000.0}), now_ms=T0)
@@ -223,7 +223,7 @@ def test_a_ceiling_is_the_most_also_where_there_is_no_quota(mode: str, transitio
     assert (first["broker"], first["enforced"]) == ("b1", mode == "hard")
     assert first[OTHER] == pytest.approx(0.1) == first[f"safe_{OTHER}"]
     assert first[f"{DIMENSIONS[2]}_reason"] == Reason.CEILING
-    assert first[f"{DIMENSIONS[2]}_words"] == "ceiling: the most it may have"
+    assert first[f"{DIMENSIONS[2]}_text"] == "ceiling: the most it may have"
     assert other[OTHER] == np.inf == other[f"safe_{OTHER}"]
     assert outcome.counts.limits_changed == 0
     taken_away = one.run(defined(5, g={"quota": 100, "mode": mode}), now_ms=at + 1_000)
@@ -265,7 +265,7 @@ def test_shadows_are_told_that_they_are_free_where_nothing_goes_without_a_word()
 
 
 def test_strict_holds_in_a_tree_too() -> None:
-    """The two groups have a quota of their own each, but together only their root's."""
+    """Both groups have a quota of their own, and share that of their root."""
     config = replace(CONFIG, transition=Transition.STRICT, lease_ms=60_000, learns=False)
     one = shard(config, acme={"quota": 100}, acme__a={"quota": 90}, acme__b={"quota": 90})
     rounds = [

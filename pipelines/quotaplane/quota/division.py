@@ -1,4 +1,4 @@
-"""One dimension of a shard divided: trees, demands, the law, and whether it is worth publishing."""
+"""Division of quotas in one dimension: demands, trees, the law, and which results are published."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ from quotaplane.quota.transition import grant, step_capped
 
 _ROUNDING: Final = 1e-9
 _NOISE_SIGMAS: Final = 1.0
-"""A gain within so many standard deviations of what a broker uses anyway is no gain."""
+"""A gain below this many standard deviations of the usage is noise."""
 _GROUP_PART: Final = 0.2
-"""Gains that are small for each broker count when they add up to this part of a significant change
-of the whole quota."""
+"""Small gains of many brokers are significant if they add up to this fraction of a significant
+change of the whole quota."""
 _SPARE_PART: Final = 2.0
-"""Quota that nobody asks for is worth moving when it is so many significant changes."""
+"""Moving quota that no broker asks for is significant from this many significant changes on."""
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A problem with the law's answer, of g groups with m leases."""
+    """The problem of g groups with m leases that a law was given, and its answer."""
 
     problem: Problem
     answer: Allocation
     at: IntArray | slice
-    """(m,) which leases of the shard these are."""
+    """(m,) indexes of these leases in the shard."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """One dimension of the n leases of G groups, divided."""
+    """The result of a division in one dimension, of the n leases of G groups."""
 
     limit: FloatArray
-    """(n,) what each broker may use from now on."""
+    """(n,) per second, from now on."""
     max_in_force: FloatArray
-    """(n,) the highest limit that each broker may then still hold to."""
+    """(n,) the highest limit that the broker may be using once ``limit`` is issued."""
     reasons: ReasonArray
-    """(n,) why; 0 where nothing was divided."""
+    """(n,) codes; 0 where nothing was divided."""
     significant: BoolArray
-    """(G,) the group's new limits are worth their messages."""
+    """(G,) the group's new limits are worth a message."""
     solved: Solved | None = None
-    """What the law was asked and answered; None: it was not asked."""
+    """None: the law was not called."""
 
 
 @dataclass(frozen=True)
 class LeaseStatus:
-    """What holds of the n leases in this round, whatever the dimension."""
+    """The status of the n leases in this round, in all dimensions."""
 
     terms: LeaseTerms
-    """On which terms each shares its group's quota."""
+    """Weights, priorities, floors and ceilings."""
     enforced: BoolArray
-    """(n,) its broker is held to the limit; else the limit is only computed."""
-    fixed: BoolArray
-    """(n,) it gets no new limit for now."""
+    """(n,) the broker must obey the limit; else it is only computed."""
+    on_hold: BoolArray
+    """(n,) the lease gets no new limit in this round."""
     reserved: FloatArray | None = None
-    """(d, G) what brokers of deleted groups may still be using; None: nothing."""
+    """(d, G) quota that brokers of deleted groups may still be using; None: nothing."""
 
 
 def divide(
@@ -77,92 +77,93 @@ def divide(
 ) -> Division:
     """Divide the quotas of the ``touched`` (G,) groups, whole trees; the others keep their limits.
 
-    A group without a quota, below no group that has one, is not limited but by ceilings.
-    ``dimension``: its place among those of the shard.
+    A group is limited only by ceilings if neither it nor a group above has a quota. ``dimension``:
+    its index among those of the shard.
     """
     groups, leases = shard.groups, shard.leases
-    limit, held = leases.limit[dimension].copy(), leases.max_in_force[dimension].copy()
+    limit, max_in_force = leases.limit[dimension].copy(), leases.max_in_force[dimension].copy()
     reasons = np.zeros(len(leases), np.uint8)
     significant: BoolArray = np.zeros(len(groups), np.bool_)
     quota = tree_quota(groups, dimension)
     brokers = np.bincount(leases.group, minlength=len(groups))
     even = even_shares(groups.parent, quota, brokers)
-    issued, in_use = _accounted(leases, status, dimension, config)
+    issued, in_use = _in_account(leases, status, dimension, config)
 
     free = (touched & np.isinf(even))[leases.group]
     if free.any():
         ceiling = status.terms.ceiling
-        most = np.full(len(leases), np.inf) if ceiling is None else to_single(ceiling[dimension])
-        significant[leases.group[free & (limit != most)]] = True
-        limit[free] = most[free]
-        held[free] = np.maximum(in_use, most)[free]
-        reasons[free] = np.where(np.isinf(most), Reason.UNLIMITED, Reason.CEILING)[free]
+        highest = np.full(len(leases), np.inf) if ceiling is None else to_single(ceiling[dimension])
+        significant[leases.group[free & (limit != highest)]] = True
+        limit[free] = highest[free]
+        max_in_force[free] = np.maximum(in_use, highest)[free]
+        reasons[free] = np.where(np.isinf(highest), Reason.UNLIMITED, Reason.CEILING)[free]
 
     nested = groups.parent >= 0
     in_trees: BoolArray = np.zeros(len(groups), np.bool_)
     in_trees[nested] = in_trees[groups.parent[nested]] = True
     subject = touched & np.isfinite(even) & ((brokers > 0) | in_trees)
     if not subject.any():
-        return Division(limit, held, reasons, significant)
+        return Division(limit, max_in_force, reasons, significant)
     at = slice(None) if subject.all() else np.flatnonzero(subject[leases.group])
     part = _part(shard, status, dimension, subject, at, quota, config)
     even_totals = even[subject] * brokers[subject]
     asked = part.asked(leases.reports_refused[at], even_totals, config)
     problem = _problem(shard, status, dimension, part, asked)
     answer = config.law(problem)
-    limit[at], held[at], reasons[at] = _transition(
-        part, answer, issued[at], in_use[at], status.fixed[at], config
+    limit[at], max_in_force[at], reasons[at] = _transition(
+        part, answer, issued[at], in_use[at], status.on_hold[at], config
     )
     significant[subject] = _significant(part, problem, answer.limits, config.significant_change)
-    return Division(limit, held, reasons, significant, Solved(problem, answer, at))
+    return Division(limit, max_in_force, reasons, significant, Solved(problem, answer, at))
 
 
-def _accounted(
+def _in_account(
     leases: Leases, status: LeaseStatus, dimension: int, config: StepConfig
 ) -> tuple[FloatArray, FloatArray]:
-    """(n,) the limit issued last, and what may be in use; fast keeps no account of the latter."""
-    limit, held = leases.limit[dimension], leases.max_in_force[dimension]
+    """(n,) the limit issued last; (n,) the highest in force, of which fast keeps no account (0)."""
+    limit, max_in_force = leases.limit[dimension], leases.max_in_force[dimension]
     if config.transition is Transition.FAST:
         return limit, np.zeros(len(leases))
-    # inf: the broker was told "unlimited", or nothing yet. Leases that are not enforced count as 0.
+    # inf: the broker was notified that it is unlimited. 0: it has no limit yet, or its limit is not
+    # enforced and so does not count.
     unbounded = np.where(leases.notified & status.enforced, np.inf, 0.0)
     known = leases.has_limit & (leases.enforced | ~status.enforced)
-    return np.where(known, limit, unbounded), np.where(known, held, unbounded)
+    return np.where(known, limit, unbounded), np.where(known, max_in_force, unbounded)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The g groups that are divided, alone, with their m leases."""
+    """The g groups of the shard that are divided, with their m leases."""
 
     subject: BoolArray
-    """(G,) which groups of the shard these are; g of them."""
+    """(G,) the group is one of the g."""
     at: IntArray | slice
-    """(m,) which leases of the shard these are."""
+    """(m,) indexes of these leases in the shard."""
     starts: IntArray
-    """(g + 1,) where each group's leases begin, and the end."""
+    """(g + 1,) where the leases of each group begin, and the end."""
     segments: Segments
-    """The same."""
+    """The same, for sums over groups."""
     quota: FloatArray
-    """(g,) of the group itself; inf = none."""
+    """(g,) the group's own; inf = none."""
     parent: IntArray | None
-    """(g,) index of the group above, -1 for none; None: no group has one."""
+    """(g,) index of the group above, -1 = none; None: no group has one."""
     reserved: FloatArray | None
-    """(g,) what brokers of deleted groups may still be using."""
+    """(g,) quota that brokers of deleted groups may still be using; None: nothing."""
     limit: FloatArray
-    """(m,) now."""
+    """(m,) issued last; inf = unlimited."""
     usage: FloatArray
-    """(m,)"""
+    """(m,) in the newest report."""
     demand: FloatArray
-    """(m,) inf = saturated."""
+    """(m,) estimate; inf = saturated."""
     weight: FloatArray
-    """(m,)"""
+    """(m,) of the broker within its group."""
     sigma: FloatArray
-    """(m,) standard deviation of what is used."""
+    """(m,) standard deviation of the usage."""
 
     def asked(
         self, reports_refused: BoolArray, even_totals: FloatArray, config: StepConfig
     ) -> FloatArray:
-        """(m,) what each broker is given at most: its demand with headroom."""
+        """(m,) the demand that the law is asked for: the estimate with headroom."""
         return with_headroom(
             self.demand,
             self.sigma,
@@ -184,6 +185,7 @@ def _part(
     quota: FloatArray,
     config: StepConfig,
 ) -> _Part:
+    """The groups of ``subject``, with the leases ``at``."""
     leases, weight = shard.leases, status.terms.weight
     group = leases.group[at]
     sizes = np.bincount(group, minlength=len(shard.groups))[subject]
@@ -209,7 +211,7 @@ def _part(
 def _problem(
     shard: Shard, status: LeaseStatus, dimension: int, part: _Part, asked: FloatArray
 ) -> Problem:
-    """What the law is asked; below other groups with the quota that is left for each group."""
+    """The law's problem. In a tree a group's quota is its share of the quotas above."""
     groups, terms, at, subject = shard.groups, status.terms, part.at, part.subject
     no_floor = np.zeros_like(part.weight)
     problem = Problem(
@@ -239,13 +241,13 @@ def _transition(
     part: _Part,
     answer: Allocation,
     issued: FloatArray,
-    held: FloatArray,
-    fixed: BoolArray,
+    in_use: FloatArray,
+    on_hold: BoolArray,
     config: StepConfig,
 ) -> tuple[FloatArray, FloatArray, ReasonArray]:
-    """(m,) limits, what may then be in force, and reasons: the answer as far as it may come true.
+    """(m,) limits, highest limits in force, and reasons: the answer as far as it may be issued now.
 
-    ``issued`` and ``held`` (m,): see ``_accounted``. ``fixed`` (m,): see ``LeaseStatus``.
+    ``issued`` and ``in_use`` (m,): see ``_in_account``. ``on_hold`` (m,): see ``LeaseStatus``.
     """
     wanted, reasons = answer.limits, answer.reasons
     target = wanted
@@ -257,40 +259,41 @@ def _transition(
     if config.transition is Transition.FAST:
         limit = to_single(target)
         return limit, limit, reasons.astype(np.uint8)
-    target = np.where(fixed, issued, target)
-    granted = grant(part.segments, issued, held, target, part.quota, part.parent, part.reserved)
+    target = np.where(on_hold, issued, target)
+    granted = grant(part.segments, issued, in_use, target, part.quota, part.parent, part.reserved)
     limit = to_single(granted)
     reasons = np.where(limit < 0.999 * np.minimum(target, wanted), Reason.WAITING, reasons)
-    return limit, np.maximum(held, limit), reasons.astype(np.uint8)
+    return limit, np.maximum(in_use, limit), reasons.astype(np.uint8)
 
 
 def _significant(
     part: _Part, problem: Problem, new: FloatArray, significant_change: float
 ) -> BoolArray:
-    """(g,) new limits (m,) are worth their messages.
+    """(g,) the new limits (m,) are worth a message (hysteresis).
 
-    They are when somebody gains what it asks for: one broker more than ``significant_change`` of
-    its limit, or all together a fifth of that of the quota, beyond what noise brings; or when more
-    than twice ``significant_change`` of the quota moves, asked for or not: a broker that wakes up
-    should find an even share of the spare. That somebody needs less is no reason by itself.
+    They are if brokers gain quota that they ask for, beyond noise: one of them more than
+    ``significant_change`` of its limit, or all together a fifth of ``significant_change`` of the
+    quota. They also are if more than twice ``significant_change`` of the quota moves, asked for or
+    not: a broker that wakes up should find an even share of the spare quota. A lower demand alone
+    is no reason. Limits that exceed the quota always are one.
     """
     segments, asked, share = part.segments, problem.demand, problem.quota
     unlimited = np.isinf(part.limit)
-    now = np.where(unlimited, 0.0, part.limit)
-    gain = np.maximum(np.minimum(new, asked) - now, 0.0)
-    # A broker that has much less than it asks for uses what it has: without noise to speak of.
-    held_back = new < asked - part.sigma
-    noise = np.where(held_back, 0.0, _NOISE_SIGMAS * part.sigma)
-    least = significant_change * now + noise + _ROUNDING * segments.spread(share)
-    least_of_all = _GROUP_PART * significant_change * share
-    least_of_all += np.sqrt(segments.total(noise * noise))
-    rise = np.maximum(new - now, 0.0)
-    total = segments.total(now)
+    old = np.where(unlimited, 0.0, part.limit)
+    gain = np.maximum(np.minimum(new, asked) - old, 0.0)
+    # A broker that has much less than it asks for uses all of that: its usage has hardly any noise.
+    throttled = new < asked - part.sigma
+    noise = np.where(throttled, 0.0, _NOISE_SIGMAS * part.sigma)
+    least = significant_change * old + noise + _ROUNDING * segments.spread(share)
+    least_in_group = _GROUP_PART * significant_change * share
+    least_in_group += np.sqrt(segments.total(noise * noise))
+    rise = np.maximum(new - old, 0.0)
+    total = segments.total(old)
     if part.parent is not None:
         total = subtree_totals(part.parent, total)
     significant: BoolArray = (
         (segments.total(unlimited | (gain > least)) > 0)
-        | (segments.total(gain) > least_of_all)
+        | (segments.total(gain) > least_in_group)
         | (segments.total(rise) > _SPARE_PART * significant_change * share)
         | (total > part.quota * (1.0 + _ROUNDING))
     )
@@ -298,17 +301,17 @@ def _significant(
 
 
 def tree_quota(groups: Groups, dimension: int) -> FloatArray:
-    """(G,): the quotas that hold in trees: one that is only watched binds nobody below it."""
-    above = np.zeros(len(groups), np.bool_)
-    above[groups.parent[groups.parent >= 0]] = True
-    watched = above & (groups.mode != Mode.HARD)
-    return np.where(watched, np.inf, groups.quota[dimension])
+    """(G,) quotas that hold in trees: that of a parent binds no child unless it is enforced."""
+    is_parent = np.zeros(len(groups), np.bool_)
+    is_parent[groups.parent[groups.parent >= 0]] = True
+    not_enforced = is_parent & (groups.mode != Mode.HARD)
+    return np.where(not_enforced, np.inf, groups.quota[dimension])
 
 
 def _renumbered(parent: IntArray, chosen: BoolArray) -> IntArray | None:
-    """The parents among the chosen groups; None if nobody has any."""
+    """The parents of the chosen (G,) groups, as indexes among these; None: none has one."""
     if (parent < 0).all():
         return None
-    place = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    new = np.where(parent >= 0, place[np.maximum(parent, 0)], -1)[chosen]
+    new_index = np.where(chosen, np.cumsum(chosen) - 1, -1)
+    new = np.where(parent >= 0, new_index[np.maximum(parent, 0)], -1)[chosen]
     return None if (new < 0).all() else new

@@ -1,4 +1,4 @@
-"""Limits out: which groups are divided anew, and which of the answers go out to whom."""
+"""Issue of limits: which groups are divided anew, and which limits go to which brokers."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ class RoundChanges:
     """Everything that happened in a round and may require that limits are published."""
 
     touched: BoolArray
-    """(g,) a report names the group, a lease of it ended, or it was changed."""
+    """(g,) a report names the group, one of its leases ended, or the group was changed."""
     quota_changed: BoolArray
-    """(g,) its definition, policy or parent is new."""
+    """(g,) its quota, policy or parent was changed."""
     throttle_changed: BoolArray
-    """(g,) its throttle terms are others than brokers were told."""
+    """(g,) its throttle terms differ from those that brokers have."""
     reserved: FloatArray | None
-    """(d, g) what brokers of deleted groups may still be using; None: nothing."""
+    """(d, g) quota that brokers of deleted groups may still be using; None: nothing."""
     restarted: BoolArray
-    """(b,) the broker began anew and knows none of its limits."""
+    """(b,) the broker was restarted and lost its limits."""
     adopted: BoolArray
     """(n,) a limit of an earlier epoch was taken over from its broker's report."""
     returned: BoolArray
-    """(n,) named again after nobody did for so long that the lease counted as stale."""
+    """(n,) a report names the lease again after none did for so long that it was stale."""
     learning: bool
-    """For now limits are only handed back."""
+    """Learning mode: limits are only handed back."""
 
 
 @dataclass(frozen=True)
 class IssuedLimits:
-    """The leases with their limits, and which of these are published; m of n are."""
+    """The n leases with their new limits, and the m of them that go into the round's outcome."""
 
     leases: Leases
     changed: BoolArray
     """(n,) the limit is new, or was taken over."""
     to_publish: IntArray
-    """(m,) the leases that go out, or changed."""
-    safe_told: BoolArray
-    """(m,) safe limit and throttle terms go out with it."""
+    """(m,) indexes of leases whose limit is sent, or changed."""
+    with_safe_limit: BoolArray
+    """(m,) the safe limit and the throttle terms are sent with it."""
     published: BoolArray
-    """(m,) the broker is sent it."""
+    """(m,) the limit is sent to the broker."""
     reasons: npt.NDArray[np.uint8]
     """(d, n) codes of ``laws.reason.Reason``; only where ``changed``."""
-    words: list[list[str]] | None
-    """By dimension the reasons of the changed leases in words; None: too many."""
+    texts: list[list[str]] | None
+    """Per dimension the reasons of the changed limits as texts; None: too many changed."""
     ceiling: FloatArray | None
-    """(d, n) None: nobody has any."""
+    """(d, n) the highest limit that the terms allow; None: no broker has a ceiling."""
 
 
 def issue_limits(
@@ -69,41 +69,35 @@ def issue_limits(
 ) -> IssuedLimits:
     """Divide the quotas of the touched groups, and decide what is published.
 
-    A group keeps its limits while moving them would bring nobody much, unless they add up to more
-    than its quota or somebody changed it: fairness is worth a message, noise is not. When one
-    moves, all limits of the group, and of its tree, are issued together, so that what is in force
-    adds up. ``rounds``: that the shard took part in.
+    A group keeps its limits while new ones would gain little (hysteresis): fairness is worth a
+    message, noise is not. Exceptions are limits that add up to more than the quota, and a changed
+    group. If one limit moves, all limits of the group and its tree are issued together, so that the
+    limits in force add up. ``rounds``: how many this shard has processed.
     """
-    groups, strict = shard.groups, config.transition is Transition.STRICT
-    leases = shard.leases
-    # Of a broker, or of a group that its broker no longer names.
-    stale = shard.brokers.stale[leases.broker]
-    stale |= leases.seen_at_ms < round_.now_ms - config.stale_after_ms
-    touched, adopted = whole_trees(groups, changes.touched), changes.adopted
-    if strict:
-        leases, adopted, overcommitted = _handed_back(groups, leases, changes, stale)
-        leases = _without_ended_waits(leases, round_, config)
-    if changes.learning:
-        ordered = overcommitted if strict else _ordered(groups, leases, changes, adopted)
-        touched &= ordered
-    shard = replace(shard, leases=leases)
+    strict = config.transition is Transition.STRICT
+    # Either the broker is silent, or it no longer names the group.
+    stale = shard.brokers.stale[shard.leases.broker]
+    stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
+    shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
+    groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)
     quota_changed = changes.quota_changed[leases.group]
     status = LeaseStatus(
         terms=lease_terms(groups, shard.brokers, leases),
         enforced=enforced(groups, shard.brokers, leases),
-        fixed=(waiting & ~quota_changed | stale) if strict else waiting,
+        on_hold=(waiting & ~quota_changed | stale) if strict else waiting,
         reserved=changes.reserved,
     )
     divisions = [
         divide(shard, status, dimension, touched, config)
         for dimension in range(len(leases.dimensions))
     ]
-    limit = np.stack([division.limit for division in divisions])
     changed = _changed(shard, changes, status, divisions, touched)
-    if strict:  # a broker that was told nothing yet uses nothing, also of what has no quota
+    if strict:
+        # Without a limit a broker uses nothing, so even "unlimited" must be issued.
         changed |= touched[leases.group] & ~leases.has_limit
-        changed &= ~stale  # what is told now can be in force for another lease
+        # A limit that is issued to a stale broker now could be in force for another lease.
+        changed &= ~stale
     reasons = np.stack([division.reasons for division in divisions])
     reasons[:, adopted] = Reason.HANDED_BACK
 
@@ -112,57 +106,62 @@ def issue_limits(
         # A returning broker missed all messages sent while it was silent, so its limits, safe
         # limits and throttle terms are sent again.
         renewed = (renewed | changes.returned & leases.has_limit) & ~stale
-    out = changed | renewed | adopted
-    # Shadows are told nothing, but a broker that had been limited is told that it no longer is.
-    # Where nothing may be used before a word came, not to be limited must be said as well.
-    published = out & ((groups.mode != Mode.SHADOW)[leases.group] | leases.notified | strict)
-    # A broker may have a safe limit of a run under fast: with strict each message takes it away, so
-    # that any acknowledgement shows that it is gone.
+    selected = changed | renewed | adopted
+    # Limits of shadow groups are not sent, except to a broker that must learn that it is no longer
+    # limited. Under strict "unlimited" is sent, too: without a limit brokers use nothing.
+    published = selected & ((groups.mode != Mode.SHADOW)[leases.group] | leases.notified | strict)
+    # A broker may have a safe limit of an earlier run under fast. With strict each message takes it
+    # away, so any acknowledgement shows that it is gone.
     first = changed & ~leases.has_limit
-    safe_told = renewed | first | adopted | quota_changed | strict
-    max_in_force = np.stack([division.max_in_force for division in divisions])
-    to_publish = np.flatnonzero(out)
-    # While a strict shard learns, issued_seq tells which groups were divided: nothing gets old.
-    ages = not (strict and changes.learning)
+    with_safe_limit = renewed | first | adopted | quota_changed | strict
+    to_publish = np.flatnonzero(selected)
+    old = _old(leases, round_, config) & ~waiting
+    if strict and changes.learning:
+        # issued_seq shows which groups were divided while learning: it must stay.
+        old[:] = False
     return IssuedLimits(
-        leases=_issued(
-            leases,
-            np.where(changed, limit, leases.limit),
-            np.where(changed, max_in_force, leases.max_in_force),
-            changed,
-            np.where(changed, status.enforced, leases.enforced),
-            published,
-            _old(leases, round_, config) & ~waiting & ages,
-            round_,
-            strict=strict,
-        ),
+        leases=_issued(leases, divisions, status, changed, published, old, round_, strict=strict),
         changed=changed | adopted,
         to_publish=to_publish,
-        safe_told=safe_told[to_publish],
+        with_safe_limit=with_safe_limit[to_publish],
         published=published[to_publish],
         reasons=reasons,
-        words=None if adopted.any() else reason_texts(divisions, changed),
+        texts=None if adopted.any() else reason_texts(divisions, changed),
         ceiling=status.terms.ceiling,
     )
 
 
-def _ordered(
+def _before_division(
+    shard: Shard, changes: RoundChanges, stale: BoolArray, round_: Round, config: StepConfig
+) -> tuple[Shard, BoolArray, BoolArray]:
+    """The shard to divide; (n,) limits that are handed back; (g,) groups to divide."""
+    groups, leases, adopted = shard.groups, shard.leases, changes.adopted
+    touched = whole_trees(groups, changes.touched)
+    strict = config.transition is Transition.STRICT
+    if strict:
+        leases, adopted, overcommitted = _hand_back(groups, leases, changes, stale)
+        leases = _without_ended_waits(leases, round_, config)
+    if changes.learning:
+        touched &= overcommitted if strict else _redefined(groups, leases, changes, adopted)
+    return replace(shard, leases=leases), adopted, touched
+
+
+def _redefined(
     groups: Groups, leases: Leases, changes: RoundChanges, adopted: BoolArray
 ) -> BoolArray:
-    """(g,) trees that are divided although the shard learns, under fast.
+    """(g,) trees that are divided in learning mode under fast: an operator changed a group.
 
-    Somebody changed the group meanwhile: that is an order for all its tree, unless it is the first
-    that is heard of it and all below.
+    A change does not count if it is the first definition of the group and all below it.
     """
-    known = np.bincount(leases.group, weights=leases.has_limit & ~adopted, minlength=len(groups))
-    below = subtree_totals(groups.parent, known.astype(np.float64))
-    return whole_trees(groups, changes.quota_changed & (below > 0))
+    limited = np.bincount(leases.group, weights=leases.has_limit & ~adopted, minlength=len(groups))
+    in_subtree = subtree_totals(groups.parent, limited.astype(np.float64))
+    return whole_trees(groups, changes.quota_changed & (in_subtree > 0))
 
 
 def _without_ended_waits(leases: Leases, round_: Round, config: StepConfig) -> Leases:
-    """Once the lease of what a limit replaced is over, nobody can be using that any more.
+    """The leases; a replaced limit whose lease is over is no longer in force.
 
-    "Not limited" has no end: only an answer can show that it was left behind.
+    "Unlimited" has no end: only an acknowledgement shows that the broker left it behind.
     """
     over = leases.issued_at_ms < config.lease.ended_if_issued_before_ms(round_.now_ms)
     over = over & np.isfinite(leases.max_in_force)
@@ -170,9 +169,10 @@ def _without_ended_waits(leases: Leases, round_: Round, config: StepConfig) -> L
 
 
 def _waiting(leases: Leases) -> BoolArray:
-    """(n,) its broker has not shown yet that it left a higher limit behind.
+    """(n,) the broker has not acknowledged its limit, and may be using a higher one.
 
-    Told anything else all the time, it could never be seen which one it has left behind.
+    Such a lease gets no new limit: if the limit changed every round, an acknowledgement would
+    always be of an older one.
     """
     differs = (leases.max_in_force != leases.limit).any(axis=0)
     waiting: BoolArray = differs & leases.has_limit & leases.enforced
@@ -189,40 +189,40 @@ def _changed(
     """(n,) leases that get a new limit."""
     groups, leases = shard.groups, shard.leases
     significant = np.any([division.significant for division in divisions], axis=0)
-    moves = whole_trees(groups, changes.quota_changed | significant) & touched
+    moving = whole_trees(groups, changes.quota_changed | significant) & touched
     differs = np.any(
-        [division.limit != now for division, now in zip(divisions, leases.limit, strict=True)],
+        [division.limit != limit for division, limit in zip(divisions, leases.limit, strict=True)],
         axis=0,
     )
-    changed: BoolArray = moves[leases.group] & differs
+    changed: BoolArray = moving[leases.group] & differs
     changed |= touched[leases.group] & leases.has_limit & (status.enforced != leases.enforced)
-    let_go = leases.has_limit & leases.enforced & ~status.enforced
-    changed |= changes.quota_changed[leases.group] & let_go
+    released = leases.has_limit & leases.enforced & ~status.enforced
+    changed |= changes.quota_changed[leases.group] & released
     return changed
 
 
 def _renewed(shard: Shard, changes: RoundChanges, config: StepConfig, rounds: int) -> BoolArray:
-    """(n,) leases whose limit goes out again: in turn, or as its broker lacks it."""
+    """(n,) leases whose limit is sent again: in turn, or because the broker does not have it."""
     groups, leases = shard.groups, shard.leases
-    turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    due = turn | changes.throttle_changed  # other terms are told even if no limit moves
-    lacks = changes.restarted[leases.broker]
-    renewed: BoolArray = (due[leases.group] | lacks) & leases.has_limit
+    in_turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
+    # Changed throttle terms are sent even if no limit moves.
+    due = in_turn | changes.throttle_changed
+    restarted = changes.restarted[leases.broker]
+    renewed: BoolArray = (due[leases.group] | restarted) & leases.has_limit
     return renewed
 
 
 def _old(leases: Leases, round_: Round, config: StepConfig) -> BoolArray:
-    """(n,) no report can be about the time before the limit any more."""
+    """(n,) no report can cover the time before the limit any more."""
     old: BoolArray = leases.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms
     return old
 
 
 def _issued(
     leases: Leases,
-    limit: FloatArray,
-    max_in_force: FloatArray,
+    divisions: Sequence[Division],
+    status: LeaseStatus,
     changed: BoolArray,
-    enforced: BoolArray,
     published: BoolArray,
     old: BoolArray,
     round_: Round,
@@ -230,13 +230,18 @@ def _issued(
     strict: bool,
 ) -> Leases:
     """The leases after this round."""
-    # A broker that is not limited is not waited for.
-    held = np.where(enforced, max_in_force, limit) if strict else max_in_force
+    limit = np.where(changed, np.stack([division.limit for division in divisions]), leases.limit)
+    max_in_force = np.stack([division.max_in_force for division in divisions])
+    max_in_force = np.where(changed, max_in_force, leases.max_in_force)
+    enforced = np.where(changed, status.enforced, leases.enforced)
+    if strict:
+        # No acknowledgement is awaited of a broker on which limits are not enforced.
+        max_in_force = np.where(enforced, max_in_force, limit)
     return replace(
         leases,
         limit=limit,
         previous_limit=np.where(changed | old, leases.limit, leases.previous_limit),
-        max_in_force=held,
+        max_in_force=max_in_force,
         has_limit=leases.has_limit | changed,
         enforced=enforced,
         notified=leases.notified | published,
@@ -245,30 +250,31 @@ def _issued(
     )
 
 
-def _handed_back(
+def _hand_back(
     groups: Groups, leases: Leases, changes: RoundChanges, stale: BoolArray
 ) -> tuple[Leases, BoolArray, BoolArray]:
-    """Which limits strict hands back, and which trees it divides although it learns.
+    """Decide under strict which adopted limits are handed back, and which trees are divided.
 
-    Limits that are handed back are in force for a lease, also when learning is over. So all that
-    this control plane told must fit the quotas. Where the limits that brokers report do not fit,
-    they are not handed back: the brokers have more than the quota already, waiting would keep
-    nothing, and the tree is divided like any other from now on. Nothing is handed back to brokers
-    out of sight, or once learning is over.
+    A limit that is handed back is in force for a lease, also after learning mode. So all limits
+    that this control plane issues must fit the quotas. If those that the brokers of a tree report
+    do not fit, they are not handed back: waiting could not keep the quota, which is exceeded
+    already, and the tree is divided as usual from now on. Nothing is handed back to stale leases,
+    or after learning mode.
 
     Returns:
-        The leases, those that are not handed back without a limit; (n,) which are; (g,) the trees
-        to divide.
+        The leases, with no limit where it is not handed back; (n,) limits that are handed back;
+        (g,) trees to divide although the shard learns.
     """
     overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
     if not changes.learning and not changes.adopted.any():
         return leases, changes.adopted, overcommitted
     counts = leases.has_limit & leases.enforced
-    for dimension, held in enumerate(leases.max_in_force):
+    for dimension, rates in enumerate(leases.max_in_force):
         total = np.zeros(len(groups)) if changes.reserved is None else changes.reserved[dimension]
-        total = total + np.bincount(leases.group, np.where(counts, held, 0.0), len(groups))
+        total = total + np.bincount(leases.group, np.where(counts, rates, 0.0), len(groups))
         overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
-    overcommitted[leases.group[leases.issued_seq >= 0]] = True  # it was divided in an earlier round
+    # These were divided in an earlier round.
+    overcommitted[leases.group[leases.issued_seq >= 0]] = True
     overcommitted = whole_trees(groups, overcommitted)
     refused = changes.adopted & (stale | overcommitted[leases.group] | (not changes.learning))
     leases = replace(

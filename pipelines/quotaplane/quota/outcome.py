@@ -1,4 +1,4 @@
-"""What a round gives to the world, as tables."""
+"""The outcome of a round as tables: limits, ended leases, usage used, changes of brokers."""
 
 from __future__ import annotations
 
@@ -29,50 +29,51 @@ from quotaplane.round_counts import RoundCounts
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round gives to the world."""
+    """The outcome of a round."""
 
     limits: pa.Table
-    """A row per (broker, group) whose limit goes out now, or that changed: see ``limit_schema``."""
+    """A row per (broker, group) whose limit is sent now, or changed: see ``limit_schema``."""
     ended: pa.Table
-    """Pairs that are no longer limited, and ``why``."""
+    """A row per (broker, group) that is no longer limited, and ``why``."""
     usage: pa.Table | None
-    """The entries used."""
+    """The report entries that were used: see ``report_tables.used_entries``; None: no reports."""
     unknown: pa.Table | None
-    """What is to be told of entries of groups that nobody defined: see ``UndefinedGroups``."""
+    """The dead letters on groups that nobody defined: see ``UndefinedGroups``; None: none."""
     limited_but_deleted: pa.Table | None
-    """Pairs of deleted groups that brokers still limit; they are told again that they need not."""
+    """A row per (broker, group) that the broker still limits although the group was deleted; the
+    deletion is sent again. None: none."""
     brokers: pa.Table
-    """Changes of status: see ``status_changes``."""
+    """Brokers whose status changed: see ``status_changes``."""
     unknown_entries: int = 0
-    """Entries of groups that nobody defined."""
+    """Report entries of groups that nobody defined."""
     counts: RoundCounts = field(default_factory=RoundCounts)
-    """What the step counts; the others are 0."""
+    """The counts that the step makes; the others are 0."""
 
 
 def status_changes(brokers: Brokers, recovered: IntArray, silence: Silence) -> pa.Table:
-    """One row per broker that came (back), fell silent, or is given up."""
-    came = np.zeros(len(brokers), bool)
-    came[recovered] = True
+    """A row per broker that became live (new or back), stale or gone."""
+    live = np.zeros(len(brokers), bool)
+    live[recovered] = True
     stale, gone = silence.stale, silence.gone
     parts = (
-        (np.flatnonzero(came & ~stale & ~gone), BrokerStatus.LIVE),
+        (np.flatnonzero(live & ~stale & ~gone), BrokerStatus.LIVE),
         (np.flatnonzero(stale & ~brokers.stale), BrokerStatus.STALE),
         (np.flatnonzero(gone & (brokers.seen_at_ms >= 0)), BrokerStatus.GONE),
     )
-    where = np.concatenate([index for index, _ in parts])
+    chosen = np.concatenate([index for index, _ in parts])
     return pa.table(
         {
-            "broker": pa.array(brokers.names, pa.string()).take(pa.array(where)),
+            "broker": pa.array(brokers.names, pa.string()).take(pa.array(chosen)),
             "status": pa.array(
                 [status.value for index, status in parts for _ in index], pa.string()
             ),
-            "last_seen_at_ms": pa.array(brokers.seen_at_ms[where]),
+            "last_seen_at_ms": pa.array(brokers.seen_at_ms[chosen]),
         }
     )
 
 
 def _pairs(shard: Shard, chosen: IntArray | slice, config: StepConfig) -> dict[str, pa.Array]:
-    """Columns that name the chosen leases."""
+    """Columns that identify the chosen leases."""
     groups, leases = shard.groups, shard.leases
     group = leases.group[chosen]
     return {
@@ -83,8 +84,9 @@ def _pairs(shard: Shard, chosen: IntArray | slice, config: StepConfig) -> dict[s
 
 
 def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, pa.Array]:
-    """Columns that say to whom a message goes, and how it names groups."""
-    # A limit of before a restart may still be under way, but it is no longer accounted for.
+    """Columns with the receivers of messages, and how these name groups."""
+    # Under strict a message is only for the broker as it is running now: a limit from before a
+    # restart may still be under way, but is no longer in the account of limits in force.
     strict = config.transition is Transition.STRICT
     for_start_ms = brokers.started_at_ms if strict else np.zeros(len(brokers), np.int64)
     names = pa.array(brokers.names, pa.string())
@@ -96,12 +98,12 @@ def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[s
 
 
 def limit_schema(
-    dimensions: Sequence[int], *, throttle: bool = False, words: bool = False
+    dimensions: Sequence[int], *, throttle: bool = False, texts: bool = False
 ) -> pa.Schema:
     """The columns of ``Outcome.limits``.
 
-    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``, ``words``: whether it has these
-    columns.
+    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``, ``texts``: with throttle terms,
+    with reasons as texts.
 
     >>> limit_schema([0]).names[5:8]
     ['publish_messages_per_s', 'changed', 'enforced']
@@ -109,93 +111,97 @@ def limit_schema(
     rate, code = pa.float64(), pa.dictionary(pa.int32(), pa.string())
     names = [DIMENSIONS[d] for d in dimensions]
     columns = [
-        ("broker", code, "whose limit it is"),
-        ("uses_ids", pa.bool_(), "the broker names groups by their ids"),
-        ("for_start_ms", pa.int64(), "strict: the incarnation of the broker it is for; else 0"),
-        ("group", code, "of which group"),
-        ("group_id", pa.int64(), "the group's id"),
-        *((RATE_COLUMNS[d], rate, "the limit") for d in dimensions),
+        ("broker", code, "receiver of the limit"),
+        ("uses_ids", pa.bool_(), "the broker names groups by id"),
+        (
+            "for_start_ms",
+            pa.int64(),
+            "strict: start time of the receiver; else 0",
+        ),
+        ("group", code, "name of the group"),
+        ("group_id", pa.int64(), "id of the group"),
+        *((RATE_COLUMNS[d], rate, "limit per second") for d in dimensions),
         *([("throttle", code, "throttle terms as JSON")] if throttle else []),
-        ("changed", pa.bool_(), "the limit is new; else it is only renewed"),
-        ("enforced", pa.bool_(), "the limit holds; else it is only computed"),
-        ("published", pa.bool_(), "the broker is sent the limit"),
-        ("safe_told", pa.bool_(), "the message has the safe limit and the throttle terms"),
-        *((SAFE_COLUMNS[d], rate, "the limit once the lease ended") for d in dimensions),
-        *((f"{name}_reason", pa.uint8(), "why: a laws.Reason") for name in names),
-        *((f"{name}_words", pa.string(), "why, in words") for name in (names if words else [])),
+        ("changed", pa.bool_(), "the limit is new; else only renewed"),
+        ("enforced", pa.bool_(), "the broker must obey the limit; else it is only computed"),
+        ("published", pa.bool_(), "the limit is sent to the broker"),
+        ("with_safe_limit", pa.bool_(), "the message has the safe limit and the throttle terms"),
+        *((SAFE_COLUMNS[d], rate, "limit per second after the lease ended") for d in dimensions),
+        *((f"{name}_reason", pa.uint8(), "code of a laws.Reason") for name in names),
+        *((f"{name}_text", pa.string(), "reason as text") for name in (names if texts else [])),
     ]
     return pa.schema(
-        [pa.field(name, kind, metadata={"comment": what}) for name, kind, what in columns]
+        [pa.field(name, kind, metadata={"comment": comment}) for name, kind, comment in columns]
     )
 
 
 def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
     """``Outcome.limits``: see ``limit_schema``.
 
-    It has throttle terms where any group has others than the defaults, and words where few limits
-    changed.
+    It has throttle terms if a group has others than the defaults, and texts if few limits changed.
     """
     groups, leases = shard.groups, shard.leases
-    out = issued.to_publish
-    columns = _pairs(shard, out, config)
+    chosen = issued.to_publish
+    columns = _pairs(shard, chosen, config)
     columns.update(
-        (RATE_COLUMNS[d], pa.array(one[out]))
-        for d, one in zip(leases.dimensions, leases.limit, strict=True)
+        (RATE_COLUMNS[d], pa.array(rates[chosen]))
+        for d, rates in zip(leases.dimensions, leases.limit, strict=True)
     )
     throttle = groups.throttle.any_given
     if throttle:
-        columns["throttle"] = groups.throttle.take(leases.group[out]).column()
-    columns["changed"] = pa.array(issued.changed[out])
-    columns["enforced"] = pa.array(leases.enforced[out])
+        columns["throttle"] = groups.throttle.take(leases.group[chosen]).column()
+    columns["changed"] = pa.array(issued.changed[chosen])
+    columns["enforced"] = pa.array(leases.enforced[chosen])
     columns["published"] = pa.array(issued.published)
-    columns["safe_told"] = pa.array(issued.safe_told)
+    columns["with_safe_limit"] = pa.array(issued.with_safe_limit)
     columns.update(
-        (SAFE_COLUMNS[d], one)
-        for d, one in zip(leases.dimensions, _safe_limits(groups, issued, config), strict=True)
+        (SAFE_COLUMNS[d], rates)
+        for d, rates in zip(leases.dimensions, _safe_limits(groups, issued, config), strict=True)
     )
     columns.update(
-        (f"{DIMENSIONS[d]}_reason", pa.array(codes[out]))
+        (f"{DIMENSIONS[d]}_reason", pa.array(codes[chosen]))
         for d, codes in zip(leases.dimensions, issued.reasons, strict=True)
     )
-    if issued.words is not None:
-        place = np.full(len(leases), -1)
-        place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
-        index = pa.array(place[out], mask=place[out] < 0)
+    if issued.texts is not None:
+        text_index = np.full(len(leases), -1)
+        text_index[issued.changed] = np.arange(np.count_nonzero(issued.changed))
+        index = pa.array(text_index[chosen], mask=text_index[chosen] < 0)
         columns.update(
-            (f"{DIMENSIONS[d]}_words", pa.array(texts, pa.string()).take(index))
-            for d, texts in zip(leases.dimensions, issued.words, strict=True)
+            (f"{DIMENSIONS[d]}_text", pa.array(texts, pa.string()).take(index))
+            for d, texts in zip(leases.dimensions, issued.texts, strict=True)
         )
-    schema = limit_schema(leases.dimensions, throttle=throttle, words=issued.words is not None)
+    schema = limit_schema(leases.dimensions, throttle=throttle, texts=issued.texts is not None)
     return pa.table(columns, schema=schema)
 
 
 def _safe_limits(groups: Groups, issued: IssuedLimits, config: StepConfig) -> list[pa.Array]:
-    """Limits that apply after a lease ended: ``safe_share`` of the quota by the brokers known.
+    """Per dimension the limits (m,) that apply after a lease ended; 0 where they are not sent.
 
-    Below a quota the brokers of all its tree count, and a ceiling holds here too. 0 where it is not
-    told.
+    A safe limit is ``safe_share`` of the quota divided by the number of known brokers, in a tree by
+    those of the whole tree. It does not exceed the broker's ceiling.
     """
     leases = issued.leases
-    known = np.bincount(leases.group, minlength=len(groups))
-    told = issued.to_publish[issued.safe_told]
-    group = leases.group[told]
-    rates = np.zeros((len(leases.dimensions), len(issued.to_publish)))
-    if not len(told):
-        return list(map(pa.array, rates))
+    brokers = np.bincount(leases.group, minlength=len(groups))
+    chosen = issued.to_publish[issued.with_safe_limit]
+    group = leases.group[chosen]
+    safe_limits = np.zeros((len(leases.dimensions), len(issued.to_publish)))
+    if not len(chosen):
+        return list(map(pa.array, safe_limits))
     ceiling = issued.ceiling
-    for dimension, one in enumerate(rates):
-        even = even_shares(groups.parent, tree_quota(groups, dimension), known)
+    for dimension, rates in enumerate(safe_limits):
+        even = even_shares(groups.parent, tree_quota(groups, dimension), brokers)
         limited = np.isfinite(even)
         safe = np.full(len(groups), np.inf)
         safe[limited] = config.safe_share * even[limited]
-        one[issued.safe_told] = safe[group]
+        limit = safe[group]
         if ceiling is not None:
-            one[issued.safe_told] = np.minimum(one[issued.safe_told], ceiling[dimension, told])
-    return list(map(pa.array, rates))
+            limit = np.minimum(limit, ceiling[dimension, chosen])
+        rates[issued.with_safe_limit] = limit
+    return list(map(pa.array, safe_limits))
 
 
 def ended_table(shard: Shard, why: str, config: StepConfig) -> pa.Table:
-    """All leases of a shard, as rows of ``Outcome.ended``."""
+    """``Outcome.ended`` for all leases of a shard."""
     table = pa.table(_pairs(shard, slice(None), config))
     return table.append_column("why", pa.array([why] * len(table), pa.string()))
 
@@ -203,9 +209,9 @@ def ended_table(shard: Shard, why: str, config: StepConfig) -> pa.Table:
 def limited_but_deleted_table(
     brokers: Brokers, entries: pa.Table | None, config: StepConfig
 ) -> pa.Table | None:
-    """``Outcome.limited_but_deleted``; the name of a group that is known by its id alone is empty.
+    """``Outcome.limited_but_deleted``; a group that was reported by id alone has an empty name.
 
-    ``entries``: see ``TakenReports``.
+    ``entries``: see ``report_tables.limited_but_deleted``.
     """
     if entries is None or not len(entries):
         return None

@@ -22,10 +22,10 @@ def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
     changed = outcome.limits.filter(outcome.limits["changed"])
     dimensions = dimensions_of(changed)
     rates = [f"{name}_per_s" for name in dimensions]
-    has_words = f"{DIMENSIONS[0]}_words" in changed.column_names
+    in_words = f"{DIMENSIONS[0]}_text" in changed.column_names
     reasons = {
-        f"{name}_reason": _as_dictionary_array(changed[f"{name}_words"])
-        if has_words
+        f"{name}_reason": _each_once(changed[f"{name}_text"])
+        if in_words
         else _words(changed[f"{name}_reason"])
         for name in dimensions
     }
