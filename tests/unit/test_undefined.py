@@ -1,4 +1,4 @@
-"""Groups that nobody defined: told once a broker, group and hour, whatever is reported."""
+"""Tests of undefined groups: one dead letter per broker, group and hour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
 
 def entries(pairs: Iterable[tuple[str, str | int]]) -> pa.Table:
-    """Entries of groups by name, or by id."""
+    """Report entries of (broker, group) pairs; a group is a name or an id."""
     rows = [(b, None if isinstance(g, int) else g, g) for b, g in pairs]
     ids = [g if isinstance(g, int) else group_id(g) for _, _, g in rows]
     return pa.table(
@@ -154,7 +154,7 @@ def _same(one: bytes, other: bytes) -> bool:
 
 
 def test_an_ordinary_first_day_is_small() -> None:
-    """100 brokers, each with the same 5,000 groups that nobody defined; a report every 5 s."""
+    """100 brokers report the same 5,000 undefined groups every 5 s."""
     names: Sequence[str] = [f"tenant-{n % 97:03d}/namespace-{n:06d}" for n in range(5_000)]
     brokers = [f"pulsar-broker-{n:03d}.example.com:8080" for n in range(100)]
     ids = np.array([group_id(name) for name in names])

@@ -1,7 +1,7 @@
-"""What one shard remembers between rounds.
+"""The state of one shard, kept from one round to the next.
 
-Everything is a numpy array so that a round costs a handful of array operations, however many
-groups the shard holds. Arrays over the dimensions have shape (d, n): one contiguous vector per
+It consists of numpy arrays, so a round costs a fixed number of array operations, however many
+groups the shard has. Arrays over the dimensions have shape (d, n): one contiguous vector per
 dimension, which is also how Arrow stores them.
 """
 
@@ -23,36 +23,36 @@ from quotaplane.quota.leases import Leases, fresh_leases
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 
-def _none(dtype: type = np.int64) -> npt.NDArray[Any]:
+def _empty(dtype: type = np.int64) -> npt.NDArray[Any]:
     return np.empty(0, dtype)
 
 
 def _no_groups() -> Groups:
-    return plain_groups(_none(), pa.array([], pa.string()), np.empty((len(DIMENSIONS), 0)))
+    return plain_groups(_empty(), pa.array([], pa.string()), np.empty((len(DIMENSIONS), 0)))
 
 
 def _no_brokers() -> Brokers:
-    return Brokers((), _none(), _none(), _none(), _none(bool), _none(bool))
+    return Brokers((), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
 
 
 @dataclass(frozen=True)
 class ShardState:
-    """All that one shard knows. Immutable: a step returns a new one and shares what it can."""
+    """The state of one shard. Immutable: a step returns a new one that shares unchanged arrays."""
 
     groups: Groups = field(default_factory=_no_groups)
     brokers: Brokers = field(default_factory=_no_brokers)
-    leases: Leases = field(default_factory=lambda: fresh_leases(_none(), _none()))
+    leases: Leases = field(default_factory=lambda: fresh_leases(_empty(), _empty()))
     learning: Learning = field(default_factory=Learning)
     deleted: DeletedReservations = field(default_factory=DeletedReservations)
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
-    """Rounds this shard took part in: which groups' limits are due to be renewed turns with it."""
+    """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
 
     def check(self) -> None:
-        """Assert what the step relies on; for tests, after every step.
+        """Assert the invariants that the step relies on; tests call it after every step.
 
         Raises:
-            AssertionError: the state contradicts itself; the message says how.
+            AssertionError: an invariant does not hold; the message names it.
         """
         groups, brokers, leases = self.groups, self.brokers, self.leases
         d, n = len(leases.dimensions), len(leases)
@@ -61,17 +61,19 @@ class ShardState:
         assert len(groups.names) == len(groups.ids), "each group has a name"
         assert ((groups.parent >= -1) & (groups.parent < len(groups))).all(), "parents exist"
         assert len({*brokers.names}) == len(brokers), "broker names differ"
-        assert ((leases.group >= 0) & (leases.group < len(groups))).all(), "lease of no group"
-        assert ((leases.broker >= 0) & (leases.broker < len(brokers))).all(), "lease of no broker"
+        assert ((leases.group >= 0) & (leases.group < len(groups))).all(), "leases have groups"
+        assert ((leases.broker >= 0) & (leases.broker < len(brokers))).all(), "leases have brokers"
         pair = leases.group * max(len(brokers), 1) + leases.broker
-        assert (np.diff(pair) > 0).all(), "leases are sorted by group, then broker, each once"
+        assert (np.diff(pair) > 0).all(), "leases are sorted by group, then broker, each pair once"
         for name in ("usage", "demand", "limit", "previous_limit", "max_in_force"):
             rates = getattr(leases, name)
             assert rates.shape == (d, n), f"{name} has shape {rates.shape}, not {(d, n)}"
-            assert (rates >= 0.0).all(), f"{name} is negative, or no number"
-        assert np.isfinite(leases.usage).all(), "usage is measured"
-        assert (leases.max_in_force >= leases.limit)[:, leases.enforced].all(), "limit in force"
-        assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust is a byte"
+            assert (rates >= 0.0).all(), f"{name} is at least 0"
+        assert np.isfinite(leases.usage).all(), "usage is finite"
+        assert (leases.max_in_force >= leases.limit)[:, leases.enforced].all(), (
+            "max_in_force is too low"
+        )
+        assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust fits a byte"
         young = leases.issued_seq >= 0
-        assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a round and a time"
-        assert leases.has_limit[young].all(), "young limits are limits"
+        assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a seq and a time"
+        assert leases.has_limit[young].all(), "young limits were issued"

@@ -1,7 +1,7 @@
-"""The step: one round of one shard, ``(state, events, round) -> (state, outcome)``.
+"""The quota step: one round of one shard, ``(state, events, round) -> (state, outcome)``.
 
-Pure: the same state, events and round give the same answer, so Spark, the simulator, a replay
-and a dry run all run exactly this.
+It is pure: the same state, events and round give the same result. So Spark, the simulator, a replay
+and a dry run all run this function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import in_use, reported_limits
 from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
 from quotaplane.quota.groups import whole_trees
-from quotaplane.quota.issue import RoundChanges, issue_limits
+from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import (
     Outcome,
@@ -37,14 +37,14 @@ from quotaplane.round_counts import RoundCounts
 def step(
     state: ShardState, events: Events, round_: Round, config: StepConfig
 ) -> tuple[ShardState, Outcome]:
-    """Take in what arrived, give up silent brokers, and divide each touched group's quota anew."""
+    """Apply the events, end the leases of silent brokers, and divide the touched groups' quotas."""
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
     may_adopt = state.learning.until_ms != DONE
     shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
     reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
-    learning, learnt = state.learning.next(reports.foreign, round_, config)
+    learning, learning_ended = state.learning.next(reports.foreign, round_, config)
     deleted = state.deleted.next(state.groups, changes.lost, round_, config)
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
@@ -52,9 +52,9 @@ def step(
     silence = find_silence(shard, round_, config)
     status = status_changes(shard.brokers, reports.recovered, silence)
     silent = replace(shard, leases=shard.leases.take(silence.leases))
-    touched = changes.changed | reports.touched | learnt | silence.groups(shard)
+    touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
     shard = without_silent(shard, silence)
-    stay = ~silence.leases
+    kept = ~silence.leases
     issued = issue_limits(
         shard,
         RoundChanges(
@@ -63,8 +63,8 @@ def step(
             throttle_changed=changes.throttle_changed,
             reserved=deleted.reserved(shard.groups, shard.leases.dimensions),
             restarted=reports.restarted,
-            adopted=reports.adopted[stay],
-            returned=reports.returned[stay],
+            adopted=reports.adopted[kept],
+            returned=reports.returned[kept],
             learning=learning.on,
         ),
         round_,
@@ -73,7 +73,7 @@ def step(
     )
     shard = replace(shard, leases=issued.leases)
     after = shard.without_brokers(silence.gone)
-    # While it learns, a shard may not have heard of all groups yet.
+    # In learning mode the definitions of some groups may not have arrived yet.
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
         limits=limit_table(shard, issued, config),
@@ -83,16 +83,7 @@ def step(
         unknown_entries=0 if reports.unknown is None else len(reports.unknown),
         limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
         brokers=status,
-        counts=RoundCounts(
-            reports=reports.reports,
-            duplicates=reports.duplicates,
-            outdated=reports.outdated,
-            entries=0 if reports.used is None else len(reports.used),
-            groups_recomputed=int(touched.sum()),
-            limits_changed=int(issued.changed.sum()),
-            limits_sent=int(issued.published.sum()),
-            soft_exceeded=_soft_exceeded(after, touched),
-        ),
+        counts=_counts(reports, issued, after, touched),
     )
     return (
         ShardState(
@@ -109,7 +100,7 @@ def step(
 
 
 def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
-    """The shard in the dimensions that somebody is limited in, here or by what reports say."""
+    """The shard in the dimensions in which a broker has a limit, here or in the reports."""
     dimensions = in_use(shard.groups, shard.leases)
     if may_adopt and events.entries is not None:
         dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
@@ -119,21 +110,22 @@ def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
 def _reports(
     shard: Shard, events: Events, round_: Round, config: StepConfig, *, may_adopt: bool
 ) -> TakenReports:
+    """The shard after the reports that arrived."""
     headers, entries = events.headers, events.entries
     if headers is None or entries is None or not len(headers):
         return no_reports(shard)
     reports = take_reports(shard, headers, entries, round_, config, may_adopt=may_adopt)
     if not reports.adopted.any():
         return reports
-    # What an earlier control plane enforced may only be watched now.
+    # The earlier control plane may have enforced limits that are only computed now.
     after = reports.shard
-    still = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
-    leases = replace(after.leases, enforced=after.leases.enforced & still)
+    unchanged = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
+    leases = replace(after.leases, enforced=after.leases.enforced & unchanged)
     return replace(reports, shard=replace(after, leases=leases))
 
 
 def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: StepConfig) -> pa.Table:
-    """The pairs that are no longer limited, of deleted groups and of silent brokers."""
+    """``Outcome.ended``: the leases of deleted groups and of silent brokers."""
     tables = [ended_table(silent, "silent", config)]
     if changes.lost is not None and len(changes.lost):
         before = Shard(state.groups, state.brokers, changes.lost)
@@ -142,29 +134,44 @@ def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: Step
     return pa.concat_tables(tables)
 
 
+def _counts(
+    reports: TakenReports, issued: IssuedLimits, shard: Shard, touched: BoolArray
+) -> RoundCounts:
+    return RoundCounts(
+        reports=reports.reports,
+        duplicates=reports.duplicates,
+        outdated=reports.outdated,
+        entries=0 if reports.used is None else len(reports.used),
+        groups_recomputed=int(touched.sum()),
+        limits_changed=int(issued.changed.sum()),
+        limits_sent=int(issued.published.sum()),
+        soft_exceeded=_soft_exceeded(shard, touched),
+    )
+
+
 def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
-    """How many soft groups, of those touched, use more than their quota with all below them."""
+    """How many touched soft groups use more than their quota, with all groups below them."""
     groups, leases = shard.groups, shard.leases
     soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
         return 0
-    over: BoolArray = np.zeros(len(groups), bool)
+    exceeded: BoolArray = np.zeros(len(groups), bool)
     for usage, quota in zip(leases.usage, groups.quota, strict=True):
         used = np.bincount(leases.group, weights=usage, minlength=len(groups)).astype(float)
-        over |= subtree_totals(groups.parent, used) > quota
-    return int((over & soft).sum())
+        exceeded |= subtree_totals(groups.parent, used) > quota
+    return int((exceeded & soft).sum())
 
 
 def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
-    """When this shard must be looked at even if nothing arrives; None while nobody can expire."""
-    learnt_ms = state.learning.until_ms if state.learning.on else None
+    """When the shard needs a round even if no event arrives; None: no lease can expire."""
+    learning_ends_ms = state.learning.until_ms if state.learning.on else None
     if not len(state.brokers):
-        return learnt_ms
+        return learning_ends_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
     wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
     due = (state.brokers.seen_at_ms + wait).min()
     if len(state.leases):
         due = min(due, state.leases.seen_at_ms.min() + forgotten_after_ms)
-    if learnt_ms is not None:
-        due = min(due, learnt_ms - 1)
+    if learning_ends_ms is not None:
+        due = min(due, learning_ends_ms - 1)
     return int(due) + 1

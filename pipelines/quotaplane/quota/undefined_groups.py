@@ -1,8 +1,8 @@
-"""Groups that brokers report and nobody defined: which of them were told, so that few are told.
+"""Undefined groups: groups that brokers report, but that are not in the table of quotas.
 
-On an ordinary first day that is every group of every broker, in every report. So a broker's use of
-such a group is told once an hour, with the number of reports that named it since. What is kept for
-that is part of a shard's state: a batch that is run again tells the same.
+On the first day of an installation that may be every group of every broker, in every report. So the
+step emits one dead letter per broker, group and hour, with the number of reports it stands for. The
+bookkeeping is part of a shard's state, so that a batch that runs again emits the same letters.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ import pyarrow.compute as pc
 from quotaplane.model import BoolArray, IntArray
 
 QUIET_MS: Final = 3_600_000
+"""Time between two letters on the same broker and group."""
 MOST_PAIRS: Final = 300_000
-"""So many pairs of a broker and a group are told apart in a shard. What comes on top, be it of a
-larger cluster or invented, is told together."""
+"""Most pairs of a broker and a group that a shard tracks one by one. All others, be they real or
+invented, share one letter."""
 MOST_BYTES: Final = 1 << 20
-"""So many bytes of names are told in a round; what is not told yet waits for the next report."""
+"""Most bytes of letters that a round emits; the others wait for the next report."""
 _LETTER_BYTES: Final = 64
-"""What a letter takes beside the names."""
+"""Size of a letter without the names."""
 _OTHERS: Final = np.uint64(0)
-"""In place of a pair: all that are beyond ``MOST_PAIRS``."""
+"""The key of all pairs beyond ``MOST_PAIRS``."""
 
 _U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class UndefinedGroups:
-    """A row for each (broker, group), sorted by ``key``, a digest of both; all have shape (n,).
+    """The n tracked pairs of a broker and a group, sorted by key; arrays have shape (n,).
 
-    ``quiet_until_ms``: until then it is not told again; ``reports``: that named it since it was
-    told. What nobody reported for as long after that is forgotten.
+    A pair is dropped ``QUIET_MS`` after the time until which it is quiet.
     """
 
     key: _U64 = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Digest of broker and group."""
     quiet_until_ms: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """No letter is emitted before this time."""
     reports: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Reports that named the pair since its last letter."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -50,12 +53,13 @@ class UndefinedGroups:
     def next(
         self, entries: pa.Table | None, now_ms: int
     ) -> tuple[UndefinedGroups, pa.Table | None]:
-        """Take in a round's entries of undefined groups: what to remember, and what to tell.
+        """Count a round's entries of undefined groups: the new bookkeeping, and the letters.
 
-        ``entries`` has a column broker and the names ``group``, or null and a ``group_id``. What is
-        told are rows of it with the count ``reports``; ``others`` marks one that stands for many.
+        ``entries``: see ``report_tables.undefined_entries``; a group that was reported by id alone
+        has a null name. Letters are rows of it with two more columns: the count ``reports``, and
+        ``others``, which marks the letter that stands for all pairs beyond ``MOST_PAIRS``.
         """
-        kept = self._where(self.quiet_until_ms + QUIET_MS > now_ms)
+        kept = self._take(self.quiet_until_ms + QUIET_MS > now_ms)
         if entries is None or not len(entries):
             return kept, None
         pair = _keys(entries)
@@ -66,41 +70,42 @@ class UndefinedGroups:
             pair[beyond] = _OTHERS
             key, first, count = np.unique(pair, return_index=True, return_counts=True)
             new = key[~np.isin(key, kept.key, assume_unique=True)]
-        rows = kept._and(new, now_ms)
-        at = np.searchsorted(rows.key, key)
-        rows.reports[at] += count
+        after = kept._with_pairs(new, now_ms)
+        index = np.searchsorted(after.key, key)
+        after.reports[index] += count
 
-        due = np.flatnonzero(rows.quiet_until_ms[at] <= now_ms)
+        due = np.flatnonzero(after.quiet_until_ms[index] <= now_ms)
         size = np.full(len(due), _LETTER_BYTES)
         for name in ("broker", "group"):
             texts = entries[name].take(pa.array(first[due])).cast(pa.string())
             size += pc.binary_length(texts).fill_null(0).to_numpy()
         due = due[np.cumsum(size) <= MOST_BYTES]
-        told = entries.take(pa.array(first[due]))
-        told = told.append_column("reports", pa.array(rows.reports[at[due]]))
-        told = told.append_column("others", pa.array(key[due] == _OTHERS))
-        rows.quiet_until_ms[at[due]], rows.reports[at[due]] = now_ms + QUIET_MS, 0
-        return rows, told
+        letters = entries.take(pa.array(first[due]))
+        letters = letters.append_column("reports", pa.array(after.reports[index[due]]))
+        letters = letters.append_column("others", pa.array(key[due] == _OTHERS))
+        after.quiet_until_ms[index[due]], after.reports[index[due]] = now_ms + QUIET_MS, 0
+        return after, letters
 
-    def _where(self, chosen: BoolArray) -> UndefinedGroups:
+    def _take(self, chosen: BoolArray) -> UndefinedGroups:
         if chosen.all():
             return self
         return UndefinedGroups(self.key[chosen], self.quiet_until_ms[chosen], self.reports[chosen])
 
-    def _and(self, new: _U64, now_ms: int) -> UndefinedGroups:
-        """A copy with these pairs, too, which may be told at once."""
+    def _with_pairs(self, new: _U64, now_ms: int) -> UndefinedGroups:
+        """A copy with new pairs, for which a letter is due at once."""
         order = np.argsort(np.concatenate([self.key, new]), kind="stable")
-        nothing = np.zeros(len(new), np.int64)
+        zeros = np.zeros(len(new), np.int64)
         return UndefinedGroups(
             np.concatenate([self.key, new])[order],
-            np.concatenate([self.quiet_until_ms, nothing + now_ms])[order],
-            np.concatenate([self.reports, nothing])[order],
+            np.concatenate([self.quiet_until_ms, zeros + now_ms])[order],
+            np.concatenate([self.reports, zeros])[order],
         )
 
 
 def _keys(entries: pa.Table) -> _U64:
-    """64 bits of each entry's (broker, group). Of 300,000 any two are the same in 1 of 400 million
-    cases, and then one of the two is not told.
+    """A 64-bit key for each entry's (broker, group).
+
+    Among 300,000 pairs two have the same key in 1 of 400 million cases; then one gets no letter.
     """
     coded = entries["broker"].combine_chunks()
     if not pa.types.is_dictionary(coded.type):
