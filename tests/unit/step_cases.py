@@ -1,4 +1,4 @@
-"""Hand-made events for the quota step, and a shard that keeps its state and limits."""
+"""Hand-made events for the step, and a shard that keeps its state and limits between rounds."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ NOTHING = Events()
 
 
 Rates = float | None | Mapping[str, float]
-"""A rate of publish messages, or rates by dimension."""
+"""A rate of published messages, or rates by dimension."""
 
 
 def by_column(rates: Rates) -> dict[str, float | None]:
-    """Rates by column; None for dimensions that are not given."""
+    """Rates by column; None in dimensions that are not given."""
     given = rates if isinstance(rates, Mapping) else {DIMENSIONS[0]: rates}
     named = {f"{dimension}_per_s": rate for dimension, rate in given.items()}
     return dict.fromkeys(RATE_COLUMNS) | named
@@ -80,7 +80,7 @@ def report(
     limit: Rates = np.nan,
     **header: Any,
 ) -> dict[str, Any]:
-    """One report; ``throttled``, ``applied_seqs`` and ``limit`` apply to all its groups."""
+    """One report; ``throttled``, ``applied_seqs`` and ``limit`` hold for all its groups."""
     return {
         "broker": broker,
         "started_at_ms": 0,
@@ -102,7 +102,8 @@ def report(
 
 
 def reports(*made: dict[str, Any]) -> Events:
-    entries = [(i, g, u) for i, report in enumerate(made) for g, u in report["uses"].items()]
+    """Reports, each made with ``report``, as events."""
+    entries = [(i, g, u) for i, r in enumerate(made) for g, u in r["uses"].items()]
     names = [g for _, g, _ in entries]
     usage = [by_column(u) for _, _, u in entries]
     more = {
@@ -126,13 +127,14 @@ def reports(*made: dict[str, Any]) -> Events:
 
 
 class Shard:
-    """A shard under test with its state and limits in force; every state goes through its codec."""
+    """A shard under test, with its state and the limits in force by group and broker."""
 
     def __init__(self, config: StepConfig = CONFIG, epoch: int = 1) -> None:
         self.config, self.state, self.seq, self.epoch = config, ShardState(), 0, epoch
         self.in_force: dict[tuple[str, str], float] = {}
 
     def run(self, events: Events = NOTHING, *, now_ms: int) -> Outcome:
+        """Run one round, and write and read the state as a checkpoint does."""
         round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
         self.state.check()
@@ -146,6 +148,7 @@ class Shard:
 
 
 def started(quota: float, **uses: float) -> Shard:
+    """A shard with the group ``g``, after one report of each broker."""
     shard = Shard()
     shard.run(quotas(("g", quota)), now_ms=T0)
     shard.run(reports(*(report(b, T0, {"g": u}) for b, u in uses.items())), now_ms=T0)

@@ -1,7 +1,7 @@
-"""Random rounds for the step: a cluster's reports and group changes, as a seed tells them.
+"""Random rounds for the step: the reports and group changes of a cluster, generated from a seed.
 
-A report is a row of headers and its entries; ``Events`` can be built of a round's reports and
-changes in any order and in any number of payloads.
+A report is a header row with its entries. ``Events`` can be built from a round's reports and changes
+in any order and in any number of payloads.
 """
 
 from __future__ import annotations
@@ -51,15 +51,17 @@ Row = dict[str, Any]
 
 @dataclass
 class BrokerState:
-    """What a broker of the story has: when it started, its last report, and limits by group."""
+    """The state of one broker."""
 
     started_at_ms: int = 0
     sequence: int = 0
+    """Number of the last report."""
     limits: dict[str, tuple[int, int, dict[str, float]]] = field(default_factory=dict)
+    """By group: epoch and seq of the limit, and its rates by dimension."""
 
 
 class Story:
-    """A seed's rounds; ``told`` takes each round's outcome, so that brokers obey and answer."""
+    """The rounds of a seed; ``deliver`` gives each round's limits to the brokers, which obey them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -68,7 +70,7 @@ class Story:
         self.config = self._settings()
         names = self.rng.permutation(BROKERS)[: self.rng.integers(2, len(BROKERS))]
         self.brokers = {str(name): BrokerState() for name in names}
-        self._forget_all()
+        self._start_brokers()
         self.loss = float(self.rng.choice([0.0, 0.1, 0.4]))
 
     def _settings(self) -> StepConfig:
@@ -82,8 +84,8 @@ class Story:
             learns=bool(self.rng.random() < 0.5),
         )
 
-    def _forget_all(self) -> None:
-        """Some brokers obey an earlier epoch when the story begins."""
+    def _start_brokers(self) -> None:
+        """Some brokers obey an earlier epoch when the first round begins."""
         for broker in self.brokers.values():
             broker.started_at_ms = self.now_ms - int(self.rng.integers(0, 50_000))
             for name in NAMES:
@@ -91,28 +93,29 @@ class Story:
                     broker.limits[name] = (EPOCH - 1, int(self.rng.integers(0, 9)), self._rates())
 
     def round(self) -> tuple[int, list[Row], list[Row]]:
-        """Its time, the reports (headers, with entries) and the changes of groups."""
+        """The next round: its time, reports (headers with entries) and changes of groups."""
         pause_ms = self.rng.choice([200, 1000, 5000, 12_000, 40_000], p=[0.2, 0.4, 0.3, 0.06, 0.04])
         self.now_ms += int(self.rng.integers(1, pause_ms + 1))
         changes = self._changes() if self.rng.random() < 0.4 or self.version == 0 else []
         made: list[Row] = []
         for name, broker in self.brokers.items():
-            if self.rng.random() < 0.03:  # started again
+            if self.rng.random() < 0.03:  # restarted
                 broker.started_at_ms, broker.sequence = self.now_ms, 0
                 broker.limits.clear()
             if self.rng.random() < 0.65:
                 for _ in range(int(self.rng.choice([1, 2, 3, 12], p=[0.7, 0.2, 0.08, 0.02]))):
                     made.append(self._report(name, broker))
-        for one in list(made):
-            if self.rng.random() < 0.1:  # as if it came twice, or the like of it with other numbers
-                again = {**one, "position": f"{one['position']}+"}
+        for report in list(made):
+            if self.rng.random() < 0.1:  # a duplicate, or one that differs in its entries only
+                again = {**report, "position": f"{report['position']}+"}
                 if self.rng.random() < 0.5:
-                    again["entries"] = self._entries(one["broker"], self.brokers[one["broker"]])
+                    name = report["broker"]
+                    again["entries"] = self._entries(name, self.brokers[name])
                 made.append(again)
         return self.now_ms, made, changes
 
-    def told(self, outcome: Outcome, seq: int) -> None:
-        """What goes out reaches most brokers."""
+    def deliver(self, outcome: Outcome, seq: int) -> None:
+        """Send the round's limits to their brokers; some messages are lost."""
         limits, ended = outcome.limits.to_pylist(), outcome.ended.to_pylist()
         for row in limits:
             if row["published"] and self.rng.random() >= self.loss:
@@ -133,7 +136,7 @@ class Story:
         at_ms = self.now_ms - int(self.rng.integers(-500, 6000))
         broker.sequence += 1
         started_at_ms = 0 if stock else broker.started_at_ms
-        if self.rng.random() < 0.01:  # somebody else, in its name
+        if self.rng.random() < 0.01:  # a forged report in the broker's name
             started_at_ms = self.now_ms + int(self.rng.choice([20_000, 1 << 50]))
         applied = max((limit[:2] for limit in broker.limits.values()), default=(-1, -1))
         return {
@@ -150,8 +153,8 @@ class Story:
         }
 
     def _entries(self, name: str, broker: BrokerState) -> list[Row]:
-        stock, tells = name.startswith("stock"), name in ("a", "b2")
-        says_limits = not stock and self.rng.random() < 0.3
+        stock, reports_refused = name.startswith("stock"), name in ("a", "b2")
+        reports_limits = not stock and self.rng.random() < 0.3
         epoch = max((limit[0] for limit in broker.limits.values()), default=-1)
         entries = []
         for group in (*NAMES, *UNDEFINED):
@@ -162,19 +165,19 @@ class Story:
             seq = in_force[1] if in_force is not None and in_force[0] == epoch else -1
             if not stock:
                 row["applied_seq"] = float(seq)
-            quiet = self.rng.random() < 0.1
-            for place, dimension in enumerate(DIMENSIONS):
+            idle = self.rng.random() < 0.1
+            for index, dimension in enumerate(DIMENSIONS):
                 limit = in_force[2][dimension] if in_force is not None else np.inf
                 wants = float(self.rng.choice([0.0, self.rng.uniform(0, 120), 33.0]))
-                unchanged = quiet or self.rng.random() < 0.2 or (stock and place >= BASIC)
-                total = place in PARTS and self.rng.random() < 0.8
+                unchanged = idle or self.rng.random() < 0.2 or (stock and index >= BASIC)
+                total = index in PARTS and self.rng.random() < 0.8
                 if unchanged or total:
-                    row[RATE_COLUMNS[place]] = np.nan
+                    row[RATE_COLUMNS[index]] = np.nan
                     continue
-                row[RATE_COLUMNS[place]] = min(wants, limit)
-                if tells and self.rng.random() < 0.95:
-                    row[THROTTLED_COLUMNS[place]] = max(wants - limit, 0.0)
-            if says_limits and in_force is not None:
+                row[RATE_COLUMNS[index]] = min(wants, limit)
+                if reports_refused and self.rng.random() < 0.95:
+                    row[THROTTLED_COLUMNS[index]] = max(wants - limit, 0.0)
+            if reports_limits and in_force is not None:
                 row |= dict(zip(LIMIT_COLUMNS, in_force[2].values(), strict=True))
             entries.append(row)
         return entries
@@ -182,7 +185,7 @@ class Story:
     def _changes(self) -> list[Row]:
         rows = []
         for _ in range(int(self.rng.integers(1, 5)) if self.version else 6):
-            self.version += self.rng.random() < 0.9  # else one commit has the group twice
+            self.version += self.rng.random() < 0.9  # else one commit changes the group twice
             name = str(self.rng.choice(NAMES))
             row: Row = dict.fromkeys(GROUPS.names)
             row |= {"group": name, "group_id": group_id(name), "version": self.version}
@@ -224,7 +227,7 @@ class Story:
 
 
 def report_payloads(made: list[Row], rng: np.random.Generator | None = None) -> list[bytes]:
-    """Packed reports, as they come in one payload; with ``rng`` in any order and any payloads."""
+    """Reports packed in order as one payload; with ``rng`` shuffled, in several payloads."""
     parts = [made]
     if rng is not None:
         cuts = np.sort(rng.integers(0, len(made) + 1, int(rng.integers(0, 4))))
@@ -233,8 +236,8 @@ def report_payloads(made: list[Row], rng: np.random.Generator | None = None) -> 
 
 
 def _payload(made: list[Row]) -> bytes:
-    header = [{name: one[name] for name in HEADERS.names} for one in made]
-    entries = [{"report": i, **row} for i, one in enumerate(made) for row in one["entries"]]
+    header = [{name: report[name] for name in HEADERS.names} for report in made]
+    entries = [{"report": i, **row} for i, report in enumerate(made) for row in report["entries"]]
     given = {name for row in entries for name in row}
     schema = entries_schema(*(names for names in OPTIONAL_ENTRIES if given.intersection(names)))
     columns = {
@@ -251,7 +254,7 @@ def _payload(made: list[Row]) -> bytes:
 
 
 def change_payloads(changes: list[Row], rng: np.random.Generator | None = None) -> list[bytes]:
-    """Packed changes, as they come in one payload; with ``rng`` in any order and two payloads."""
+    """Changes packed in order as one payload; with ``rng`` shuffled, in two payloads."""
     parts = [changes]
     if rng is not None:
         order = rng.permutation(len(changes))

@@ -1,4 +1,4 @@
-"""The step, fed with tables by hand: no Spark, no wire, no clock."""
+"""Tests of the quota step on hand-made tables, without Spark, wire formats or a clock."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead_keeps_no_row_longer() -> None:
 
 
 def test_a_report_from_before_a_raise_does_not_look_satisfied() -> None:
-    """The window began under the old limit of 50, so 50 used of the new 80 is still saturated."""
+    """The window began under the old limit of 50, so a usage of 50 still counts as saturated."""
     shard = started(100, b1=200, b2=200)
     assert shard.in_force["g", "b1"] == pytest.approx(50)
     at = T0 + 20_000

@@ -1,4 +1,4 @@
-"""Which reports count, and in which order: backlogs, duplicates, starts that can't be."""
+"""Tests of report intake: backlogs, duplicates, and implausible start times of brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, rep
 def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A thousand reports of one broker at once, in any order; another broker has sent one."""
+    """A thousand reports of one broker arrive in one round, in any order, and one of another."""
     turns: list[int] = []
 
     def counting(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def test_a_start_that_a_clock_ahead_explains_is_believed() -> None:
 
 
 def test_of_two_reports_under_one_number_the_one_published_first_counts() -> None:
-    """Stock reports are numbered by their publish time, and may be of the same millisecond."""
+    """Stock reports are numbered by publish time; two may have the same millisecond."""
     for turn in (1, -1):
         shard = started(100, b1=10)
         same = {"sequence": T0 + 9, "published_at_ms": T0 + 9}

@@ -50,7 +50,7 @@ def told(story: Story) -> Iterator[tuple[Round, list[Row], list[Row], ShardState
         state, outcome = step(state, events, round_, story.config)
         state.check()
         yield round_, made, changed, state, outcome
-        story.told(outcome, seq)
+        story.deliver(outcome, seq)
 
 
 def content(value: Any) -> Any:

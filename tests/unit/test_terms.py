@@ -1,4 +1,4 @@
-"""Terms of single brokers: the named broker's go before those of all, field by field."""
+"""Tests of broker terms: those of a named broker override those of all, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How limits come into force: strict, and step by step."""
+"""Tests of transitions: ``strict``, and limits that move step by step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, rep
 
 
 class Cluster(Shard):
-    """A shard whose brokers b1, b2 want so much and acknowledge what they are told to."""
+    """A shard with brokers b1 and b2, whose demands and acknowledgements each round sets."""
 
     def round(self, at_ms: int, acked: dict[str, int], **wants: float) -> dict[str, float]:
-        """A round in which each broker reports; ``acked`` is the seq each has applied."""
+        """A round in which each broker reports; ``acked``: the seq that each one has applied."""
         made = []
         for broker, want in wants.items():
             limit = self.in_force.get(("g", broker), 0.0) if broker in acked else 0.0
@@ -36,7 +36,7 @@ class Cluster(Shard):
 
 
 def strict() -> Cluster:
-    """b1 has 90 of 100, b2 has 10; the last round was seq 2 at T0 + 5 s."""
+    """b1 has a limit of 90 of 100, b2 of 10; the last round was seq 2 at T0 + 5 s."""
     cluster = Cluster(STRICT)
     cluster.run(quotas(("g", 100)), now_ms=T0)
     cluster.round(T0, {}, b1=90, b2=10)
@@ -64,7 +64,7 @@ def test_what_counts_is_the_seq_of_the_group_not_the_newest_of_the_broker() -> N
 
 
 def test_a_header_alone_acknowledges_no_group() -> None:
-    """It may speak of another group's limits, or another shard's."""
+    """The seq in a report's header may be of another group's limit, or another shard's."""
     cluster = strict()
     cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
     said = {"applied_epoch": 1, "applied_seq": 99}
@@ -130,7 +130,7 @@ def test_a_limit_moves_by_no_more_than_the_step_in_a_round() -> None:
 
 
 def wanted(shard: Shard, at_ms: int, **wants: tuple[str, float]) -> dict[str, float]:
-    """A round in which each broker wants so much of one group, and applied what it was told."""
+    """A round with one group and demand per broker; each has applied its latest limit."""
     made = []
     for broker, (group, want) in wants.items():
         used = min(want, shard.in_force.get((group, broker), 0.0))
@@ -146,7 +146,7 @@ def stepping(transition: Transition) -> Shard:
 
 @pytest.mark.parametrize("transition", Transition)
 def test_steps_in_a_tree_are_of_the_least_quota_above(transition: Transition) -> None:
-    """Not of what a group has just now: the root has no brokers, and one child has no quota."""
+    """Not of the group's share at the time: the root has no brokers, one child has no quota."""
     shard = stepping(transition)
     shard.run(quotas(("t", 100), ("t::a", None), ("t::b", 80)), now_ms=T0)
     found = []
@@ -184,7 +184,7 @@ def test_an_epoch_that_is_not_ours_acknowledges_nothing() -> None:
 
 
 def test_a_group_that_its_broker_no_longer_names_is_not_renewed() -> None:
-    """Its last lease ends when it is forgotten, and not later."""
+    """The broker's last lease ends when its share is given to others, not later."""
     cluster = strict()
     told = []
     for at in range(10_000, 100_000, 5_000):
@@ -209,7 +209,7 @@ def test_what_a_deleted_group_gave_is_waited_for() -> None:
 
 
 def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
-    """One a minute: who is new is given what is left all the same, and a lower quota holds."""
+    """One deletion a minute: new brokers still get what is left, and a lowered quota holds."""
     groups = [f"t::x{number}" for number in range(12)]
     shard = Shard(STRICT)
     shard.run(quotas(("t", 100), ("t::a", None), *((g, None) for g in groups)), now_ms=T0)
@@ -248,7 +248,7 @@ def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
 
 
 def test_a_quota_where_there_was_none_waits_for_who_is_out_of_sight() -> None:
-    """It had been told that it is not limited; that has no end that could be waited for."""
+    """The broker was notified that it is unlimited, which has no end that could be waited for."""
     cluster = Cluster(STRICT)
     cluster.run(quotas(("g", None), version=0), now_ms=T0)
     change = quotas(("h", 1), ("g", 1), version=1)

@@ -1,4 +1,4 @@
-"""Names to ids, shards and parents: a tree stays together, whoever computes it."""
+"""Tests of ids, shards and parents of group names: a whole tree has the same shard."""
 
 from __future__ import annotations
 
