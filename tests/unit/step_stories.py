@@ -1,7 +1,7 @@
 """Random rounds for the step: the reports and group changes of a cluster, generated from a seed.
 
-A report is a header row with its entries. ``Events`` can be built from a round's reports and changes
-in any order and in any number of payloads.
+A report is a header row with its entries. ``Events`` can be built from a round's reports and
+changes in any order and in any number of payloads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BrokerState:
 
 
 class Story:
-    """The rounds of a seed; ``deliver`` gives each round's limits to the brokers, which obey them."""
+    """The rounds of a seed; ``deliver`` gives a round's limits to brokers that obey them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ class DemoRecord:
     scenario: Scenario
     intervals: list[Interval] = field(default_factory=list)
     quotas: list[FloatArray] = field(default_factory=list)
-    """Quotas (groups, 7) in each interval."""
+    """Quotas (groups, dimensions) in each interval."""
     notes: list[Note] = field(default_factory=list)
 
     def add(self, interval: Interval, quota: FloatArray) -> None:

@@ -45,9 +45,9 @@ class LimitsMessage:
     group_ids: IntArray
     """Ids (n), or empty if the groups are in ``groups``."""
     limits: FloatArray
-    """(n, 7) per second; inf: unlimited."""
+    """(n, dimensions) per second; inf: unlimited."""
     safe_limits: FloatArray | None
-    """(n, 7) per second, valid once the lease has ended; None: unchanged."""
+    """(n, dimensions) per second, valid once the lease has ended; None: unchanged."""
     throttles: tuple[str, ...] | None
     """(n) throttle terms as texts (``throttle.terms``), "": the defaults; None: unchanged."""
     removed_groups: tuple[str, ...]

@@ -22,10 +22,10 @@ def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table | None:
     changed = outcome.limits.filter(outcome.limits["changed"])
     dimensions = dimensions_of(changed)
     rates = [f"{name}_per_s" for name in dimensions]
-    in_words = f"{DIMENSIONS[0]}_text" in changed.column_names
+    has_texts = f"{DIMENSIONS[0]}_text" in changed.column_names
     reasons = {
-        f"{name}_reason": _each_once(changed[f"{name}_text"])
-        if in_words
+        f"{name}_reason": _as_dictionary_array(changed[f"{name}_text"])
+        if has_texts
         else _words(changed[f"{name}_reason"])
         for name in dimensions
     }

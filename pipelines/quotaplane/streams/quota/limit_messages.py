@@ -34,12 +34,12 @@ def limit_messages(
     if outcome.limited_but_deleted is not None:
         missed = outcome.limited_but_deleted.select(ended.column_names)
         ended = pa.concat_tables([ended, missed]).unify_dictionaries()
-    # Safe limits and terms hardly ever change, so only some of the limits carry theirs along.
-    safe, published = going["with_safe_limit"], going["published"]
-    bare = going.drop([_THROTTLE]) if _THROTTLE in going.column_names else going
-    parts = (
-        (going.filter(pc.and_(published, safe)), True),
-        (bare.filter(pc.and_not(published, safe)), False),
+    # Safe limits and throttle terms rarely change, so not every limit is sent with them.
+    with_safe, published = to_publish["with_safe_limit"], to_publish["published"]
+    bare = to_publish.drop([_THROTTLE]) if _THROTTLE in to_publish.column_names else to_publish
+    limits_by_safe = (
+        (to_publish.filter(pc.and_(published, with_safe)), True),
+        (bare.filter(pc.and_not(published, with_safe)), False),
     )
     portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
     dimensions = dimensions_of(to_publish)
