@@ -29,7 +29,7 @@ class DeletedReservations:
     until_ms: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     """(n,) when the last lease ends."""
     held: FloatArray = field(default_factory=lambda: np.empty((len(DIMENSIONS), 0)))
-    """(dimensions, n) per second, what the group's brokers may be using together; inf = unlimited."""
+    """(dimensions, n) per second: what the brokers may be using together; inf = unlimited."""
 
     def next(
         self, groups: Groups, lost: Leases | None, round_: Round, config: StepConfig
