@@ -61,7 +61,7 @@ class BrokerState:
 
 
 class Story:
-    """The rounds of a seed; ``deliver`` gives a round's limits to brokers that obey them."""
+    """The rounds of a seed; ``deliver`` gives each round's limits to the brokers, which obey."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

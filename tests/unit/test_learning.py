@@ -139,7 +139,7 @@ def obeying(shard: Shard, *brokers: str, at_ms: int, group: str = "g") -> None:
 
 
 def test_strict_hands_back_no_more_than_the_quota_together() -> None:
-    """The limit that a reports is outdated: b has half of it since, and reports that later."""
+    """The limit that a reports is outdated: b was given half of it since, and reports later."""
     shard = learning_strict(("g", 100))
     shard.run(reports(earlier("a", T0 + 1_000, {"g": 99.0})), now_ms=T0 + 1_000)
     assert shard.in_force == {("g", "a"): 99.0}

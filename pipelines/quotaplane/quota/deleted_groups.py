@@ -47,7 +47,7 @@ class DeletedReservations:
             return kept
         lost = lost.take(lost.has_limit).in_dimensions(range(len(DIMENSIONS)))
         deleted, index = np.unique(lost.group, return_inverse=True)
-        # A broker whose limit is not enforced was told that it is unlimited: it may use anything.
+        # A broker was notified that it is unlimited where limits are not enforced: no bound.
         held = np.where(lost.enforced, lost.max_in_force, np.where(lost.notified, np.inf, 0.0))
         sums = [np.bincount(index, weights=rates, minlength=len(deleted)) for rates in held]
         until_ms = config.lease.reserved_until_ms(round_.now_ms)

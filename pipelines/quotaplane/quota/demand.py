@@ -140,8 +140,8 @@ def observe(
     saturated = np.isfinite(limit) & (usage >= saturated_from * limit)
     if throttled is None:
         return np.where(saturated, np.inf, usage)
-    known = ~np.isnan(throttled)
-    return np.where(known, usage + throttled, np.where(saturated, np.inf, usage))
+    reported = ~np.isnan(throttled)
+    return np.where(reported, usage + throttled, np.where(saturated, np.inf, usage))
 
 
 def learn(

@@ -127,8 +127,8 @@ def _in_account(
     # inf: the broker was notified that it is unlimited. 0: it has no limit yet, or its limit is not
     # enforced and so does not count.
     unbounded = np.where(leases.notified & status.enforced, np.inf, 0.0)
-    known = leases.has_limit & (leases.enforced | ~status.enforced)
-    return np.where(known, limit, unbounded), np.where(known, max_in_force, unbounded)
+    counts = leases.has_limit & (leases.enforced | ~status.enforced)
+    return np.where(counts, limit, unbounded), np.where(counts, max_in_force, unbounded)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _part(
     sizes = np.bincount(group, minlength=len(shard.groups))[subject]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     usage, demand = leases.usage[dimension, at], leases.demand[dimension, at]
-    known = np.where(np.isfinite(demand), demand, usage)
+    rate = np.where(np.isfinite(demand), demand, usage)
     return _Part(
         subject=subject,
         at=at,
@@ -204,7 +204,7 @@ def _part(
         usage=usage,
         demand=demand,
         weight=np.ones(len(group)) if weight is None else weight[at],
-        sigma=leases.noise[dimension, at] * np.sqrt(known),
+        sigma=leases.noise[dimension, at] * np.sqrt(rate),
     )
 
 

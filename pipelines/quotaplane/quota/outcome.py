@@ -38,14 +38,14 @@ class Outcome:
     usage: pa.Table | None
     """The report entries that were used: see ``report_tables.used_entries``; None: no reports."""
     unknown: pa.Table | None
-    """The dead letters on groups that nobody defined: see ``UndefinedGroups``; None: none."""
+    """Dead letters on undefined groups: see ``UndefinedGroups``; None: none."""
     limited_but_deleted: pa.Table | None
     """A row per (broker, group) that the broker still limits although the group was deleted; the
     deletion is sent again. None: none."""
     brokers: pa.Table
     """Brokers whose status changed: see ``status_changes``."""
     unknown_entries: int = 0
-    """Report entries of groups that nobody defined."""
+    """Report entries of undefined groups."""
     counts: RoundCounts = field(default_factory=RoundCounts)
     """The counts that the step makes; the others are 0."""
 

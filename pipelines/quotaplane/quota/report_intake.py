@@ -53,7 +53,7 @@ class TakenReports:
     used: pa.Table | None = None
     """The entries that were used: see ``report_tables.used_entries``."""
     unknown: pa.Table | None = None
-    """Entries of groups that nobody defined: see ``report_tables.undefined_entries``."""
+    """Entries of undefined groups: see ``report_tables.undefined_entries``."""
     limited_but_deleted: pa.Table | None = None
     """Those of ``unknown`` that their broker still limits: see ``report_tables``."""
     reports: int = 0

@@ -1,4 +1,4 @@
-"""Tables of a round's report entries: those used, and those of groups that nobody defined."""
+"""Tables of a round's report entries: those used, and those of undefined groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def used_entries(
 
 
 def undefined_entries(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
-    """The chosen entries (k,), of groups that nobody defined: broker, position, name and id."""
+    """The chosen entries (k,), of undefined groups: broker, position, name and id."""
     table = _with_report_columns(entries, headers, chosen)
     picked = entries.select(["group", "group_id"]).take(pa.array(chosen))
     for name in picked.column_names:
