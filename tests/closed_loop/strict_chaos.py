@@ -113,7 +113,7 @@ class Chaos:
 
     def obeys_this_job(self) -> np.ndarray:
         """(brokers, groups) the broker has no limit of an earlier job, and never will again."""
-        epoch = self.brokers._version[..., 0]
+        epoch = self.brokers.received.epochs
         return (epoch < 0) | (epoch == self.epoch)
 
     def in_force(self) -> np.ndarray:

@@ -43,6 +43,11 @@ ROOMS: Final = {
         "bytes to Arrow tables and back: two report formats, the limits message",
         ("groups", "settings"),
     ),
+    "client": Room(
+        "a broker's side: makes usage reports, applies limits, and says what may be used now",
+        ("groups", "transport", "wire"),
+        True,
+    ),
     "deltalog": Room("Delta tables in local folders: safe reads, durable commits, mending"),
     "agents": Room("what long-running programs share: pacing, failures told once"),
     "pulsar_admin": Room(
@@ -65,7 +70,7 @@ ROOMS: Final = {
     ),
     "enforce": Room(
         "limits of brokers to rates of topics: what to write, and when",
-        ("groups", "laws", "wire"),
+        ("client", "groups", "laws", "wire"),
         True,
     ),
     "enforce.agent": Room(
@@ -98,7 +103,8 @@ ROOMS: Final = {
         ),
     ),
     "sim": Room(
-        "a simulated cluster and loop, without Spark", ("laws", "quota", "throttle", "wire")
+        "a simulated cluster and loop, without Spark",
+        ("client", "groups", "laws", "quota", "throttle", "wire"),
     ),
     "demo": Room(
         "`./spark-submit.sh demo`: the real job against the simulated cluster, and its report",

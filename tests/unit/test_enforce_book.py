@@ -234,7 +234,7 @@ def test_invented_brokers_and_groups_take_a_bounded_room() -> None:
         told(book, f"nobody-{number}", groups, np.ones(1_000))
     for number in range(20):
         told(book, "b1", [f"more-{number}-{i}" for i in range(1_000)], np.ones(1_000))
-    rows, columns = book._until_ms.shape
+    rows, columns = book.room
     assert rows <= 2 * (MOST_UNLISTED_BROKERS + 1)
     assert columns <= 2 * (MOST_UNLISTED_GROUPS + 1)
     assert book.ignored >= 4_000 - MOST_UNLISTED_BROKERS

@@ -11,14 +11,26 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
-from quotaplane.model import BASIC, DIMENSIONS, PARTS, BoolArray, FloatArray, IntArray, group_id
+from quotaplane.groups.ids import ids_of
+from quotaplane.model import (
+    BASIC,
+    DIMENSIONS,
+    PARTS,
+    UNLIMITED,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.sim.broker_throttle import BY_DEFAULT, BrokerThrottles
 from quotaplane.sim.demand_schedule import added_up
 from quotaplane.throttle.terms import ALL_DIMENSIONS, ThrottleTerms, read_throttle
 from quotaplane.wire.limits import LimitsMessage, decode_limits
-from quotaplane.wire.reports import encode_report, encode_stock_report
+from quotaplane.wire.reports import encode_stock_report
 
 STOCK_MOVE: Final = 0.05
 """A stock broker reports a class again when one of its counts moved by more than this part."""
@@ -28,9 +40,6 @@ STOCK_SUPPRESSED: Final = 5
 
 _TOTALS: Final = list(PARTS)
 _PLAIN: Final = [d for d in range(len(DIMENSIONS)) if d not in PARTS]
-
-LIMITS_EVERY: Final = 10
-"""In the first of so many reports a broker says which limits it has in force."""
 
 _CLASSES: Final = (
     slice(0, 2),
@@ -65,10 +74,9 @@ class BrokerFleet:
     """The cluster's brokers. ``alive`` has shape (brokers,), ``attached`` (brokers, groups).
 
     A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
-    limit that it was told or, until then, to ``safe_limit`` (default: unlimited; anything that
-    broadcasts to (brokers, groups, 7)). Where strict limits are promised it must use nothing before
-    it is told to: ``strict`` sees to it. ``throttle`` is how it holds to limits
-    where it is told no terms of a group.
+    limit that it was told or, until then, to ``safe_limit`` (default: unlimited). Where strict
+    limits are promised it must use nothing before it is told to: ``strict`` sees to it.
+    ``throttle`` is how it holds to limits where it is told no terms of a group.
     """
 
     def __init__(
@@ -78,7 +86,7 @@ class BrokerFleet:
         *,
         interval_s: float = 1.0,
         started_at_ms: int = 1,
-        safe_limit: FloatArray | float = np.inf,
+        safe_limit: float = UNLIMITED,
         strict: bool = False,
         throttle: ThrottleTerms = BY_DEFAULT,
     ) -> None:
@@ -91,27 +99,29 @@ class BrokerFleet:
         """So many limits messages could not be decoded."""
         self.alive: BoolArray = np.ones(len(specs), dtype=bool)
         self.attached: BoolArray = np.ones(shape, dtype=bool)
+        unset = 0.0 if strict else UNLIMITED
+        self.received = ReceivedLimits(
+            self.names,
+            groups,
+            started_at_ms=started_at_ms,
+            unset=unset,
+            unset_safe=0.0 if strict else safe_limit,
+            removed=unset,
+        )
+        """The limits of all brokers; rows and columns are as in ``names`` and ``groups``."""
+        self._reporters = [Reporter(name, started_at_ms) for name in self.names]
         self._interval_s = interval_s
-        self._first = 0.0 if strict else np.inf
-        safe = np.asarray(self._first if strict else safe_limit, float)
-        self._safe = np.broadcast_to(safe, (*shape, len(DIMENSIONS))).copy()
-        self._started_at_ms = np.full(len(specs), started_at_ms, np.int64)
-        self._sequence = np.zeros(len(specs), np.int64)
-        self._limit = np.full((*shape, len(DIMENSIONS)), self._first)
         # By entity: (broker, group, dimension), the last counting fastest.
-        self._entity = np.arange(self._limit.size).reshape(self._limit.shape)
-        self._enforcers = BrokerThrottles(self._limit.size, throttle, interval_s=interval_s)
-        self._until_ms = np.full(shape, np.iinfo(np.int64).max)
-        self._version = np.full((*shape, 2), -1, np.int64)  # (epoch, seq) that _limit came with
+        self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
+        self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
-        self._broker_index = {name: i for i, name in enumerate(self.names)}
-        self._group_index = {name: i for i, name in enumerate(groups)}
-        self._id_index = {group_id(name): i for i, name in enumerate(groups)}
+        self._names: pa.StringArray = pa.array(groups, pa.string())
+        self._ids = ids_of(groups)
 
     def limits(self, now_ms: int) -> FloatArray:
         """The limits in force, shape (brokers, groups, 7); inf is unlimited."""
-        return np.where((self._until_ms < now_ms)[..., None], self._safe, self._limit)
+        return self.received.all(now_ms)
 
     def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
         """What gets through of the demand in the interval that ends now, under the limits of now.
@@ -131,7 +141,7 @@ class BrokerFleet:
             part, both = let[..., place], used[..., total]
             fits = np.divide(part, both, out=np.ones_like(both), where=both > 0.0)
             used[..., PARTS[total]] *= fits[..., None]
-        usage = np.zeros(self._limit.shape)
+        usage = np.zeros(self._entity.shape)
         usage[whose] = added_up(used)
         return usage
 
@@ -161,36 +171,16 @@ class BrokerFleet:
         return changed
 
     def _apply(self, message: LimitsMessage) -> int:
-        broker = self._broker_index.get(message.broker)
-        if broker is None or not self.alive[broker]:
+        broker = self.received.row(message.broker)
+        if broker < 0 or not self.alive[broker]:
             return 0
-        if message.broker_started_at_ms not in (0, self._started_at_ms[broker]):
-            return 0
-        version = np.array([message.epoch, message.seq])
-        place = self._places(message.groups, message.group_ids)
-        known = np.flatnonzero(place >= 0)
-        known = known[_newer(version, self._version[broker, place[known]])]
-        at, limits = place[known], message.limits[known]
-        before = self._limit[broker, at]
-        self._limit[broker, at] = limits
-        self._until_ms[broker, at] = message.issued_at_ms + message.lease_ms
-        self._version[broker, at] = version
-        if message.safe_limits is not None:
-            self._safe[broker, at] = message.safe_limits[known]
-        if message.throttles is not None:
-            self._hold(broker, at, [message.throttles[index] for index in known])
+        applied = self.received.apply(message)
+        self._hold(broker, applied.new_terms)
+        return applied.changed
 
-        removed = self._places(message.removed_groups, message.removed_group_ids)
-        removed = removed[removed >= 0]
-        removed = removed[_newer(version, self._version[broker, removed])]
-        self._limit[broker, removed] = self._first
-        self._until_ms[broker, removed] = np.iinfo(np.int64).max
-        self._version[broker, removed] = version
-        self._hold(broker, removed, [""] * len(removed))
-        return int((before != limits).any(axis=1).sum()) + len(removed)
-
-    def _hold(self, broker: int, groups: IntArray, throttles: list[str]) -> None:
-        """Hold groups to their limits on other terms; what these don't tell is the broker's own."""
+    def _hold(self, broker: int, groups: IntArray) -> None:
+        """Hold groups to limits on the terms told; what these don't tell is the broker's own."""
+        throttles = self.received.throttles(broker, groups)
         for text in set(throttles):
             told = read_throttle(text or None)
             those = groups[[one == text for one in throttles]]
@@ -198,15 +188,9 @@ class BrokerFleet:
                 terms = told.get(name) or told.get(ALL_DIMENSIONS)
                 self._enforcers.put(self._entity[broker, those, dimension], terms)
 
-    def _places(self, names: Iterable[str], ids: Iterable[int]) -> IntArray:
-        places = [self._group_index.get(name, -1) for name in names]
-        places += [self._id_index.get(int(number), -1) for number in ids]
-        return np.array(places, dtype=np.int64)
-
     def reports(self, usage: FloatArray, demand: FloatArray, now_ms: int) -> list[Report]:
         """The interval's reports, one of each living broker that has a group."""
         living = np.flatnonzero(self.alive & self.attached.any(axis=1))
-        self._sequence[living] += 1
         return [
             Report(self.names[b], self._report(int(b), usage[b], demand[b], now_ms), now_ms)
             for b in living
@@ -214,30 +198,22 @@ class BrokerFleet:
 
     def _report(self, broker: int, usage: FloatArray, demand: FloatArray, now_ms: int) -> bytes:
         spec, here = self.specs[broker], np.flatnonzero(self.attached[broker])
-        names = [self.groups[g] for g in here]
         if spec.format == "stock":
             counts = self._stock_counts(broker, here, usage[here, :BASIC] * self._interval_s)
-            return encode_stock_report(spec.name, names, counts)
+            return encode_stock_report(spec.name, [self.groups[g] for g in here], counts)
         refused = np.maximum(demand[here] - usage[here], 0.0)
         used = usage[here].copy()
         if not spec.totals:
             used[:, list(PARTS)] = refused[:, list(PARTS)] = np.nan
-        version = self._version[broker]
-        in_force = self.limits(now_ms)[broker, here]
-        newest = max(map(tuple, version.tolist()), default=(-1, -1))
-        sequence = int(self._sequence[broker])
-        return encode_report(
-            broker=spec.name,
-            started_at_ms=int(self._started_at_ms[broker]),
-            sequence=sequence,
+        return self._reporters[broker].report(
+            used,
             window_ms=round(self._interval_s * 1000),
-            applied=None if newest[0] < 0 else (int(newest[0]), int(newest[1])),
-            groups=None if spec.uses_ids else names,
-            group_ids=[group_id(name) for name in names] if spec.uses_ids else None,
-            usage=used,
+            groups=None if spec.uses_ids else self._names.take(pa.array(here)),
+            group_ids=self._ids[here] if spec.uses_ids else None,
             throttled=refused if spec.throttled else None,
-            applied_seqs=np.where(version[here, 0] == newest[0], version[here, 1], -1),
-            limits=in_force if sequence % LIMITS_EVERY == 1 else None,
+            received=self.received,
+            columns=here,
+            now_ms=now_ms,
         )
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
@@ -264,25 +240,15 @@ class BrokerFleet:
         """Start a broker, or start it again: it knows no limits and counts its reports from 1."""
         at = self._index(broker)
         self.alive[at] = True
-        self._started_at_ms[at] = now_ms
-        self._sequence[at] = 0
-        self._limit[at] = self._first
-        self._until_ms[at] = np.iinfo(np.int64).max
-        self._version[at] = -1
-        self._hold(at, np.arange(len(self.groups)), [""] * len(self.groups))
+        self.received.restart(at, now_ms)
+        self._reporters[at].restart(now_ms)
+        self._hold(at, np.arange(len(self.groups)))
         self._enforcers.forget(self._entity[at].ravel())
         self._told[at] = np.nan
         self._suppressed[at] = 0
 
     def _index(self, broker: str) -> int:
-        if broker not in self._broker_index:
+        at = self.received.row(broker)
+        if at < 0:
             raise InputError(f"brokers: there is no {broker!r}")
-        return self._broker_index[broker]
-
-
-def _newer(version: IntArray, than: IntArray) -> BoolArray:
-    """Which (epoch, seq) rows of ``than`` are older than ``version``; never the equal ones."""
-    newer: BoolArray = (version[0] > than[:, 0]) | (
-        (version[0] == than[:, 0]) & (version[1] > than[:, 1])
-    )
-    return newer
+        return at

@@ -1,0 +1,219 @@
+"""A broker's agent: counts what groups use, reports it over a link, and knows the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.client.reporter import Reporter
+from quotaplane.errors import InputError
+from quotaplane.groups.ids import NO_ID, ids_of
+from quotaplane.model import BASIC, DIMENSIONS, UNLIMITED, FloatArray, IntArray
+from quotaplane.transport.base import BrokerLink
+from quotaplane.wire.limits import decode_limits
+
+FORGET_AFTER_MS: Final = 600_000
+"""Limits of a group that the broker no longer has are forgotten so long after their lease."""
+
+_FORGET_EVERY: Final = 100
+"""Reports."""
+
+_INDEX: Final = {name: at for at, name in enumerate(DIMENSIONS)}
+
+
+class BrokerClient:
+    """One broker's end of the protocol; not for use by several threads at once.
+
+    Between two reports the broker counts (``use``); a report turns the counts into rates. Every
+    report names all groups that the broker has, also those that used nothing.
+
+    ``now_ms`` is the clock, in milliseconds since 1970 in UTC: limits end and reports are dated by
+    it.
+    """
+
+    def __init__(
+        self,
+        link: BrokerLink,
+        broker: str,
+        *,
+        now_ms: Callable[[], int],
+        groups: Sequence[str] = (),
+        dimensions: Sequence[str] = DIMENSIONS[:BASIC],
+        strict: bool = False,
+        safe_limit: float = UNLIMITED,
+        counts_refused: bool = True,
+        uses_ids: bool = False,
+    ) -> None:
+        """The broker starts now.
+
+        Args:
+            link: reports go out over it, limits come in.
+            broker: the broker's name, the same after each restart.
+            now_ms: the clock.
+            groups: that the broker has; ``attach`` and ``use`` add more.
+            dimensions: that the broker counts.
+            strict: for ``limits.transition: strict``: a group without any limit may use nothing.
+            safe_limit: holds after a lease until a message has a safe limit; strict: 0.
+            counts_refused: whether the broker counts what it refuses or delays.
+            uses_ids: reports name groups by id.
+        """
+        self._link, self._now_ms = link, now_ms
+        self._counted = np.array([name in dimensions for name in DIMENSIONS], np.bool_)
+        if unknown := [name for name in dimensions if name not in _INDEX]:
+            raise InputError(f"dimensions: there is no {unknown[0]!r}")
+        self._counts_refused, self._uses_ids = counts_refused, uses_ids
+        self._since_ms = now_ms()
+        self.refused = 0
+        """Limits messages that could not be decoded."""
+        unset = 0.0 if strict else UNLIMITED
+        self._received = ReceivedLimits(
+            [broker],
+            started_at_ms=self._since_ms,
+            unset=unset,
+            unset_safe=0.0 if strict else safe_limit,
+            removed=unset,
+            admits=lambda ids: np.ones(len(ids), np.bool_),
+        )
+        self._reporter = Reporter(broker, self._since_ms)
+        self._place: dict[str, int] = {}
+        self._ids: IntArray = np.empty(0, np.int64)
+        self._used: FloatArray = np.empty((0, len(DIMENSIONS)))
+        self._refused: FloatArray = np.empty((0, len(DIMENSIONS)))
+        self.attach(groups)
+
+    @property
+    def broker(self) -> str:
+        """The broker's name."""
+        return self._reporter.broker
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that the broker has, in the order of all arrays here."""
+        return tuple(self._place)
+
+    def attach(self, groups: Iterable[str]) -> None:
+        """The broker has these groups from now on.
+
+        Raises:
+            InputError: a name can't be one of a group.
+        """
+        new = [name for name in dict.fromkeys(groups) if name not in self._place]
+        ids = ids_of(new)
+        if (ids == NO_ID).any():
+            wrong = new[int(np.flatnonzero(ids == NO_ID)[0])]
+            raise InputError(f"{wrong[:80]!r} can't be the name of a group")
+        self._place |= {name: at for at, name in enumerate(new, len(self._place))}
+        self._ids = np.append(self._ids, ids)
+        more = np.zeros((len(new), len(DIMENSIONS)))
+        self._used = np.concatenate([self._used, more])
+        self._refused = np.concatenate([self._refused, more])
+
+    def detach(self, groups: Iterable[str]) -> None:
+        """The broker no longer has these groups: they are in no report any more."""
+        gone = {*groups}
+        stays = np.array([name not in gone for name in self._place], np.bool_)
+        kept = [name for name in self._place if name not in gone]
+        self._place = {name: at for at, name in enumerate(kept)}
+        self._ids = self._ids[stays]
+        self._used, self._refused = self._used[stays], self._refused[stays]
+
+    def use(self, group: str, **amounts: float) -> None:
+        """Count what a group used, by dimension: messages, bytes, partitions.
+
+        Raises:
+            InputError: the broker does not count such a dimension.
+        """
+        self._count(group, amounts, refused=False)
+
+    def refuse(self, group: str, **amounts: float) -> None:
+        """Count what a group wanted beyond its limit, and was refused or has to wait for."""
+        self._count(group, amounts, refused=True)
+
+    def use_all(self, used: FloatArray, refused: FloatArray | None = None) -> None:
+        """Count for all ``groups`` at once, (n, 7) each."""
+        self._used += used
+        if refused is not None:
+            self._refused += refused
+
+    def _count(self, group: str, amounts: dict[str, float], *, refused: bool) -> None:
+        for name in amounts:
+            if name not in _INDEX or not self._counted[_INDEX[name]]:
+                raise InputError(f"dimensions: this broker does not count {name!r}")
+        if group not in self._place:
+            self.attach([group])
+        counts = self._refused if refused else self._used
+        for name, amount in amounts.items():
+            counts[self._place[group], _INDEX[name]] += amount
+
+    def limit(self, group: str) -> dict[str, float]:
+        """What a group may use now, by dimension and per second; inf is unlimited."""
+        columns = self._received.columns_of([group])
+        rates = self._received.of(0, columns, self._now_ms())[0]
+        return dict(zip(DIMENSIONS, rates.tolist(), strict=True))
+
+    def limits(self) -> FloatArray:
+        """What all ``groups`` may use now, (n, 7) per second; inf is unlimited."""
+        return self._received.of(0, self._received.columns(self._ids), self._now_ms())
+
+    def throttle(self, group: str) -> str:
+        """On what terms a group's requests are held to its limits: a text for ``terms_of``."""
+        return self._received.throttles(0, self._received.columns_of([group]))[0]
+
+    def report(self) -> bytes:
+        """Send what was used since the last report; returns what was sent.
+
+        Raises:
+            TransportError: it was not sent; what was counted is in the next report.
+        """
+        now_ms = self._now_ms()
+        window_ms = now_ms - self._since_ms
+        if window_ms > 0:
+            rates = np.where(self._counted, 1000.0 / window_ms, np.nan)
+        else:
+            # The clock was set back: nothing can be said of rates.
+            rates = np.full(len(DIMENSIONS), np.nan)
+        value = self._reporter.report(
+            self._used * rates,
+            window_ms=max(window_ms, 0),
+            throttled=self._refused * rates if self._counts_refused else None,
+            groups=None if self._uses_ids else [*self._place],
+            group_ids=self._ids if self._uses_ids else None,
+            received=self._received,
+            columns=self._received.columns(self._ids),
+            now_ms=now_ms,
+        )
+        self._link.send_reports([(self.broker, value, now_ms)])
+        self._used[:] = self._refused[:] = 0.0
+        self._since_ms = now_ms
+        if self._reporter.sequence % _FORGET_EVERY == 0:
+            self._received.forget(now_ms - FORGET_AFTER_MS, [self.broker], self._ids)
+        return value
+
+    def poll(self) -> int:
+        """Apply the limits that came over the link; returns how many changed.
+
+        Raises:
+            TransportError: they can't be read.
+        """
+        changed, more = 0, True
+        while more:
+            portion = self._link.poll_limits()
+            mine = [message.value for message in portion.messages if message.key == self.broker]
+            changed += sum(map(self.receive, mine))
+            more = portion.more
+        return changed
+
+    def receive(self, value: bytes) -> int:
+        """Apply one limits message; returns how many limits changed.
+
+        A message that can't be decoded changes nothing, and is counted in ``refused``.
+        """
+        try:
+            message = decode_limits(value)
+        except InputError:
+            self.refused += 1
+            return 0
+        return self._received.apply(message).changed

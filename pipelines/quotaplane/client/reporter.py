@@ -1,0 +1,92 @@
+"""Usage reports of one broker: numbered, with the limits that they were made under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.groups.ids import ids_of_column
+from quotaplane.model import FloatArray, IntArray
+from quotaplane.wire.report_own import Names, as_strings, encode_report
+
+LIMITS_EVERY: Final = 10
+"""The first of so many reports has the limits in force: a job that starts without its state takes
+them from there."""
+
+
+class Reporter:
+    """Makes a broker's reports.
+
+    >>> reporter = Reporter("b1", started_at_ms=1)
+    >>> reporter.report(np.array([[3.0]]), window_ms=5000, groups=["g"]).hex(" ")
+    '0d 51 50 52 31 12 02 62 31 18 01 20 01 28 88 27 42 01 67 52 08 00 00 00 00 00 00 08 40'
+    >>> reporter.sequence
+    1
+    """
+
+    def __init__(self, broker: str, started_at_ms: int) -> None:
+        self.broker = broker
+        self.started_at_ms = started_at_ms
+        """Of two incarnations of a broker the one that started later is alive."""
+        self.sequence = 0
+        """Of the last report."""
+
+    def restart(self, started_at_ms: int) -> None:
+        """The broker began anew: it numbers its reports from 1 again."""
+        self.started_at_ms, self.sequence = started_at_ms, 0
+
+    def report(
+        self,
+        usage: FloatArray,
+        *,
+        window_ms: int,
+        groups: Names | None = None,
+        group_ids: Sequence[int] | IntArray | None = None,
+        throttled: FloatArray | None = None,
+        received: ReceivedLimits | None = None,
+        columns: IntArray | None = None,
+        now_ms: float = 0.0,
+    ) -> bytes:
+        """The next report: what n groups used, by name or by id; see ``encode_report``.
+
+        Args:
+            usage: (n, d) per second; NaN: as reported before.
+            window_ms: how long it was measured.
+            groups: names of the groups.
+            group_ids: their ids, in place of names.
+            throttled: (n, d) what was refused or delayed; None: this broker does not count it.
+            received: the limits that the broker has, to be acknowledged.
+            columns: where the groups are in ``received``; None: they are looked up.
+            now_ms: of this time are the limits in force.
+        """
+        self.sequence += 1
+        applied = applied_seqs = limits = None
+        if received is not None:
+            row = received.row(self.broker)
+            if columns is None:
+                columns = received.columns(_ids(groups, group_ids))
+            applied, applied_seqs = received.acknowledged(row, columns)
+            if self.sequence % LIMITS_EVERY == 1:
+                limits = received.of(row, columns, now_ms)
+        return encode_report(
+            broker=self.broker,
+            started_at_ms=self.started_at_ms,
+            sequence=self.sequence,
+            window_ms=window_ms,
+            usage=usage,
+            throttled=throttled,
+            groups=groups,
+            group_ids=group_ids,
+            applied=applied,
+            applied_seqs=applied_seqs,
+            limits=limits,
+        )
+
+
+def _ids(groups: Names | None, group_ids: Sequence[int] | IntArray | None) -> IntArray:
+    if groups is None:
+        return np.asarray([] if group_ids is None else group_ids, np.int64)
+    return ids_of_column(as_strings(groups))
