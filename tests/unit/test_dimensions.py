@@ -25,6 +25,7 @@ from tests.unit.test_redefine import change, changes
 TOTAL, TOTAL_BYTES, MUTATIONS = "total_messages", "total_bytes", "controller_mutations"
 PUBLISH, DISPATCH = DIMENSIONS[0], DIMENSIONS[2]
 NAN, INF = np.nan, np.inf
+D = len(DIMENSIONS)
 FIRST = tuple(range(BASIC))
 
 
@@ -366,7 +367,7 @@ def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything
     shard.run(quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0})), now_ms=T0)
     shard.run(reports(report("b1", T0, {"t": 1.0, "t::a": 1.0})), now_ms=T0)
     shard.run(quotas("t::a", version=5), now_ms=T0 + 1000)
-    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(50), *[INF] * 6]
+    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(50), *[INF] * (D - 1)]
     shard.run(quotas(("t", {TOTAL: 10.0}), version=6), now_ms=T0 + 2000)
     again = reports(report("b2", T0 + 3000, {"t": 1.0}))
     outcome = shard.run(again, now_ms=T0 + 3000)
@@ -424,11 +425,11 @@ def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:
     assert rows.enforced.tolist() == [False, True, True]
     assert rows.notified.all() & rows.has_limit.all()
     assert groups.names.to_pylist() == ["acme::a", "acme"]
-    assert groups.quota.tolist() == [[INF, 100.0], *[[INF, INF]] * 6]
-    assert groups.floor[:, 0].tolist() == [0.0, 5.0, *[0.0] * 5]
+    assert groups.quota.tolist() == [[INF, 100.0], *[[INF, INF]] * (D - 1)]
+    assert groups.floor[:, 0].tolist() == [0.0, 5.0, *[0.0] * (D - 2)]
     assert groups.overrides.ceiling[3].tolist()[0] == 7.0
     assert np.isnan(groups.overrides.ceiling[BASIC:]).all()
-    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(40), *[INF] * 6]
+    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(40), *[INF] * (D - 1)]
     outcome = shard.run(quotas(("acme", {TOTAL: 10.0}), version=20), now_ms=T0 + 3000)
     assert sum(limits_of(outcome.limits, TOTAL).values()) <= 10.0
     assert set(RATE_COLUMNS[:BASIC]) < set(outcome.limits.column_names)

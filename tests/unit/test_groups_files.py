@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from quotaplane.history.store import open_table
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
@@ -34,7 +35,7 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
     assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
     new, old = groups("list")
     assert rates(old) == [100.0, None, None, 5.0, None, None, None]
-    assert rates(new) == [7.5, *[None] * 6]
+    assert rates(new) == [7.5, *[None] * (len(RATE_COLUMNS) - 1)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.policy_options import FLOOR_COLUMNS, POLICY_COLUMNS
-from quotaplane.model import RATE_COLUMNS, Mode, group_id
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Mode, group_id
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups, group_columns
 from quotaplane.quota.leases import fresh_leases
@@ -22,6 +22,7 @@ from quotaplane.quota.state_codec import dump, load
 from quotaplane.throttle.coded import changed as changed_terms
 from quotaplane.wire.shard_inputs import GROUPS, pack_groups, unpack_groups
 
+D = len(DIMENSIONS)
 TEXTS = (
     None,
     '{"*": {"weight": 2.0}, "b1": {"floor": {"publish_bytes_per_s": 5.0}, "priority": 3}}',
@@ -150,8 +151,8 @@ def test_what_is_given_and_what_is_not() -> None:
         change("b", 1),
     )
     found = as_rows(groups)
-    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, *[0.0] * 4])
-    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * 7)
+    assert found["a"]["policy"] == (Mode.SHADOW, 12.5, 3.0, -7, [1.0, 2.0, 3.0, *[0.0] * (D - 3)])
+    assert found["b"]["policy"] == (Mode.HARD, 100.0, 1.0, 0, [0.0] * D)
     assert groups.mode.dtype == np.uint8
 
 
@@ -182,8 +183,8 @@ def test_what_others_wrote_into_the_table_is_taken_for_something_allowed() -> No
         "throttle": '{"*": {"law": "leaky"}}',
     }
     found = as_rows(groups_after(change("a", 1, **wrong)))["a"]
-    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, *[0.0] * 5])
-    assert found["quota"] == [0.0, *[np.inf] * 6]
+    assert found["policy"] == (Mode.HARD, 100.0, 1e-9, -100, [0.0, 1e18, *[0.0] * (D - 2)])
+    assert found["quota"] == [0.0, *[np.inf] * (D - 1)]
     assert (found["brokers"], found["throttle"]) == ({}, "")
 
 

@@ -70,13 +70,15 @@ def test_row_terms_are_what_one_would_look_up_by_hand(
         found = (
             1.0 if weight is None else weight[row],
             0.0 if priority is None else priority[row],
-            [0.0] * 7 if floor is None else floor[:, row].tolist(),
-            [np.inf] * 7 if ceiling is None else ceiling[:, row].tolist(),
+            [0.0] * len(RATE_COLUMNS) if floor is None else floor[:, row].tolist(),
+            [np.inf] * len(RATE_COLUMNS) if ceiling is None else ceiling[:, row].tolist(),
         )
         assert found == wanted
     assert priority is None or priority.dtype == np.int64
     assert {a.shape for a in (weight, priority) if a is not None} <= {(len(chosen),)}
-    assert {a.shape for a in (floor, ceiling) if a is not None} <= {(7, len(chosen))}
+    assert {a.shape for a in (floor, ceiling) if a is not None} <= {
+        (len(RATE_COLUMNS), len(chosen))
+    }
 
 
 def test_what_nobody_set_is_none() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quotaplane.groups.hierarchy import ancestors, nested, parents_of, roots_of
 from quotaplane.groups.ids import ids_of, ids_of_column
-from quotaplane.model import group_id, shard_of
+from quotaplane.model import DIMENSIONS, group_id, shard_of
 from quotaplane.quota.groups import plain_groups, whole_trees
 
 PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("::".join)
@@ -64,7 +64,7 @@ def test_a_tree_is_touched_as_a_whole(names: list[str], data: st.DataObject) -> 
     parent = parents_of(pa.array(names, pa.string()))
     n = len(names)
     touched = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
-    groups = plain_groups(np.arange(n), pa.array(names, pa.string()), np.ones((7, n)))
+    groups = plain_groups(np.arange(n), pa.array(names, pa.string()), np.ones((len(DIMENSIONS), n)))
     groups.parent[:] = parent
 
     def root(index: int) -> int:
@@ -77,6 +77,6 @@ def test_a_tree_is_touched_as_a_whole(names: list[str], data: st.DataObject) -> 
 
 
 def test_where_nobody_is_nested_touched_is_handed_back() -> None:
-    groups = plain_groups(np.arange(2), pa.array(["a", "b"]), np.ones((7, 2)))
+    groups = plain_groups(np.arange(2), pa.array(["a", "b"]), np.ones((len(DIMENSIONS), 2)))
     touched = np.array([True, False])
     assert whole_trees(groups, touched) is touched

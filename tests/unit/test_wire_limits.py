@@ -23,6 +23,7 @@ from tests.unit.wire_cases import damaged, names, own_report
 
 INF = np.inf
 MAGIC = 0x314C5051
+D = len(DIMENSIONS)
 
 
 def _encode(**changes: Any) -> bytes:
@@ -83,9 +84,9 @@ def test_a_message_of_before_there_were_totals_reads_as_ever() -> None:
         "0d51504c31120262312807388827420167520800000000000034408a01080000000000002440"
     )
     found = decode_limits(old)
-    assert (found.groups, found.limits.tolist()) == (("g",), [[20.0, *[INF] * 6]])
+    assert (found.groups, found.limits.tolist()) == (("g",), [[20.0, *[INF] * (D - 1)]])
     assert found.safe_limits is not None
-    assert found.safe_limits.tolist() == [[10.0, *[INF] * 6]]
+    assert found.safe_limits.tolist() == [[10.0, *[INF] * (D - 1)]]
     assert found.throttles == ("",)
 
 
