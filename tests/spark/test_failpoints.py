@@ -1,0 +1,301 @@
+"""A job that is cut off at each step of a micro-batch goes on as if it had not been.
+
+Each case ends the query at one named step by an exception, starts the job again on its checkpoint,
+and compares what is left with a job that nothing interrupted: every round is in the history once
+with the same rows, brokers have the same limits, and at no time do limits in force exceed the
+quota. ``test_crash`` does it with ``kill -9``, at moments that nobody chooses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from quotaplane.history.tables import APPENDED
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import DIMENSIONS, FloatArray, Round
+from quotaplane.quota.state import ShardState
+from quotaplane.settings import parse_settings
+from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
+from quotaplane.streams import sink
+from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.quota.program import QuotaProgram
+from quotaplane.streams.shard_program import Arrived, Batch
+from quotaplane.streams.sink import BatchSink
+from quotaplane.transport import open_broker_link
+from quotaplane.transport.base import Message
+from quotaplane.transport.delta import DeltaTopics
+from quotaplane.wire.limits import decode_limits
+from tests.contract.rigs import limits_of
+from tests.job import history_table, put_quotas
+
+BROKERS = ("a", "b", "c")
+QUOTAS = {"one": 90.0, "two": 120.0, "three": 60.0}
+SHARDS = 2
+EVER_S = 1e6
+
+
+class CutOffError(RuntimeError):
+    """The job ends here, as if it were killed."""
+
+
+# --- the steps at which a job is cut off ---------------------------------------------------------
+
+Patch = Callable[[pytest.MonkeyPatch, Path], None]
+
+
+def before_the_batch(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Spark logged what the batch reads; nothing of it was read."""
+
+    def cut_off(self: BatchSink, outputs: Any, seq: int) -> None:
+        raise CutOffError
+
+    patch.setattr(BatchSink, "__call__", cut_off)
+
+
+def amid_the_operator(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """One shard's state is written, the other's is not: a task failed."""
+    (folder / "cut-off").touch()  # the operator runs in another process
+
+
+def after_the_operator(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """All states are written, and nothing of the outputs."""
+    collected = sink._collected
+
+    def cut_off(outputs: Any) -> None:
+        collected(outputs)
+        raise CutOffError
+
+    patch.setattr(sink, "_collected", cut_off)
+
+
+def cut_off_before_table(name: str) -> Patch:
+    def between_tables(patch: pytest.MonkeyPatch, folder: Path) -> None:
+        append = HistoryWriter.append
+
+        def cut_off(self: HistoryWriter, table: str, rows: pa.Table, stamp: Round) -> bool:
+            if table == name:
+                raise CutOffError
+            return append(self, table, rows, stamp)
+
+        patch.setattr(HistoryWriter, "append", cut_off)
+
+    return between_tables
+
+
+def after_the_history(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The round is in the history, and no broker knows of it."""
+    append = HistoryWriter.append_round
+
+    def cut_off(self: HistoryWriter, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+        append(self, stamp, tables)
+        raise CutOffError
+
+    patch.setattr(HistoryWriter, "append_round", cut_off)
+
+
+def amid_the_messages(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Some brokers have their new limits: a topic of Kafka or Pulsar takes messages one by one."""
+    publish = DeltaTopics.publish
+
+    def cut_off(self: DeltaTopics, messages: list[Message]) -> None:
+        publish(self, messages[: len(messages) // 2])
+        raise CutOffError
+
+    patch.setattr(DeltaTopics, "publish", cut_off)
+
+
+def after_the_messages(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """All is done but Spark's commit."""
+    run = BatchSink.__call__
+
+    def cut_off(self: BatchSink, outputs: Any, seq: int) -> None:
+        run(self, outputs, seq)
+        raise CutOffError
+
+    patch.setattr(BatchSink, "__call__", cut_off)
+
+
+CASES = {
+    "before the batch": [before_the_batch],
+    "amid the operator": [amid_the_operator],
+    "after the operator": [after_the_operator],
+    "without limits in the history": [cut_off_before_table("limits")],
+    "without the round's row": [cut_off_before_table("rounds")],
+    "before the messages": [after_the_history],
+    "amid the messages": [amid_the_messages],
+    "before the commit": [after_the_messages],
+    "twice": [amid_the_messages, after_the_operator],
+}
+
+
+# --- the job, and brokers that obey it -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Program(QuotaProgram):
+    """The quota job's, which fails for the second shard while a file says so."""
+
+    cut_off: Path = Path()
+
+    def run(self, state: ShardState, arrived: Arrived, batch: Batch) -> tuple[ShardState, Any]:
+        if batch.shard == SHARDS - 1 and self.cut_off.exists():
+            raise CutOffError
+        return super().run(state, arrived, batch)
+
+
+class Spec(QuotaSpec):
+    """The quota job where no other job ever gave limits: there is nothing to learn."""
+
+    def program(self, epoch: int) -> Program:
+        found = super().program(epoch)
+        step = replace(found.step, learns=False)
+        cut_off = Path(self.settings.checkpoint).with_name("cut-off")
+        return Program(step, epoch, found.max_reports_per_broker, cut_off=cut_off)
+
+
+class Loop:
+    """A job under strict limits, round by round, and brokers whose demand moves each round."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.folder, self._spark = folder, spark
+        self.settings = parse_settings(
+            {
+                "transport": {
+                    "kind": "delta",
+                    "path": str(folder / "topics"),
+                    "max_files_per_trigger": 1,  # what is sent at once is one round
+                },
+                "history": {"path": str(folder / "history")},
+                "checkpoint": str(folder / "checkpoint"),
+                "shards": SHARDS,
+                "trigger": {"interval_s": EVER_S},  # a start runs one batch
+                # Nobody falls silent, and no lease ends, however long a round takes.
+                "reports": {"interval_s": 3600},
+                "limits": {"lease_s": 72_000, "transition": "strict", "refresh_rounds": 4},
+            }
+        )
+        put_quotas(self.settings, **QUOTAS)
+        self._transport = prepare(Spec(self.settings))
+        self._link = open_broker_link(self.settings.transport, limits_from="earliest")
+        specs = tuple(BrokerSpec(name) for name in BROKERS)
+        self._brokers = BrokerFleet(specs, tuple(QUOTAS), strict=True)
+        self.rounds = 0
+        self.epochs: set[int] = set()
+        self.told: dict[int, dict[str, Any]] = {}
+        """What each round told brokers, and what they may use afterwards."""
+        self._values: dict[tuple[str, int], set[bytes]] = {}
+        self.run_round()
+
+    def _send_reports(self) -> None:
+        """What brokers report before the next round."""
+        demand = np.zeros((len(BROKERS), len(QUOTAS), len(DIMENSIONS)))
+        demand[..., 0] = np.random.default_rng([7, self.rounds]).choice(
+            [0.0, 10.0, 40.0, 200.0], demand.shape[:2]
+        )
+        now_ms = int(time.time() * 1000)
+        usage = self._brokers.use(demand, now_ms)
+        self._link.send_reports(self._brokers.reports(usage, demand, now_ms))
+
+    def _run_job(self, until: Callable[[], object] = lambda: False) -> None:
+        """A start, which runs one batch; more run only where something is left to do."""
+        job = StreamJob(self._spark, Spec(self.settings), self._transport)
+        self.epochs.add(job.epoch)
+        deadline = time.monotonic() + 120
+        try:
+            while not until():
+                assert not job.wait(timeout_s=0.02)
+                assert time.monotonic() < deadline
+        finally:
+            job.stop()
+
+    def _deliver_limits(self) -> None:
+        """Brokers take in what was published."""
+        for broker, value in limits_of(self._link):
+            update = decode_limits(value)
+            limits = dict(zip(update.groups, update.limits.tolist(), strict=True))
+            # A broker has a message of each shard.
+            self.told.setdefault(update.seq, {}).setdefault(broker, {}).update(limits)
+            # Sent again, a message is the same again.
+            key = f"{broker} {sorted(limits)}"
+            self._values.setdefault((key, update.seq), set()).add(value)
+            assert len(self._values[key, update.seq]) == 1
+            self._brokers.receive([value])
+            total = self.in_force().sum(axis=0)
+            assert (total <= np.array(list(QUOTAS.values())) * (1 + 1e-6)).all(), total
+
+    def in_force(self) -> FloatArray:
+        """(brokers, groups): what each may publish."""
+        return self._brokers.limits(int(time.time() * 1000))[..., 0]
+
+    def run_round(self, *steps: Patch) -> None:
+        """Reports come in and limits go out; before, the job is cut off at each of the steps."""
+        self._send_reports()
+        for step in steps:
+            with pytest.MonkeyPatch.context() as patch:
+                step(patch, self.folder)
+                with pytest.raises(StreamingQueryException, match="CutOffError"):
+                    self._run_job()
+            (self.folder / "cut-off").unlink(missing_ok=True)
+            self._deliver_limits()
+        commit = self.folder / "checkpoint" / "commits" / str(self.rounds)
+        assert not commit.exists()
+        self._run_job(until=commit.exists)
+        self._deliver_limits()
+        self.told.setdefault(self.rounds, {})["in force"] = self.in_force().tolist()
+        self.rounds += 1
+
+    def rows(self, table: str, rounds: int) -> list[tuple[Any, ...]]:
+        """A table's rows of the first rounds, without wall-clock times and places in the topic."""
+        found = history_table(self.settings, table)
+        left_out = {"epoch", "at", "date", "positions", "position", "published_at", "last_seen"}
+        kept = found.select([column for column in found.column_names if column not in left_out])
+        rows = [tuple(row.values()) for row in kept.to_pylist() if row["seq"] < rounds]
+        return sorted(rows, key=repr)
+
+
+@pytest.fixture(scope="module")
+def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """A job that is never cut off, after as many rounds as all cases have."""
+    loop = Loop(spark, tmp_path_factory.mktemp("calm"))
+    for _ in CASES:
+        loop.run_round()
+    return loop
+
+
+@pytest.fixture(scope="module")
+def sound() -> list[Loop]:
+    """The job that is cut off in one case after the other; empty after a case that failed."""
+    return []
+
+
+@pytest.mark.parametrize("steps", CASES.values(), ids=CASES.keys())
+def test_a_job_that_is_cut_off_goes_on_as_if_it_were_not(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    calm: Loop,
+    sound: list[Loop],
+    steps: list[Patch],
+) -> None:
+    loop = sound.pop() if sound else Loop(spark, tmp_path_factory.mktemp("cut-off"))
+    loop.run_round(*steps)
+    for seq in range(loop.rounds):
+        assert loop.told[seq] == calm.told[seq], seq
+    for table in APPENDED:
+        found, expected = (each.rows(table.name, loop.rounds) for each in (loop, calm))
+        assert found == expected, table.name
+    rounds = history_table(loop.settings, "rounds")
+    assert sorted(rounds["seq"].to_pylist()) == list(range(loop.rounds))
+    assert set(rounds["epoch"].to_pylist()) == loop.epochs
+    assert len(loop.epochs) == 1
+    sound.append(loop)
