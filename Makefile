@@ -6,13 +6,14 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# One process a core; the tests of a file stay together, and share what they set up. Tests with a JVM
-# or a server share one of it: they run in one process.
-NO_JVM := -n auto --dist loadfile tests/unit tests/closed_loop pipelines benchmarks/arena
-WITH_JVM := tests/spark tests/contract tests/jvm tests/servers
+# One process a core; the tests of a file stay together, and share what they set up.
+NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena
+# Two processes, each with a Spark session; the tests of a server stay together (tests/order.py).
+IN_TWO := -n 2 --dist loadgroup --no-loadscope-reorder
+WITH_JVM := $(IN_TWO) tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test unit spark contract jvm servers soak lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
+.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +24,9 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 test: env ## the whole suite
 	$(PYTEST) $(NO_JVM)
 	$(PYTEST) $(WITH_JVM)
+
+quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
+	$(PYTEST) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
 
 unit: env ## tests and doctests that start no JVM
 	$(PYTEST) $(NO_JVM)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures", "tests.order"]
 
 # A commit is always tested the same, however slow the machine. Who looks for what nobody thought of
-# yet runs pytest with --hypothesis-profile=explore.
+# yet runs pytest with --hypothesis-profile=explore. `make quick` tries few examples.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", ANY_SPEED, derandomize=True)
 settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=1000)
+settings.register_profile("quick", ANY_SPEED, derandomize=True, max_examples=10)
 settings.load_profile("repeatable")
 
 
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: takes too long for every commit; runs with --soak")
+    config.addinivalue_line("markers", "slow: takes seconds; `make quick` leaves it out")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,31 +1,113 @@
-"""Fixtures of servers that tests share: one of each kind per session, started at first use."""
+"""Servers that tests share: one of each kind a process, which starts while other tests run.
+
+A server begins to start as soon as this process knows that a test will need it. pytest-xdist hands
+all tests of a server to one process (tests/order.py), so that each server is started once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Final
 
 import pytest
 
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_server import PulsarServer
 
+Server = KafkaServer | PulsarServer
+_MADE_BY: Final[dict[str, Callable[[pytest.TempPathFactory], Server]]] = {
+    "kafka_server": lambda folders: KafkaServer(folders.mktemp("kafka"), secure=True),
+    "pulsar_server": lambda folders: PulsarServer(folders.mktemp("pulsar")),
+    "secure_pulsar_server": lambda folders: PulsarServer(
+        folders.mktemp("secure-pulsar"), secure=True
+    ),
+}
+"""By the name of the fixture."""
+
+
+def server_of(item: pytest.Item) -> str | None:
+    """The server that a test needs, by its fixture: directly, or because of its ``rig``."""
+    names = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and "rig" in callspec.params:
+        names.add(f"{callspec.params['rig']}_server")
+    found = names.intersection(_MADE_BY)
+    assert len(found) <= 1, f"{item.nodeid} needs two servers, of which each is in a process"
+    return next(iter(found), None)
+
+
+class Servers:
+    """The servers of this process."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._starting: dict[str, Future[Server]] = {}
+        self._threads = ThreadPoolExecutor(len(_MADE_BY), thread_name_prefix="start-server")
+        self._running = ExitStack()
+
+    def begin(self, names: Iterable[str | None]) -> None:
+        """Start those that are not started yet; returns at once."""
+        for name in names:
+            if name is not None and name not in self._starting:
+                self._starting[name] = self._threads.submit(self._start, name)
+
+    def _start(self, name: str) -> Server:
+        server = _MADE_BY[name](self._folders)
+        server.start()
+        self._running.callback(server.stop)
+        return server
+
+    def ready(self, name: str) -> Server:
+        """A server, once it serves."""
+        self.begin([name])
+        return self._starting[name].result()
+
+    def stop(self) -> None:
+        """Stop them all, also those that no test used."""
+        self._threads.shutdown()
+        self._running.close()
+
+
+_SERVERS: Final = pytest.StashKey[Servers]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """One process that runs all tests starts all servers at once."""
+    folders: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    servers = session.config.stash[_SERVERS] = Servers(folders)
+    runs_all = not hasattr(session.config, "workerinput")
+    if runs_all and not session.config.option.collectonly:
+        servers.begin(map(server_of, session.items))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """With several processes, the server of the next test starts while this one runs."""
+    soon = [item] if nextitem is None else [item, nextitem]
+    item.config.stash[_SERVERS].begin(map(server_of, soon))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    servers = session.config.stash.get(_SERVERS, None)
+    if servers is not None:
+        servers.stop()
+
 
 @pytest.fixture(scope="session")
-def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+def kafka_server(request: pytest.FixtureRequest) -> Server:
     """A Kafka server with a plain, a TLS and a SASL listener; each test makes its own topics."""
-    with KafkaServer(tmp_path_factory.mktemp("kafka"), secure=True) as server:
-        yield server
+    return request.config.stash[_SERVERS].ready("kafka_server")
 
 
 @pytest.fixture(scope="session")
-def pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
+def pulsar_server(request: pytest.FixtureRequest) -> Server:
     """A Pulsar without authentication; each test makes its own namespaces and groups."""
-    with PulsarServer(tmp_path_factory.mktemp("pulsar")) as server:
-        yield server
+    return request.config.stash[_SERVERS].ready("pulsar_server")
 
 
 @pytest.fixture(scope="session")
-def secure_pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
+def secure_pulsar_server(request: pytest.FixtureRequest) -> Server:
     """A Pulsar with TLS listeners and token authentication."""
-    with PulsarServer(tmp_path_factory.mktemp("secure-pulsar"), secure=True) as server:
-        yield server
+    return request.config.stash[_SERVERS].ready("secure_pulsar_server")

@@ -7,10 +7,12 @@ import random
 import socket
 import subprocess
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
@@ -73,17 +75,28 @@ def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:
         process.wait()
 
 
+_PROCESSES: Final = 8
+_GIVEN: Final[set[int]] = set()
+_LOCK: Final = threading.Lock()
+
+
 def free_ports(count: int) -> list[int]:
     """Free ports below the system's range of ephemeral ports.
 
-    An ephemeral port might be taken before the server starts, or while it is stopped.
+    An ephemeral port might be taken before the server starts, or while it is stopped. No port is
+    given twice, and each of pytest's processes has ports of its own.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ours = range(20_000 + worker % _PROCESSES, 32_000, _PROCESSES)
     free: list[int] = []
     with ExitStack() as held:
-        for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-            with suppress(OSError):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                free.append(port)
+        for port in random.SystemRandom().sample(ours, 100):
             if len(free) == count:
                 return free
+            with suppress(OSError):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                with _LOCK:
+                    if port not in _GIVEN:
+                        _GIVEN.add(port)
+                        free.append(port)
     raise RuntimeError(f"fewer than {count} of 100 ports from 20000 to 32000 are free")

@@ -1,0 +1,76 @@
+"""Which tests run together in a process of pytest-xdist, in which order, and which are slow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.servers.fixtures import server_of
+
+SLOW: Final = (
+    # every file of these folders
+    "tests/closed_loop/",
+    # whole files: they start the job or other processes, wait for a real clock, or sync disks
+    "tests/servers/test_standalone.py",
+    "tests/spark/test_crash.py",
+    "tests/spark/test_job_output.py",
+    "tests/spark/test_stop.py",
+    "tests/unit/test_cluster_follower.py",
+    "tests/unit/test_cluster_placement.py",
+    "tests/unit/test_cluster_silence.py",
+    "tests/unit/test_cluster_vanished.py",
+    "tests/unit/test_doctor.py",
+    "tests/unit/test_dry_run.py",
+    "tests/unit/test_enforce_defaults.py",
+    "tests/unit/test_enforce_edges.py",
+    "tests/unit/test_enforce_exit.py",
+    "tests/unit/test_enforce_pulsar.py",
+    "tests/unit/test_enforce_takeover.py",
+    "tests/unit/test_groups.py",
+    "tests/unit/test_groups_files.py",
+    "tests/unit/test_groups_restore.py",
+    "tests/unit/test_history_maintenance.py",
+    "tests/unit/test_history_writer.py",
+    "tests/unit/test_power_loss.py",
+    "tests/unit/test_step_repeats.py",
+    # single tests: much data, or a number of examples of their own
+    "tests/unit/test_control.py::test_whatever_happens_",
+    "tests/unit/test_deltalog_read.py::test_short_processes_do_not_abort",
+    "tests/unit/test_dimensions.py::test_the_total_kept_is_always_",
+    "tests/unit/test_enforce_book.py::test_invented_brokers_and_groups_",
+    "tests/unit/test_enforce_plan.py::test_constant_demands_come_to_rest",
+    "tests/unit/test_enforce_plan.py::test_limits_are_kept_on_the_way_",
+    "tests/unit/test_redefine.py::test_changes_one_by_one_",
+    "tests/unit/test_terms.py::test_row_terms_are_",
+    "tests/unit/test_transitions.py::test_deletions_in_a_tree_",
+    "tests/unit/test_undefined.py::test_an_ordinary_first_day_is_small",
+    "tests/unit/test_wire_caps.py::test_a_few_huge_reports_",
+    "tests/unit/test_wire_caps.py::test_brokers_with_5000_idle_groups_",
+    "tests/unit/test_wire_hostile.py::test_a_bomb_costs_few_objects_",
+    "tests/unit/test_wire_reports.py::test_damaged_reports_never_raise",
+    "tests/unit/test_wire_reports.py::test_random_bytes_never_raise",
+    "tests/unit/test_wire_stock.py::test_damaged_reports_are_read_",
+    "tests/unit/test_wire_stock.py::test_plain_reports_need_no_protobuf_library",
+)
+"""How their ids begin. ``make test`` starts with them, and ``make quick`` leaves them out; of other
+properties it tries few examples.
+
+``pytest --durations=25`` shows what belongs here: what takes half a second or more, or a file
+whose tests do so on average.
+"""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a server run together, else those of a file; the longest begin.
+
+    So each server starts once, and no process is left with a long file when the others are done.
+    """
+    groups = {item: server_of(item) or item.nodeid.partition("::")[0] for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    slow = {group for item, group in groups.items() if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (server_of(item) is None, groups[item] not in slow))
