@@ -31,6 +31,12 @@ from quotaplane.transport.base import BrokerLink
 from tests.contract.rigs import KafkaRig, PulsarRig, Rig, limits_of
 
 NOW_MS = int(time.time() * 1000)
+SERVERS_IN_SOAK = pytest.mark.parametrize(
+    "rig",
+    ["delta", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("kafka", "pulsar"))],
+    indirect=True,
+)
+"""What is tested depends on the transport only by what ``test_transport`` has tested of each."""
 
 
 @pytest.fixture
@@ -186,6 +192,7 @@ def test_a_batch_that_fails_is_skipped_and_what_was_used_is_kept(
     assert (told["id"], told["balance"]) == ("after", -1.0)
 
 
+@SERVERS_IN_SOAK
 def test_what_cannot_be_used_is_kept_and_stops_nothing(
     spark: SparkSession, settings: Settings, service: BrokerLink
 ) -> None:
@@ -218,6 +225,7 @@ def test_what_cannot_be_used_is_kept_and_stops_nothing(
     assert all(row["position"] for row in letters)
 
 
+@SERVERS_IN_SOAK
 def test_what_a_topic_holds_may_be_tried_on_other_quotas(
     spark: SparkSession, settings: Settings, service: BrokerLink
 ) -> None:
