@@ -279,7 +279,7 @@ def test_what_the_disk_does_not_take_is_not_acknowledged(
     disk = Disk(place.root, monkeypatch)
     disk.broken = True
     kind = HistoryError if write in ("a put", "a delete", "a round") else TransportError
-    with pytest.raises(kind, match=r"is committed but not safely on the disk .*Input/output"):
+    with pytest.raises(kind, match=r"is committed but the disk did not keep it .*Input/output"):
         WRITES[write][0](place)
 
 

@@ -305,7 +305,7 @@ class _Topic:
             self._synced.upto(table.version(), before=before)
         except OSError as error:
             raise TransportError(
-                f"{self.uri}: version {table.version()} is committed but not safely on the disk "
+                f"{self.uri}: version {table.version()} is committed but the disk did not keep it "
                 f"({error}); check the disk, then run `quotaplane doctor`"
             ) from error
 
