@@ -1,7 +1,7 @@
 """The rooms of the package: what is in each, and which others it may import.
 
-The test of layers holds the code to this, and the table in docs/architecture.md is made of it.
-``GROUND`` may be imported by all: it is the files in the package's root.
+tests/unit/test_rooms.py compares the code's imports with this, and generates the table in
+docs/architecture.md from it. Every room may import ``GROUND``, the files in the package's root.
 """
 
 from __future__ import annotations
@@ -10,111 +10,117 @@ from typing import Final, NamedTuple
 
 
 class Room(NamedTuple):
-    """A folder of the package, by its dotted name."""
+    """What is known of one folder of the package."""
 
     holds: str
     imports: tuple[str, ...] = ()
-    """Rooms; a room never needs to name the ground."""
+    """The rooms it may import; ``GROUND`` is never listed."""
     pure: bool = False
-    """It runs without Spark, a server, a clock or a disk; a test imports it and looks."""
+    """It uses no Spark, server, clock or disk; a test imports it in a fresh interpreter."""
 
 
 GROUND: Final = "(root)"
 
 ROOMS: Final = {
     GROUND: Room(
-        "dimensions, ids, arrays, errors, tables as bytes and as text; what everybody may import",
+        "basic types that every room may import: dimensions, rounds, errors, Arrow tables as bytes",
         ("cli",),  # __main__ only
     ),
-    "settings": Room("the settings file: what may be in it, defaults, checks"),
-    "laws": Room("division laws: demands and a quota to limits, with reasons", pure=True),
+    "settings": Room("the settings file: keys, defaults, checks"),
+    "laws": Room("division laws: from a quota and demands to limits with reasons", pure=True),
     "throttle": Room(
-        "throttle laws: requests and a quota to answers; the step of the throttle job", pure=True
+        "throttle laws: from a quota and requests to answers; the step of the throttle job",
+        pure=True,
     ),
     "groups": Room(
-        "what a resource group is: name, tree, policy, scope, quotas as text", ("throttle",), True
+        "what a resource group is: name, id, tree, policy, scope, quotas written as text",
+        ("throttle",),
+        True,
     ),
     "quota": Room(
-        "the quota step: (state, events, round) to (state, outcome)",
+        "the step of the quota job: `(state, events, round) -> (state, outcome)`",
         ("laws", "groups", "throttle"),
         True,
     ),
     "wire": Room(
-        "bytes to Arrow tables and back: two report formats, the limits message",
+        "the bytes on the topics: two report formats and the limits message, to and from Arrow",
         ("groups", "settings"),
     ),
     "client": Room(
-        "a broker's side: makes usage reports, applies limits, and says what may be used now",
+        "a broker's side: makes usage reports, keeps limits, says what may be used now",
         ("groups", "transport", "wire"),
         True,
     ),
-    "deltalog": Room("Delta tables in local folders: safe reads, durable commits, mending"),
-    "agents": Room("what long-running programs share: pacing, failures told once"),
+    "deltalog": Room(
+        "Delta tables in local folders: reading, commits that survive a power loss, repair"
+    ),
+    "agents": Room("what long-running programs share: request budgets, a log of failures"),
     "pulsar_admin": Room(
-        "a Pulsar cluster's REST API: groups, bundles, placement, rates, use of topics",
+        "client of a Pulsar cluster's REST API: groups, bundles, owners, rates and usage of topics",
         ("agents", "settings"),
     ),
     "pulsar": Room(
-        "a Spark data source for Pulsar, usable by itself", ("pulsar_admin", "settings")
+        "a Spark data source for Pulsar, usable without the jobs", ("pulsar_admin", "settings")
     ),
     "transport": Room(
-        "where reports come from and limits go: embedded Delta tables, Kafka, Pulsar",
+        "topics of reports and limits: embedded Delta tables, Kafka, Pulsar",
         ("deltalog", "pulsar", "settings"),
     ),
     "history": Room(
-        "the Delta tables, the writer, audits, maintenance", ("deltalog", "groups", "settings")
+        "the history: its Delta tables, writer, audits, maintenance",
+        ("deltalog", "groups", "settings"),
     ),
     "registry": Room(
-        "quotas as data: the table resource_groups, read and changed without a JVM",
+        "the table `resource_groups`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
     ),
     "enforce": Room(
-        "limits of brokers to rates of topics: what to write, and when",
+        "from limits of brokers to rates of topics: which rates to write, and when",
         ("client", "groups", "laws", "wire"),
         True,
     ),
     "enforce.agent": Room(
-        "the enforcer of a Pulsar cluster: the program around `enforce`",
+        "the enforcer: the program around `enforce/` that reads limits and writes rates",
         (
             *("agents", "enforce", "history", "pulsar_admin", "registry"),
             *("settings", "transport", "wire"),
         ),
     ),
     "group_sync": Room(
-        "keeps the table resource_groups as a Pulsar cluster's groups are",
+        "copies a Pulsar cluster's resource groups into `resource_groups`",
         ("agents", "groups", "pulsar_admin", "registry", "settings"),
     ),
     "streams": Room(
-        "the one stream mechanism: a program by shard, operator, sink, checkpoint, life cycle",
+        "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
         ("groups", "history", "settings", "transport", "wire"),
     ),
     "streams.quota": Room(
-        "the quota job: its program, and what it makes of outputs",
+        "the quota job: its program, its messages and history rows",
         (
             *("group_sync", "groups", "history", "laws", "quota", "settings", "streams"),
             *("transport", "wire"),
         ),
     ),
     "streams.throttle": Room(
-        "the throttle job, and dry runs",
+        "the throttle job and dry runs",
         (
             *("groups", "history", "registry", "settings", "streams"),
             *("throttle", "transport", "wire"),
         ),
     ),
     "sim": Room(
-        "a simulated cluster and loop, without Spark",
+        "a simulated cluster and control loop, without Spark",
         ("client", "groups", "laws", "quota", "throttle", "wire"),
     ),
     "demo": Room(
-        "`./spark-submit.sh demo`: the real job against the simulated cluster, and its report",
+        "`./spark-submit.sh demo`: the real job with a simulated cluster, and its report page",
         (
             *("history", "laws", "registry", "settings", "sim", "streams", "streams.quota"),
             "transport",
         ),
     ),
     "cli": Room(
-        "the command `quotaplane`, and what the scripts in jobs/ start",
+        "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
             *("deltalog", "enforce.agent", "groups", "history", "laws", "pulsar_admin", "quota"),
             *("registry", "settings", "sim", "streams", "throttle", "transport"),
