@@ -114,7 +114,7 @@ def contenders() -> tuple[Contender, ...]:
         ),
         Contender(
             STATIC,
-            f"an even split among those heard of in the last {FORGET_ROUNDS} rounds",
+            f"an even split among the brokers that reported in the last {FORGET_ROUNDS} rounds",
             _law("static", FORGET_ROUNDS),
             throttled_told=False,
         ),

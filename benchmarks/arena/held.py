@@ -78,7 +78,7 @@ def section(held: Sequence[Held]) -> list[str]:
     lines = [
         "## Other throttle laws",
         "",
-        "Above, limits are token buckets of one second. Here brokers hold to them by each throttle",
+        "Above, limits are token buckets of one second. Here brokers enforce them by each throttle",
         f'law and mode, in "{SCENARIO}" without noise. *Windows* is how far back the law looks.',
         "*Used* is the part of the quota that was used in the last rounds of the phases in which",
         "all of it is wanted, on average: what the law itself lets through. *Rounds to settle* are",
@@ -104,9 +104,10 @@ def section(held: Sequence[Held]) -> list[str]:
     return [
         *lines,
         "",
-        "A law that looks further back than reports are apart lets a client use several rounds'",
-        "limit at once and then nothing, and once more when the burst leaves its windows. KIP-599",
-        "has the token bucket because of that: its burst comes only once. Who does not report what",
-        "it refused looks idle while it is held back, and takes longer to settle.",
+        "A law that looks further back than one report covers lets a client use several rounds'",
+        "limit at once and then nothing, and again when the burst is no longer in its windows.",
+        "KIP-599 has the token bucket because of that: its burst comes only once. A broker that",
+        "does not report what it refused looks idle while its clients are delayed, and takes",
+        "longer to settle.",
         "",
     ]
