@@ -67,7 +67,8 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
         "what does not fit its queue. The page counts messages that the broker acknowledged, or",
         f"that a consumer received. {_numeral(len(TOGETHER))} scenarios run side by side, each",
         f"with a group of its own; one that kills a broker runs after them. {BASE_S:.0f} s are",
-        f"recorded before each event and {WATCH_S:.0f} s after it, {WATCH_S / REPORT_INTERVAL_S:.0f} report",
+        f"recorded before each event and {WATCH_S:.0f} s after it, "
+        f"{WATCH_S / REPORT_INTERVAL_S:.0f} report",
         "intervals. One run each: figures move by a few percent, and times by up to an interval.",
         "",
         "## At a glance",
