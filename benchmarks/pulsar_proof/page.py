@@ -172,7 +172,8 @@ def _section(scene: Scenario) -> list[str]:
 
     what = "dispatch" if scene.dispatch else "publish"
     on = "a tenant, whose topics are in a namespace each" if scene.tenant else "a namespace"
-    story = f"The group hangs on {on}; its {what} quota is {scene.quota:.0f} messages a second."
+    story = f"The group is attached to {on}; "
+    story += f"its {what} quota is {scene.quota:.0f} messages a second."
     story += f" The topics want {wants(scene.before)}"
     story += f", and then {wants(scene.after)}." if scene.after != scene.before else "."
     if scene.quota_after is not None:
