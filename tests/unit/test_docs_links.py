@@ -13,7 +13,7 @@ PACKAGE = ROOT / "pipelines" / "quotaplane"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]*$|^[\w.-]+\.(?:md|py|sql|yaml|proto)$")
-_SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.[a-z_]\w*")
+_SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-z_]\w*")
 """Names in the package without its name; other rooms have the names of sections of settings."""
 _NOT_MODULES = {"quotaplane.proto", "quotaplane.rates"}
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
