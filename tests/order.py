@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Any, Final
 
 import pytest
-
-from tests.servers.fixtures import server_of
 
 SLOW: Final = (
     # every file of these folders
@@ -61,16 +60,42 @@ whose tests do so on average.
 """
 
 
+def group_of(nodeid: str) -> str:
+    """The tests that one process runs: of the contract those of a server, else those of a file.
+
+    >>> group_of("tests/contract/test_transport.py::test_positions[kafka]")
+    'kafka'
+    >>> group_of("tests/unit/test_laws.py::test_reasons")
+    'tests/unit/test_laws.py'
+    """
+    file = nodeid.partition("::")[0]
+    server = re.search("kafka|pulsar", nodeid) if file.startswith("tests/contract/") else None
+    return server[0] if server else file
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a server run together, else those of a file; the longest begin.
-
-    So each server starts once, and no process is left with a long file when the others are done.
-    """
-    groups = {item: server_of(item) or item.nodeid.partition("::")[0] for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Mark what is slow, and begin with it: at the end no process has a long file left."""
+    for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-    slow = {group for item, group in groups.items() if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (server_of(item) is None, groups[item] not in slow))
+    slow = {group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+    rank = {"pulsar": 0, "kafka": 1} | dict.fromkeys(slow - {"pulsar", "kafka"}, 2)
+    items.sort(key=lambda item: rank.get(group_of(item.nodeid), 3))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile`` files are kept together by ``group_of``.
+
+    pytest-xdist 3.8 has ``loadgroup`` for that, which does nothing under pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByGroup(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByGroup(config, log)

@@ -1,7 +1,7 @@
 """Servers that tests share: one of each kind a process, which starts while other tests run.
 
-A server begins to start as soon as this process knows that a test will need it. pytest-xdist hands
-all tests of a server to one process (tests/order.py), so that each server is started once.
+A server begins to start as soon as this process knows that a test will need it. Of the contract all
+tests of a server are run by one process (tests/order.py), so that few servers start twice.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ _MADE_BY: Final[dict[str, Callable[[pytest.TempPathFactory], Server]]] = {
 """By the name of the fixture."""
 
 
-def server_of(item: pytest.Item) -> str | None:
-    """The server that a test needs, by its fixture: directly, or because of its ``rig``."""
+def servers_of(item: pytest.Item) -> set[str]:
+    """The servers that a test needs, by their fixtures: directly, or because of its ``rig``."""
     names = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
     if callspec is not None and "rig" in callspec.params:
         names.add(f"{callspec.params['rig']}_server")
-    found = names.intersection(_MADE_BY)
-    assert len(found) <= 1, f"{item.nodeid} needs two servers, of which each is in a process"
-    return next(iter(found), None)
+    return names.intersection(_MADE_BY)
 
 
 class Servers:
@@ -47,10 +45,10 @@ class Servers:
         self._threads = ThreadPoolExecutor(len(_MADE_BY), thread_name_prefix="start-server")
         self._running = ExitStack()
 
-    def begin(self, names: Iterable[str | None]) -> None:
+    def begin(self, names: Iterable[str]) -> None:
         """Start those that are not started yet; returns at once."""
         for name in names:
-            if name is not None and name not in self._starting:
+            if name not in self._starting:
                 self._starting[name] = self._threads.submit(self._start, name)
 
     def _start(self, name: str) -> Server:
@@ -79,14 +77,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     servers = session.config.stash[_SERVERS] = Servers(folders)
     runs_all = not hasattr(session.config, "workerinput")
     if runs_all and not session.config.option.collectonly:
-        servers.begin(map(server_of, session.items))
+        servers.begin(name for item in session.items for name in servers_of(item))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """With several processes, the server of the next test starts while this one runs."""
-    soon = [item] if nextitem is None else [item, nextitem]
-    item.config.stash[_SERVERS].begin(map(server_of, soon))
+    soon = servers_of(item) | (set() if nextitem is None else servers_of(nextitem))
+    item.config.stash[_SERVERS].begin(soon)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
