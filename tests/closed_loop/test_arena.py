@@ -63,12 +63,11 @@ def quiet() -> Table:
 
 @pytest.fixture(scope="module")
 def table(quiet: Table) -> Table:
-    """Every law without noise, and who is held to the wishes with Poisson noise, too."""
-    held = [
-        LAWS[name] for name in dict.fromkeys([CLAIRVOYANT, *(n for n, _ in HELD_TO_THE_WISHES)])
-    ]
+    """Every law without noise; with Poisson noise those held to the wishes, and their measures."""
+    names = dict.fromkeys([CLAIRVOYANT, STATIC, *(law for law, _ in HELD_TO_THE_WISHES)])
     noisy = [condition for condition in CONDITIONS if condition.name == "poisson"]
-    return quiet | fill(held, [SCENES[name] for name in SMALL], noisy)
+    scenes = [SCENES[name] for name in SMALL]
+    return quiet | fill([LAWS[name] for name in names], scenes, noisy)
 
 
 @pytest.mark.parametrize("scene", SMALL)
