@@ -258,8 +258,13 @@ class Loop:
     def rows(self, table: str, rounds: int) -> list[tuple[Any, ...]]:
         """A table's rows of the first rounds, without wall-clock times and places in the topic."""
         found = history_table(self.settings, table)
-        left_out = {"epoch", "at", "date", "positions", "position", "published_at", "last_seen"}
-        kept = found.select([column for column in found.column_names if column not in left_out])
+        left_out = {"epoch", "date", "positions", "position"}
+        names = [
+            field.name
+            for field in found.schema
+            if field.name not in left_out and not pa.types.is_timestamp(field.type)
+        ]
+        kept = found.select(names)
         rows = [tuple(row.values()) for row in kept.to_pylist() if row["seq"] < rounds]
         return sorted(rows, key=repr)
 
