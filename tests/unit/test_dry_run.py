@@ -90,7 +90,8 @@ def test_topics_of_kafka_are_told_apart_too() -> None:
     kafka = {"kind": "kafka", "bootstrap_servers": "k", "report_topics": ["r"], "limits_topic": "l"}
     rest = {"transport": kafka, "history": {"path": "h"}, "checkpoint": "c"}
     for key, name in (("events_topic", "r"), ("decisions_topic", "l")):
-        with pytest.raises(ConfigError, match=f"throttle.{key}: the topic '{name}' is the transp"):
+        taken = f"throttle.{key}: the topic '{name}' is already used"
+        with pytest.raises(ConfigError, match=taken):
             parse_settings({**rest, "throttle": {key: name}})
     parse_settings({**rest, "throttle": {"events_topic": "reports"}})
 

@@ -6,7 +6,7 @@ in other payloads. Rounds are those of ``step_stories``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -61,6 +61,8 @@ def content(value: Any) -> Any:
         return value.column().to_pylist()
     if isinstance(value, pa.Array):
         return value.to_pylist()
+    if isinstance(value, Mapping):
+        return [(name, content(part)) for name, part in sorted(value.items())]
     if hasattr(value, "__dataclass_fields__"):
         return {name: content(part) for name, part in vars(value).items()}
     return value
