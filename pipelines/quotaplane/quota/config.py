@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from quotaplane.laws import Law
 from quotaplane.model import Transition
-from quotaplane.quota.lease import Lease
+from quotaplane.quota.lease_times import LeaseTimes
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class StepConfig:
     """When the last limit of an earlier control plane ends, in ms since 1970."""
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> LeaseTimes:
         """The rules by which limits end."""
         strict = self.transition is Transition.STRICT
-        return Lease(self.lease_ms, self.stale_after_ms, self.expire_after_ms, strict)
+        return LeaseTimes(self.lease_ms, self.stale_after_ms, self.expire_after_ms, strict)

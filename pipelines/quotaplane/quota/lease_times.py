@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Lease(NamedTuple):
+class LeaseTimes(NamedTuple):
     """The four questions about a lease's end; times are in ms since 1970.
 
-    >>> lease = Lease(lease_ms=120_000, stale_after_ms=10_000, expire_after_ms=15_000, strict=True)
+    >>> lease = LeaseTimes(120_000, stale_after_ms=10_000, expire_after_ms=15_000, strict=True)
     >>> lease.forgotten_after_ms
     140000
     >>> lease._replace(strict=False).forgotten_after_ms
