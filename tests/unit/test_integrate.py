@@ -95,8 +95,10 @@ def test_the_agent_keeps_to_the_limits_of_the_real_job(tmp_path: Path, transitio
         "history": {"path": str(tmp_path / "history")},
         "checkpoint": str(tmp_path / "checkpoint"),
         "reports": {"interval_s": 0.3, "stale_after_intervals": 100},
-        "brokers": {"stale_after_intervals": 100, "expire_after_intervals": 100},
-        "limits": {"transition": transition, "lease_s": 20},
+        # Under strict nothing is issued before a lease and the time to be stale are over.
+        "brokers": {"stale_after_intervals": 20, "expire_after_intervals": 100},
+        "trigger": {"interval_s": 0.3},
+        "limits": {"transition": transition, "lease_s": 3, "refresh_rounds": 2},
     }
     conf, script = tmp_path / "settings.yaml", tmp_path / "agent.py"
     conf.write_text(yaml.safe_dump(given))
