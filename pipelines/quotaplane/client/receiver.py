@@ -1,7 +1,7 @@
-"""Limits as their receiver keeps them: the newest message holds for its lease, then the safe limit.
+"""The limits of brokers, from limits messages: each holds for its lease, then its safe limit does.
 
-The rules are those of docs/wire.md. Everything is kept in arrays by (broker, group): a broker keeps
-itself alone, a simulated cluster or an enforcer all brokers at once.
+docs/wire.md has the rules. The limits are in arrays by (broker, group): a broker has one row, a
+simulated cluster or an enforcer has one for each broker.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from quotaplane.wire.limits import LimitsMessage
 
 _NO_END: Final = int(np.iinfo(np.int64).max)
-_NOWHERE: Final = np.empty(0, np.int64)
+_NO_COLUMNS: Final = np.empty(0, np.int64)
 
 
 class Applied(NamedTuple):
-    """What a message changed at its broker; groups are columns of the arrays."""
+    """Changes that a message made for its broker; groups are given as columns of the arrays."""
 
-    listed: IntArray = _NOWHERE
+    listed: IntArray = _NO_COLUMNS
     """Groups whose limits it set."""
-    removed: IntArray = _NOWHERE
+    removed: IntArray = _NO_COLUMNS
     """Groups that it removed."""
-    new_terms: IntArray = _NOWHERE
-    """Groups whose throttle terms are others than before."""
+    new_terms: IntArray = _NO_COLUMNS
+    """Groups whose throttle terms changed."""
     changed: int = 0
-    """Limits that are others than before; a removal counts as one."""
+    """Number of limits that changed; a removal counts as one."""
     safe_changed: bool = False
-    """Whether any safe limit is another one than before."""
+    """Whether any safe limit changed."""
 
 
 class ReceivedLimits:
-    """The limits of some brokers for some groups, whatever order messages come in.
+    """The limits of some brokers for some groups, whatever the order in which messages arrive.
 
     Rows of the arrays are brokers and columns are groups, both in the order in which they were
-    added. Groups are known by id: messages name them by id or by name.
+    added. A group is stored by id; messages may have its id or its name.
 
     >>> from quotaplane.wire.limits import decode_limits, encode_limits
     >>> limits = ReceivedLimits(["b1"], ["g"])
@@ -68,25 +68,26 @@ class ReceivedLimits:
         throttles: bool = True,
         admits: Callable[[IntArray], BoolArray] | None = None,
     ) -> None:
-        """``admits`` is called with the ids of groups that are not known yet.
+        """Begin without any message.
 
         Args:
-            brokers: their names; ``add_broker`` adds more. Messages for others change nothing.
-            groups: their names; ``admits`` adds more.
-            started_at_ms: what reports say of the start of these brokers; 0: nothing.
+            brokers: names; ``add_broker`` adds more. Messages for other brokers change nothing.
+            groups: names; ``admits`` adds more.
+            started_at_ms: when these brokers started, as in their reports; 0: not reported.
             unset: the limit before any message listed the group.
             unset_safe: the safe limit before any message had one.
             removed: the limit of a group that a message removed.
-            dimensions: the first so many are kept.
-            throttles: whether throttle terms are kept.
-            admits: says which of the new groups get a column. None: none of them.
+            dimensions: how many to keep, from the first of ``DIMENSIONS`` on.
+            throttles: whether to keep throttle terms.
+            admits: from the ids of new groups, returns which of them get a column. None: no new
+                group does.
         """
         self._unset, self._unset_safe, self._removed = unset, unset_safe, removed
         self._admits = admits
         self._row = {broker: row for row, broker in enumerate(brokers)}
         self._started_at_ms = [started_at_ms] * len(self._row)
         self._groups = GroupColumns()
-        # By (broker, group), both with room to grow.
+        # By (broker, group); both axes may be longer than the numbers of brokers and groups.
         self._limit: FloatArray = np.full((0, 0, dimensions), unset)
         self._safe: FloatArray = np.full((0, 0, dimensions), unset_safe)
         self._until_ms: IntArray = np.full((0, 0), _NO_END)
@@ -105,45 +106,45 @@ class ReceivedLimits:
 
     @property
     def brokers(self) -> Collection[str]:
-        """Names, by row."""
+        """Names of the brokers, by row."""
         return self._row.keys()
 
     @property
     def ids(self) -> IntArray:
-        """Of the groups, sorted."""
+        """Ids of the groups, sorted."""
         return self._groups.ids
 
     @property
     def room(self) -> tuple[int, int]:
-        """So many rows and columns are allocated."""
+        """Numbers of rows and columns that are allocated."""
         rows, columns = self._until_ms.shape
         return rows, columns
 
     @property
     def epochs(self) -> IntArray:
-        """(brokers, groups): of the message that last listed or removed each; -1: none did."""
+        """(brokers, groups) epoch of the last message that listed or removed each; -1: none did."""
         return self._epoch[: len(self._row), : len(self._groups)]
 
     def row(self, broker: str) -> int:
-        """Where a broker is; -1: it is not known."""
+        """The row of a broker; -1: it is not known."""
         return self._row.get(broker, -1)
 
     def rows(self, brokers: Iterable[str]) -> IntArray:
-        """``row`` of several."""
+        """The rows of brokers; -1: not known."""
         return np.array([self._row.get(name, -1) for name in brokers], np.int64)
 
     def columns(self, ids: IntArray) -> IntArray:
-        """Where groups are; -1: they are not known."""
+        """The columns of groups by id; -1: not known."""
         return self._groups.of_ids(ids)
 
     def columns_of(self, names: Sequence[str]) -> IntArray:
-        """``columns`` of groups by name."""
+        """The columns of groups by name; -1: not known."""
         return self._groups.of_names(names)
 
     def add_broker(self, broker: str, started_at_ms: int = 0) -> int:
         """Keep a broker's limits from now on; returns its row.
 
-        ``started_at_ms``: what its reports say of its start; 0: nothing.
+        ``started_at_ms``: when it started, as in its reports; 0: not reported.
         """
         if broker not in self._row:
             self._row[broker] = len(self._row)
@@ -152,7 +153,7 @@ class ReceivedLimits:
         return self._row[broker]
 
     def restart(self, row: int, started_at_ms: int) -> None:
-        """The broker began anew: it has lost its limits, and messages for its earlier start."""
+        """Forget the limits of a restarted broker; messages for its earlier start are ignored."""
         self._started_at_ms[row] = started_at_ms
         self._limit[row], self._safe[row] = self._unset, self._unset_safe
         self._until_ms[row], self._is_removed[row] = _NO_END, False
@@ -161,12 +162,12 @@ class ReceivedLimits:
             self._throttle[row] = ""
 
     def apply(self, message: LimitsMessage, now_ms: float | None = None) -> Applied:
-        """Take what a message says of each group for which it is newer than what is there.
+        """Apply a message to those groups for which it is newer than the last one applied.
 
-        A message for another broker, or for another start of it, changes nothing.
+        A message for another broker, or for another incarnation of it, changes nothing.
 
-        ``now_ms``: a message whose lease is not over also goes before one whose lease is, whatever
-        their versions. Without it versions alone count.
+        ``now_ms``: a message whose lease is not over takes precedence over one whose lease is over,
+        whatever their versions. None: only versions are compared.
         """
         row = self._row.get(message.broker)
         if row is None or message.broker_started_at_ms not in (0, self._started_at_ms[row]):
@@ -180,7 +181,7 @@ class ReceivedLimits:
         changed = int((self._limit[row, listed] != limits).any(axis=1).sum())
         self._limit[row, listed] = limits
         safe_changed = self._set_safe(row, listed, entry, message.safe_limits)
-        new_terms = _NOWHERE
+        new_terms = _NO_COLUMNS
         if message.throttles is not None and self._throttle is not None:
             texts = np.array(message.throttles, np.object_)[entry]
             new_terms = listed[self._throttle[row, listed] != texts]
@@ -188,7 +189,7 @@ class ReceivedLimits:
         self._decided_ms[listed] = np.maximum(self._decided_ms[listed], message.issued_at_ms)
         self._is_removed[row, listed] = False
         self._stamp(row, listed, message)
-        applied = Applied(listed, _NOWHERE, new_terms, changed, safe_changed)
+        applied = Applied(listed, _NO_COLUMNS, new_terms, changed, safe_changed)
         if message.removed_groups or len(message.removed_group_ids):
             return self._remove(row, message, now_ms, applied)
         return applied
@@ -196,14 +197,14 @@ class ReceivedLimits:
     def _remove(
         self, row: int, message: LimitsMessage, now_ms: float | None, before: Applied
     ) -> Applied:
-        """Forget what is known of the removed groups, but for the version."""
+        """Remove the groups that a message removes; only the message's version is kept."""
         ids = np.concatenate([ids_of(message.removed_groups), message.removed_group_ids])
         removed, _ = self._newer(row, self._columns_with_new(ids), message, now_ms)
         safe_changed = bool(np.isfinite(self._safe[row, removed]).any())
-        # The same limit holds after the lease.
+        # The safe limit is the same, as a removal has no end.
         self._limit[row, removed] = self._safe[row, removed] = self._removed
         self._is_removed[row, removed] = True
-        had_terms = _NOWHERE
+        had_terms = _NO_COLUMNS
         if self._throttle is not None:
             had_terms = removed[self._throttle[row, removed] != ""]
             self._throttle[row, removed] = ""
@@ -218,9 +219,9 @@ class ReceivedLimits:
     def _set_safe(
         self, row: int, listed: IntArray, entry: IntArray, safe_limits: FloatArray | None
     ) -> bool:
-        """Returns whether any differs from before."""
+        """Set the safe limits of listed groups; returns whether any changed."""
         if safe_limits is None:
-            # Of a group that was removed nothing is as told before.
+            # A group that was removed and is listed again has lost its earlier safe limit.
             again = listed[self._is_removed[row, listed]]
             self._safe[row, again] = self._unset_safe
             return len(again) > 0
@@ -232,7 +233,7 @@ class ReceivedLimits:
     def _newer(
         self, row: int, columns: IntArray, message: LimitsMessage, now_ms: float | None
     ) -> tuple[IntArray, IntArray]:
-        """Those columns that take the message, and their places among the given ones."""
+        """The columns for which the message is newer, and their indexes in ``columns``."""
         epoch, seq = self._epoch[row, columns], self._seq[row, columns]
         newer: BoolArray = (message.epoch > epoch) | (
             (message.epoch == epoch) & (message.seq > seq)
@@ -242,32 +243,33 @@ class ReceivedLimits:
             if message.issued_at_ms + message.lease_ms >= now_ms:
                 newer |= over
             else:
-                # A group that no message listed yet has no lease that could be over.
+                # A group without any message yet has no lease that could be over.
                 newer &= over | (epoch < 0)
         entry = np.flatnonzero(newer & (columns >= 0))
         return columns[entry], entry
 
     def _stamp(self, row: int, columns: IntArray, message: LimitsMessage) -> None:
+        """Record the message's version and lease end."""
         self._until_ms[row, columns] = message.issued_at_ms + message.lease_ms
         self._epoch[row, columns] = message.epoch
         self._seq[row, columns] = message.seq
 
     def _columns_with_new(self, ids: IntArray) -> IntArray:
-        """``columns``, after those groups were added that are admitted."""
+        """The columns of groups by id, after admitted new groups were added; -1: not known."""
         columns = self.columns(ids)
         if self._admits is None:
             return columns
         new = ids[(columns < 0) & (ids >= 0)]
         if not len(new):
             return columns
-        # In the order in which they came: neighbours in a message stay neighbours in memory.
+        # In the order of the message, so that neighbours in it are neighbours in memory.
         new = new[np.sort(np.unique(new, return_index=True)[1])]
         self._groups.add(new[self._admits(new)])
         self._make_room()
         return self.columns(ids)
 
     def _make_room(self) -> None:
-        # At least one of each: -1 stands for what is not known, and must be a place.
+        # At least one row and one column: index -1, which means "not known", must be valid.
         needs = max(len(self._row), 1), max(len(self._groups), 1)
         room = [(0, _growth(has, need)) for has, need in zip(self.room, needs, strict=True)]
         if room == [(0, 0), (0, 0)]:
@@ -284,9 +286,9 @@ class ReceivedLimits:
         self._decided_ms = np.pad(self._decided_ms, room[1], constant_values=-np.inf)
 
     def forget(self, ended_before_ms: float, brokers: Collection[str], ids: IntArray) -> None:
-        """Forget brokers and groups whose leases all ended before a time, but for those given.
+        """Forget brokers and groups whose leases all ended before a time, except the given ones.
 
-        Columns of the groups that are left may be others afterwards.
+        The columns of the remaining groups may change.
         """
         recent: BoolArray = (self._epoch >= 0) & (self._until_ms >= ended_before_ms)
         of_broker, of_group = np.asarray(recent.any(axis=1)), np.asarray(recent.any(axis=0))
@@ -316,7 +318,7 @@ class ReceivedLimits:
     def of(self, row: int | IntArray, column: IntArray, now_ms: float) -> FloatArray:
         """The limits in force (k, d) of k pairs; ``unset`` where one of them is -1.
 
-        ``now_ms=inf`` gives safe limits, as far as any message had them.
+        ``now_ms=inf`` gives the safe limits, for groups that any message listed.
         """
         over = self._until_ms[row, column] < min(now_ms, _NO_END)
         limits = np.where(over[:, None], self._safe[row, column], self._limit[row, column])
@@ -332,10 +334,11 @@ class ReceivedLimits:
         return texts
 
     def acknowledged(self, row: int, columns: IntArray) -> tuple[tuple[int, int] | None, IntArray]:
-        """What a report says of the limits that a broker applied.
+        """The acknowledgement for a broker's report.
 
-        Returns the newest (epoch, seq) of all its groups, None if it has no limits; and for each of
-        the given groups the seq of its limit if that is of the same epoch, else -1.
+        Returns:
+            The newest (epoch, seq) of all groups of the broker, None if it has no limits; for each
+            given group the seq of its limit if that is of the same epoch, else -1.
         """
         epoch = self._epoch[row]
         newest = int(epoch.max())
@@ -347,18 +350,18 @@ class ReceivedLimits:
         return (newest, seq), np.where(known, self._seq[row, columns], -1)
 
     def is_known(self, columns: IntArray) -> BoolArray:
-        """Which groups some broker was sent anything of, a removal too; -1 is none."""
+        """Which groups any message listed or removed, for any broker; false for column -1."""
         epochs = self._epoch[:, columns]
         return np.asarray((epochs >= 0).any(axis=0)) & (columns >= 0)
 
     def decided_ms(self, columns: IntArray) -> FloatArray:
-        """When the newest limits of each group were decided, whichever broker's; -inf: never."""
+        """When the newest limits of each group were issued, for any broker; -inf: never."""
         return np.where(columns >= 0, self._decided_ms[columns], -np.inf)
 
 
 def _growth(has: int, needs: int) -> int:
-    """How much longer an axis becomes."""
+    """By how much to lengthen an axis."""
     if needs <= has:
         return 0
-    # Half as much again: they come one by one, and a copy each time would be quadratic.
+    # By half: brokers and groups are added one by one, and a copy for each would be quadratic.
     return needs - has if has == 0 else (3 * needs + 1) // 2 - has

@@ -1,4 +1,7 @@
-"""Issue of limits: which groups are divided anew, and which limits go to which brokers."""
+"""Issue of limits: which groups are divided anew, and which limits go to which brokers.
+
+Shapes of arrays: d dimensions, g groups, b brokers, n leases (one for each broker and group).
+"""
 
 from __future__ import annotations
 
@@ -28,40 +31,40 @@ class RoundChanges:
     touched: BoolArray
     """(g,) a report names the group, one of its leases ended, or the group was changed."""
     quota_changed: BoolArray
-    """(g,) its quota, policy or parent was changed."""
+    """(g,) the group's quota, policy or parent was changed."""
     throttle_changed: BoolArray
-    """(g,) its throttle terms differ from those that brokers have."""
+    """(g,) the group's throttle terms differ from those that brokers have."""
     reserved: FloatArray | None
-    """(d, g) quota that brokers of deleted groups may still be using; None: nothing."""
+    """(d, g) quota that brokers of deleted groups may still be using; None: no quota."""
     restarted: BoolArray
     """(b,) the broker was restarted and lost its limits."""
     adopted: BoolArray
-    """(n,) a limit of an earlier epoch was taken over from its broker's report."""
+    """(n,) a limit of an earlier epoch was adopted from the broker's report."""
     returned: BoolArray
-    """(n,) a report names the lease again after none did for so long that it was stale."""
+    """(n,) the lease was stale, and a report names it again."""
     learning: bool
-    """Learning mode: limits are only handed back."""
+    """The shard is in learning mode: limits are only handed back."""
 
 
 @dataclass(frozen=True)
 class IssuedLimits:
-    """The n leases with their new limits, and the m of them that go into the round's outcome."""
+    """The n leases with their new limits, and a selection of m leases for the round's outcome."""
 
     leases: Leases
     changed: BoolArray
-    """(n,) the limit is new, or was taken over."""
+    """(n,) the limit is new, or was adopted."""
     to_publish: IntArray
-    """(m,) indexes of leases whose limit is sent, or changed."""
+    """(m,) the selection: indexes of leases whose limit changed or is published again."""
     with_safe_limit: BoolArray
-    """(m,) the safe limit and the throttle terms are sent with it."""
+    """(m,) the safe limit and the throttle terms are published with the limit."""
     published: BoolArray
-    """(m,) the limit is sent to the broker."""
+    """(m,) the limit is published to the broker; else it is only recorded."""
     reasons: npt.NDArray[np.uint8]
     """(d, n) codes of ``laws.reason.Reason``; only where ``changed``."""
     texts: list[list[str]] | None
-    """Per dimension the reasons of the changed limits as texts; None: too many changed."""
+    """The reasons of the changed limits as texts, by dimension; None: too many changed."""
     ceiling: FloatArray | None
-    """(d, n) the highest limit that the terms allow; None: no broker has a ceiling."""
+    """(d, n) the highest limit that broker terms allow; None: no broker has a ceiling."""
 
 
 def issue_limits(
@@ -69,13 +72,13 @@ def issue_limits(
 ) -> IssuedLimits:
     """Divide the quotas of the touched groups, and decide what is published.
 
-    A group keeps its limits while new ones would gain little (hysteresis): fairness is worth a
-    message, noise is not. Exceptions are limits that add up to more than the quota, and a changed
-    group. If one limit moves, all limits of the group and its tree are issued together, so that the
-    limits in force add up. ``rounds``: how many this shard has processed.
+    A group keeps its limits while new ones would gain little (hysteresis), so that noise causes no
+    messages. Exceptions are limits that add up to more than the quota, and a changed group. If one
+    limit changes, all limits of the group and its tree are issued together, so that the limits in
+    force fit the quota. ``rounds``: how many rounds this shard has processed.
     """
     strict = config.transition is Transition.STRICT
-    # Either the broker is silent, or it no longer names the group.
+    # A lease is stale if its broker is silent, or if its reports no longer name the group.
     stale = shard.brokers.stale[shard.leases.broker]
     stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
     shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
@@ -103,21 +106,21 @@ def issue_limits(
 
     renewed = _renewed(shard, changes, config, rounds) | waiting & leases.has_limit
     if strict:
-        # A returning broker missed all messages sent while it was silent, so its limits, safe
-        # limits and throttle terms are sent again.
+        # A returning broker missed all messages of the time when it was silent, so its limits, safe
+        # limits and throttle terms are published again.
         renewed = (renewed | changes.returned & leases.has_limit) & ~stale
     selected = changed | renewed | adopted
-    # Limits of shadow groups are not sent, except to a broker that must learn that it is no longer
-    # limited. Under strict "unlimited" is sent, too: without a limit brokers use nothing.
+    # Limits of shadow groups are not published, except to a broker that received limits before: it
+    # receives "unlimited". Under strict all receive that: without a limit brokers use nothing.
     published = selected & ((groups.mode != Mode.SHADOW)[leases.group] | leases.notified | strict)
-    # A broker may have a safe limit of an earlier run under fast. With strict each message takes it
-    # away, so any acknowledgement shows that it is gone.
+    # A broker may have a safe limit of an earlier run under fast. With strict each message replaces
+    # it, so any acknowledgement shows that it is gone.
     first = changed & ~leases.has_limit
     with_safe_limit = renewed | first | adopted | quota_changed | strict
     to_publish = np.flatnonzero(selected)
     old = _old(leases, round_, config) & ~waiting
     if strict and changes.learning:
-        # issued_seq shows which groups were divided while learning: it must stay.
+        # ``_hand_back`` finds by issued_seq the groups that were divided in learning mode.
         old[:] = False
     return IssuedLimits(
         leases=_issued(leases, divisions, status, changed, published, old, round_, strict=strict),
@@ -134,7 +137,7 @@ def issue_limits(
 def _before_division(
     shard: Shard, changes: RoundChanges, stale: BoolArray, round_: Round, config: StepConfig
 ) -> tuple[Shard, BoolArray, BoolArray]:
-    """The shard to divide; (n,) limits that are handed back; (g,) groups to divide."""
+    """Prepare the division: the shard, (n,) limits to hand back, (g,) groups to divide."""
     groups, leases, adopted = shard.groups, shard.leases, changes.adopted
     touched = whole_trees(groups, changes.touched)
     strict = config.transition is Transition.STRICT
@@ -149,9 +152,10 @@ def _before_division(
 def _redefined(
     groups: Groups, leases: Leases, changes: RoundChanges, adopted: BoolArray
 ) -> BoolArray:
-    """(g,) trees that are divided in learning mode under fast: an operator changed a group.
+    """(g,) trees that are divided in learning mode under fast: a group in use was changed.
 
-    A change does not count if it is the first definition of the group and all below it.
+    A change counts only if the group, or one below it, has a limit that was not adopted now: the
+    first definition of a group is no change.
     """
     limited = np.bincount(leases.group, weights=leases.has_limit & ~adopted, minlength=len(groups))
     in_subtree = subtree_totals(groups.parent, limited.astype(np.float64))
@@ -159,9 +163,9 @@ def _redefined(
 
 
 def _without_ended_waits(leases: Leases, round_: Round, config: StepConfig) -> Leases:
-    """The leases; a replaced limit whose lease is over is no longer in force.
+    """The leases, where a replaced limit whose lease is over no longer counts as in force.
 
-    "Unlimited" has no end: only an acknowledgement shows that the broker left it behind.
+    "Unlimited" has no lease end: only an acknowledgement shows that it is no longer in force.
     """
     over = leases.issued_at_ms < config.lease.ended_if_issued_before_ms(round_.now_ms)
     over = over & np.isfinite(leases.max_in_force)
@@ -202,10 +206,10 @@ def _changed(
 
 
 def _renewed(shard: Shard, changes: RoundChanges, config: StepConfig, rounds: int) -> BoolArray:
-    """(n,) leases whose limit is sent again: in turn, or because the broker does not have it."""
+    """(n,) leases whose limit is published again: in turn, or as the broker does not have it."""
     groups, leases = shard.groups, shard.leases
     in_turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
-    # Changed throttle terms are sent even if no limit moves.
+    # Changed throttle terms are published even if no limit changes.
     due = in_turn | changes.throttle_changed
     restarted = changes.restarted[leases.broker]
     renewed: BoolArray = (due[leases.group] | restarted) & leases.has_limit
@@ -213,7 +217,7 @@ def _renewed(shard: Shard, changes: RoundChanges, config: StepConfig, rounds: in
 
 
 def _old(leases: Leases, round_: Round, config: StepConfig) -> BoolArray:
-    """(n,) no report can cover the time before the limit any more."""
+    """(n,) the limit is so old that no report to come can cover the time before it."""
     old: BoolArray = leases.issued_at_ms < round_.now_ms - 2 * config.expire_after_ms
     return old
 
@@ -235,7 +239,7 @@ def _issued(
     max_in_force = np.where(changed, max_in_force, leases.max_in_force)
     enforced = np.where(changed, status.enforced, leases.enforced)
     if strict:
-        # No acknowledgement is awaited of a broker on which limits are not enforced.
+        # Where limits are not enforced, no acknowledgement is awaited.
         max_in_force = np.where(enforced, max_in_force, limit)
     return replace(
         leases,
@@ -255,15 +259,15 @@ def _hand_back(
 ) -> tuple[Leases, BoolArray, BoolArray]:
     """Decide under strict which adopted limits are handed back, and which trees are divided.
 
-    A limit that is handed back is in force for a lease, also after learning mode. So all limits
-    that this control plane issues must fit the quotas. If those that the brokers of a tree report
-    do not fit, they are not handed back: waiting could not keep the quota, which is exceeded
-    already, and the tree is divided as usual from now on. Nothing is handed back to stale leases,
-    or after learning mode.
+    A limit that is handed back is in force for a lease, also after learning mode, and all limits
+    that this control plane issues must fit the quotas. If the limits that the brokers of a tree
+    report do not fit, they are not handed back, and the tree is divided as usual from now on: its
+    quota is exceeded already, so waiting would not help. Nothing is handed back to stale leases, or
+    after learning mode.
 
     Returns:
-        The leases, with no limit where it is not handed back; (n,) limits that are handed back;
-        (g,) trees to divide although the shard learns.
+        The leases, without limits that are not handed back; (n,) limits that are handed back;
+        (g,) trees to divide although the shard is in learning mode.
     """
     overcommitted: BoolArray = np.zeros(len(groups), np.bool_)
     if not changes.learning and not changes.adopted.any():
@@ -273,7 +277,7 @@ def _hand_back(
         total = np.zeros(len(groups)) if changes.reserved is None else changes.reserved[dimension]
         total = total + np.bincount(leases.group, np.where(counts, rates, 0.0), len(groups))
         overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
-    # These were divided in an earlier round.
+    # Groups that were divided in an earlier round continue to be divided.
     overcommitted[leases.group[leases.issued_seq >= 0]] = True
     overcommitted = whole_trees(groups, overcommitted)
     refused = changes.adopted & (stale | overcommitted[leases.group] | (not changes.learning))

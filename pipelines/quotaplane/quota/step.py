@@ -37,10 +37,14 @@ from quotaplane.round_counts import RoundCounts
 def step(
     state: ShardState, events: Events, round_: Round, config: StepConfig
 ) -> tuple[ShardState, Outcome]:
-    """Apply the events, end the leases of silent brokers, and divide the touched groups' quotas."""
+    """Apply the events, end the leases of silent brokers, and divide the touched groups' quotas.
+
+    The order is: changes of groups, reports, silent brokers, division.
+    """
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
+    # Limits of an earlier epoch are taken over from reports only until learning mode is done.
     may_adopt = state.learning.until_ms != DONE
     shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
     reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
@@ -54,7 +58,7 @@ def step(
     silent = replace(shard, leases=shard.leases.take(silence.leases))
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
     shard = without_silent(shard, silence)
-    kept = ~silence.leases
+    not_silent = ~silence.leases
     issued = issue_limits(
         shard,
         RoundChanges(
@@ -63,8 +67,8 @@ def step(
             throttle_changed=changes.throttle_changed,
             reserved=deleted.reserved(shard.groups, shard.leases.dimensions),
             restarted=reports.restarted,
-            adopted=reports.adopted[kept],
-            returned=reports.returned[kept],
+            adopted=reports.adopted[not_silent],
+            returned=reports.returned[not_silent],
             learning=learning.on,
         ),
         round_,
@@ -72,7 +76,7 @@ def step(
         state.rounds,
     )
     shard = replace(shard, leases=issued.leases)
-    after = shard.without_brokers(silence.gone)
+    remaining = shard.without_brokers(silence.gone)
     # In learning mode the definitions of some groups may not have arrived yet.
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
@@ -83,13 +87,13 @@ def step(
         unknown_entries=0 if reports.unknown is None else len(reports.unknown),
         limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
         brokers=status,
-        counts=_counts(reports, issued, after, touched),
+        counts=_counts(reports, issued, remaining, touched),
     )
     return (
         ShardState(
             groups=changes.groups,
-            brokers=after.brokers,
-            leases=after.leases,
+            brokers=remaining.brokers,
+            leases=remaining.leases,
             learning=learning,
             deleted=deleted,
             undefined=undefined,
@@ -100,7 +104,7 @@ def step(
 
 
 def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
-    """The shard in the dimensions in which a broker has a limit, here or in the reports."""
+    """Restrict the shard to dimensions in use: by groups, by leases, or by limits to adopt."""
     dimensions = in_use(shard.groups, shard.leases)
     if may_adopt and events.entries is not None:
         dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
@@ -110,7 +114,7 @@ def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
 def _reports(
     shard: Shard, events: Events, round_: Round, config: StepConfig, *, may_adopt: bool
 ) -> TakenReports:
-    """The shard after the reports that arrived."""
+    """Apply the reports that arrived to the shard."""
     headers, entries = events.headers, events.entries
     if headers is None or entries is None or not len(headers):
         return no_reports(shard)
@@ -125,7 +129,7 @@ def _reports(
 
 
 def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: StepConfig) -> pa.Table:
-    """``Outcome.ended``: the leases of deleted groups and of silent brokers."""
+    """Rows of ``Outcome.ended``: the leases of deleted groups and of silent brokers."""
     tables = [ended_table(silent, "silent", config)]
     if changes.lost is not None and len(changes.lost):
         before = Shard(state.groups, state.brokers, changes.lost)
@@ -150,7 +154,7 @@ def _counts(
 
 
 def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
-    """How many touched soft groups use more than their quota, with all groups below them."""
+    """Number of touched soft groups whose usage, with all groups below them, exceeds the quota."""
     groups, leases = shard.groups, shard.leases
     soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
@@ -163,7 +167,7 @@ def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
 
 
 def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
-    """When the shard needs a round even if no event arrives; None: no lease can expire."""
+    """The time of the shard's next round if no event arrives before; None: no round is needed."""
     learning_ends_ms = state.learning.until_ms if state.learning.on else None
     if not len(state.brokers):
         return learning_ends_ms

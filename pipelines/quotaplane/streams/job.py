@@ -1,4 +1,4 @@
-"""One streaming job of any kind: its declarations (``JobSpec``) and how it runs.
+"""A streaming job of any kind: its declarations (``JobSpec``), and how it is run.
 
 A job runs one program per shard (``shard_program``) between a topic and the history. The quota job
 and the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
@@ -63,7 +63,7 @@ class JobSpec(ABC):
     oldest_s: float | None = None
     """Input older than this is useless, so a start may skip it unread. None: read all input."""
     most_per_batch: int | None = None
-    """Most messages that a batch reads; None: the transport sets no limit."""
+    """Most messages that a batch reads; None: no limit."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -87,7 +87,7 @@ class JobSpec(ABC):
 
     @abstractmethod
     def finisher(self, folder: CheckpointFolder) -> Finisher:
-        """Create the job's part of the work at the end of each micro-batch."""
+        """Create the object that does the job's own work at the end of each micro-batch."""
 
     @abstractmethod
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
@@ -99,7 +99,7 @@ class JobSpec(ABC):
 
     @abstractmethod
     def in_words(self) -> Sequence[str]:
-        """For the ready line: the topics, the table of quotas, and anything else worth saying."""
+        """Parts of the ready line: the topics, the table of quotas, then any others."""
 
     def check(self) -> None:  # noqa: B027 (nothing by default)
         """Check the settings before anything is opened.
@@ -120,7 +120,7 @@ class JobSpec(ABC):
         """
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
-        """A context that runs something beside the query; by default nothing."""
+        """A context that runs a task beside the query (copying groups); by default none."""
         return nullcontext()
 
 
@@ -146,8 +146,8 @@ class StreamJob(RunningQuery):
         spec: the kind of job.
         transport: from ``prepare``.
         skip_batch: the batch to commit without its input.
-        pass_over: the query may first run one batch alone that skips messages too old to use.
-        lines: receives the job's output lines; None: no output.
+        pass_over: the query may begin with one batch that skips messages too old to use.
+        lines: prints the job's lines; None: no output.
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class StreamJob(RunningQuery):
         spec.accept(checkpoint)
         self.epoch = checkpoint.epoch
         history = HistoryWriter(settings.history, checkpoint.id, spec.tables, spec.last_table)
-        # The history is written before messages are published, so its last round is the newest
-        # of which anything can have been published.
+        # The history is written before messages are published, so no later round than its last one
+        # can have published messages.
         attempts = open_attempts(folder, spec.name, skip_batch, history.last_seq())
         super().__init__(attempts, history, transport, lines=lines)
         alone = None
@@ -196,8 +196,8 @@ def run_stream_job(
     """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
     transport = prepare(spec)
     lines = JobLines(spec.status())
-    # First what can fail within seconds (access rights in the cluster), with a one-line message.
-    # The log files of all jobs share one folder and have different names.
+    # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
+    # one-line message. The log files of all jobs share one folder and have different names.
     with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
         with own_signal_handlers():
             spark = session(log)
@@ -212,7 +212,7 @@ def run_stream_job(
 
 
 def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> Alone:
-    """The batch that an operator skips, with one dead letter."""
+    """The batch to skip by request (``--skip-batch``), with one dead letter."""
     left_out = skipped(number, folder.ranges(number), spec.inputs_noun)
     batch = Batch(0, number, folder.now_ms(number))
     return Alone(number, spec.letters(epoch, batch, [left_out]), done=left_out.detail)
@@ -221,7 +221,10 @@ def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -
 def _passed_over(
     spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
 ) -> Alone | None:
-    """The batch that skips a backlog, with one dead letter per partition."""
+    """The batch to run alone if there is a backlog to pass over; None: there is none.
+
+    It has one dead letter per partition.
+    """
     if spec.oldest_s is None:
         return None
     alone = pass_over_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)

@@ -1,4 +1,8 @@
-"""The enforcer of one Pulsar cluster: reads limits and writes rates of topics until stopped."""
+"""The enforcer of one Pulsar cluster: a program that turns brokers' limits into rates of topics.
+
+It runs periodic parts: reading limits, quotas, brokers, topics and usage; and the division, which
+writes the rates.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,15 @@ _QUOTAS_EVERY_S: Final = 2.0
 _DEFAULTS_EVERY_S: Final = 10.0
 """How often the defaults of namespaces are recomputed; at once where topics changed."""
 _CHANGED_DEFAULTS_EVERY_S: Final = 1.0
-"""The same while quotas or safe limits change."""
+"""How often they are recomputed while quotas or safe limits change."""
 _TAKE_OVER_SHARE: Final = 0.25
-"""Of the read budget, for reading which groups have a quota in the cluster."""
+"""The part of the read budget for checking which groups have a quota in the cluster."""
 _SLOW_STATS_S: Final = 10.0
-"""Statistics that brokers update less often than this cause a warning."""
+"""If brokers update their statistics less often than this, a warning is printed."""
 _SHORTEST_PAUSE_S: Final = 0.02
 _CANCEL_AGAIN_S: Final = 0.2
 _QUIET_TICKS: Final = 3
-"""A dry run ends after so many ticks without anything to write."""
+"""A dry run ends after so many divisions in a row without anything to write."""
 
 
 class _Defaults(NamedTuple):
@@ -57,7 +61,7 @@ class _Defaults(NamedTuple):
     quotas: TableQuotas | None
     at_s: float
     rates: FloatArray
-    """(g, 4)"""
+    """(g, 4) publish and dispatch, each in messages and bytes."""
 
 
 class Enforcer:
@@ -65,9 +69,9 @@ class Enforcer:
 
     Args:
         settings: the settings file.
-        rest: the cluster's REST API.
-        link: delivers the limits topic.
-        say: prints a line for the operator.
+        rest: client of the cluster's REST API.
+        link: reads the limits topic.
+        say: prints a line for the administrator.
         now_ms: the wall clock, which decides when leases end.
     """
 
@@ -90,8 +94,8 @@ class Enforcer:
             self._listener.book, self._quotas, say, only_recorded=enforce.take_over
         )
         self._ledger = RatesInForce()
-        most = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
-        self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most)
+        most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
+        self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most_groups)
         self._lost = Lost(say)
         self._writer = RateWriter(
             rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
@@ -110,7 +114,7 @@ class Enforcer:
         """Read how the cluster is set up.
 
         Raises:
-            ClusterError: it refuses us, or can't be reached.
+            ClusterError: the cluster refuses the token, or can't be reached.
         """
         await self._observer.start()
         live, interval_s = self._observer.exposure
@@ -137,11 +141,12 @@ class Enforcer:
         await self._defaults.idle(PATIENCE_S)
 
     async def _leave(self) -> None:
-        leave = CleanStop(self._ledger, self._writer, self._defaults, self._say, self._refresh)
+        """Do what ``on_exit`` says: ``safe`` or ``remove``."""
+        clean_stop = CleanStop(self._ledger, self._writer, self._defaults, self._say, self._refresh)
         if self._enforce.on_exit == "safe":
-            await leave.safe(lambda rates: self._planned(np.inf, rates, 0.0)[0])
+            await clean_stop.safe(lambda rates: self._planned(np.inf, rates, 0.0)[0])
         else:
-            await leave.remove(self._take_over, taking_over=self._enforce.take_over)
+            await clean_stop.remove(self._take_over, taking_over=self._enforce.take_over)
 
     async def run_dry(self, stop: asyncio.Event) -> None:
         """Run until there is nothing left to write; ``on_exit`` is ignored."""
@@ -191,12 +196,14 @@ class Enforcer:
             await _within(max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S), stop.wait())
 
     async def _listen(self) -> None:
-        # ``Book`` keeps only a few unlisted brokers and groups, so list the cluster's first.
+        """Read new limits messages."""
+        # Few limits of unlisted brokers and groups are kept, so the cluster's must be known first.
         if self._observer.listed:
             self._refresh(asyncio.get_running_loop().time())
             await self._listener.listen()
 
     async def _tick(self) -> None:
+        """Divide the limits over topics, and begin the writes that are needed."""
         if not (self._listener.caught_up and self._observer.ready and self._quotas.looked):
             return
         now_s = asyncio.get_running_loop().time()
@@ -230,7 +237,7 @@ class Enforcer:
         return rates
 
     def _refresh(self, now_s: float) -> None:
-        """Take over a changed layout; record the rates in force for measuring usage."""
+        """Apply a changed layout of topics; record the rates in force, for judging usage."""
         layout = self._observer.changed()
         if layout is not None:
             self._ledger.carry(layout)
@@ -243,6 +250,10 @@ class Enforcer:
     def _planned(
         self, now_ms: float, rates: Rates, significant_change: float | None = None
     ) -> tuple[Moves, Subdivision]:
+        """Divide the limits at ``now_ms``; returns the writes that are needed, and the division.
+
+        ``rates``: the current ones. ``significant_change``: None = as in the settings.
+        """
         layout, usage = self._ledger.layout, self._observer.usage
         limits = self._allowed.limits(layout, now_ms, asyncio.get_running_loop().time())
         division = subdivide(
@@ -260,6 +271,7 @@ class Enforcer:
         ), division
 
     async def _take_over_quotas(self) -> None:
+        """Set taken-over quotas to unlimited; report groups that the table lost."""
         self._lost.tell(self._allowed.lost(self._ledger.layout))
         await self._take_over.take(self._groups_in_force.groups())
 
@@ -285,6 +297,7 @@ class Enforcer:
 
 
 async def _within(seconds: float, work: Awaitable[Any]) -> None:
+    """Wait for ``work``, but not longer than ``seconds``."""
     try:
         await asyncio.wait_for(work, seconds)
     except asyncio.TimeoutError:
