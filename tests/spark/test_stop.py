@@ -59,7 +59,7 @@ def test_ctrl_c_while_spark_starts_ends_the_job_at_once(conf: Path) -> None:
     with RunningJob(conf) as job:
         job.wait_until(lambda: any(": starting: " in line for line in job.printed()))
         os.killpg(job.process.pid, signal.SIGINT)
-        assert job.process.wait(timeout=120) == 130
+        assert job.process.wait(timeout=120) == 130, job.printed()
     assert kinds(job) == ["starting", "ended"]
     assert ": ended: Ctrl-C before the first round; " in job.printed()[-1]
 

@@ -156,11 +156,11 @@ def test_definitions_may_be_a_frame_of_spark_or_pandas(spark: SparkSession) -> N
         ),
         (
             lambda events: events.withColumn("admitted", F.lit(1)),
-            "events: column admitted has the name of one that is added",
+            "events: column admitted has the name of a column that is added",
         ),
         (
             lambda events: events.withColumn("Admitted", F.lit(1)),
-            "events: column Admitted has the name of one that is added",
+            "events: column Admitted has the name of a column that is added",
         ),
         (
             lambda events: events.withColumnRenamed("units", "Units"),
@@ -344,7 +344,7 @@ def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
     assert spark.read.format("delta").load(f"{out}/rejected").count() == 0
 
     for name in ("decisions", "metrics", "rejected"):
-        with pytest.raises(InputError, match=f"has the table {name} of another dry run already"):
+        with pytest.raises(InputError, match=f"has a table {name} already; use another folder"):
             tried(spark, "--events", in_parquet, "--out", out)
         shutil.rmtree(f"{out}/{name}")
     lines = tried(spark, "--events", in_parquet).splitlines()

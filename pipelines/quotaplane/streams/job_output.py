@@ -32,9 +32,10 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
     """
     log = open_log(job, checkpoint, lines.warn)
     log.take_python_logs()
+    # Before the first line: whoever waits for it may interrupt the job at once.
+    end_at_once_on_signals()
     lines.start()
     lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
-    end_at_once_on_signals()
     sys.stderr = log.as_text()
     try:
         yield log
