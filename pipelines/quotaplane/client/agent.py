@@ -133,7 +133,7 @@ class BrokerClient:
         self._count(group, amounts, refused=True)
 
     def use_all(self, used: FloatArray, refused: FloatArray | None = None) -> None:
-        """Count for all ``groups`` at once, (n, 7) each."""
+        """Count for all ``groups`` at once, (n, dimensions) each."""
         self._used += used
         if refused is not None:
             self._refused += refused
@@ -149,13 +149,13 @@ class BrokerClient:
             counts[self._place[group], _INDEX[name]] += amount
 
     def limit(self, group: str) -> dict[str, float]:
-        """What a group may use now, by dimension and per second; inf is unlimited."""
+        """A group's limits in force now, by dimension, per second; inf is unlimited."""
         columns = self._received.columns_of([group])
         rates = self._received.of(0, columns, self._now_ms())[0]
         return dict(zip(DIMENSIONS, rates.tolist(), strict=True))
 
     def limits(self) -> FloatArray:
-        """What all ``groups`` may use now, (n, 7) per second; inf is unlimited."""
+        """The limits in force now of all ``groups``, (n, dimensions) per second; inf: unlimited."""
         return self._received.of(0, self._received.columns(self._ids), self._now_ms())
 
     def throttle(self, group: str) -> str:

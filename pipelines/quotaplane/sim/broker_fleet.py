@@ -1,6 +1,6 @@
 """Simulated brokers: they obey the newest limits they were sent, and report what they used.
 
-All brokers are kept in arrays of shape (brokers, groups, 7), so that a thousand of them cost a
+All brokers are kept in arrays of shape (brokers, groups, dimensions), so that a thousand cost a
 few array operations an interval; only a report is made broker by broker, as in a real cluster.
 """
 
@@ -120,7 +120,7 @@ class BrokerFleet:
         self._ids = ids_of(groups)
 
     def limits(self, now_ms: int) -> FloatArray:
-        """The limits in force, shape (brokers, groups, 7); inf is unlimited."""
+        """The limits in force, shape (brokers, groups, dimensions); inf is unlimited."""
         return self.received.all(now_ms)
 
     def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:

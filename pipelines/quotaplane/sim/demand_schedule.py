@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, PARTS, FloatArray
-
-NOISES: Final = ("none", "poisson")
-"""``none``: exactly the schedule; ``poisson``: a Poisson count with the schedule's mean."""
 
 
 class Change(NamedTuple):
@@ -32,14 +29,14 @@ class Schedule:
     """Piecewise constant demand.
 
     ``starts_s`` has shape (pieces,), ascending from 0; ``rates`` has shape
-    (pieces, brokers, groups, 7) in units per second.
+    (pieces, brokers, groups, dimensions) in units per second.
     """
 
     starts_s: FloatArray
     rates: FloatArray
 
     def at(self, t_s: float) -> FloatArray:
-        """The demand at a time, shape (brokers, groups, 7); before 0 it is that of 0.
+        """The demand at a time, shape (brokers, groups, dimensions); before 0 it is that of 0.
 
         >>> steps = Schedule(np.array([0.0, 5.0]), np.arange(14.0).reshape(2, 1, 1, 7))
         >>> float(steps.at(4.9)[0, 0, 0]), float(steps.at(5.0)[0, 0, 0])
@@ -73,7 +70,7 @@ def build_schedule(
 
 
 def added_up(rates: FloatArray) -> FloatArray:
-    """Rates of shape (..., 7), their totals made the sum of their parts; changed in place.
+    """Rates of shape (..., dimensions), their totals made the sum of their parts; changed in place.
 
     >>> added_up(np.array([1.0, 2.0, 10.0, 20.0, 0.0, 0.0, 5.0])).tolist()
     [1.0, 2.0, 10.0, 20.0, 11.0, 22.0, 5.0]

@@ -70,14 +70,6 @@ REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 """Topics of the embedded transport; for Kafka and Pulsar the settings have them."""
 
 
-class OutgoingReport(NamedTuple):
-    """A report to send; ``published_at_ms`` is in milliseconds since 1970, UTC."""
-
-    broker: str
-    value: bytes
-    published_at_ms: int
-
-
 class Transport(Protocol):
     """The control plane's interface to the topics of reports and limits."""
 
