@@ -8,9 +8,8 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # One process a core; the tests of a file stay together, and share what they set up.
 NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena
-# Two processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
-IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
-WITH_JVM := $(IN_TWO) tests/spark tests/contract tests/jvm tests/servers
+# Three processes, each with a Spark session; the tests of a server are in one of them (tests/order.py).
+WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
 .PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof lock clean

@@ -25,8 +25,8 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History, Settings, parse_settings
-from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.streams.spark_log import log_places
+from tests.spark.fixtures import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,7 +101,7 @@ class RunningJob:
                 [
                     ROOT / "spark-submit.sh",
                     "quota",
-                    *("--driver-java-options", SHORT_LIVED),
+                    *("--driver-java-options", JVM_OPTIONS),
                     *("--conf", str(conf)),
                     *options,
                 ],

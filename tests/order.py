@@ -12,7 +12,6 @@ SLOW: Final = (
     "tests/closed_loop/",
     # whole files: they start the job or other processes, wait for a real clock, or sync disks
     "tests/servers/test_standalone.py",
-    "tests/spark/test_crash.py",
     "tests/spark/test_job_output.py",
     "tests/spark/test_stop.py",
     "tests/unit/test_cluster_follower.py",
@@ -37,7 +36,7 @@ SLOW: Final = (
     "tests/unit/test_control.py::test_whatever_happens_",
     "tests/unit/test_deltalog_read.py::test_short_processes_do_not_abort",
     "tests/unit/test_dimensions.py::test_the_total_kept_is_always_",
-    "tests/unit/test_enforce_book.py::test_invented_brokers_and_groups_",
+    "tests/unit/test_enforce_limits_received.py::test_invented_brokers_and_groups_",
     "tests/unit/test_enforce_plan.py::test_constant_demands_come_to_rest",
     "tests/unit/test_enforce_plan.py::test_limits_are_kept_on_the_way_",
     "tests/unit/test_redefine.py::test_changes_one_by_one_",

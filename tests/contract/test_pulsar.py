@@ -169,6 +169,14 @@ def test_live_topics_are_read_beside_others(
     options = source(pulsar_rig, f"{kept},{live}")
     follower = follow(f"{kept},{live}", max_messages_per_trigger=3)
     begin = follower.begin()
+
+    def listening() -> int:
+        """How many readers are sent what is published; they ask for it after they subscribed."""
+        stats = pulsar_rig.server.rest.call("GET", f"{live.replace('://', '/')}/stats")
+        readers = [c for s in stats["subscriptions"].values() for c in s["consumers"]]
+        return sum(reader["availablePermits"] > 0 for reader in readers)
+
+    wait_until(lambda: listening() == 1)
     for number in (1, 2, 3):
         producer.send(b"live %d" % number)
     rows = []
@@ -191,6 +199,7 @@ def test_live_topics_are_read_beside_others(
     restarted = follow(f"{kept},{live}")
     more, end = restarted.read(end)
     assert more == []
+    wait_until(lambda: listening() == 2)
     producer.send(b"live 5")
 
     def came() -> bool:

@@ -10,24 +10,25 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pulsar
 import pytest
 
-from quotaplane.streams.session import SHORT_LIVED
 from tests.contract.rigs import PulsarRig
+from tests.spark.fixtures import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PER_BATCH = 70
 """What is sent together has 50: batches end amid them."""
 
 
-@pytest.mark.parametrize(
-    ("kills", "messages"), [(1, 1050), pytest.param(5, 2100, marks=pytest.mark.soak)]
-)
-def test_kills_change_nothing(
-    pulsar_rig: PulsarRig, tmp_path: Path, kills: int, messages: int
-) -> None:
+KILLS: Final = 5
+MESSAGES: Final = 2100
+
+
+@pytest.mark.soak
+def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     topic = pulsar_rig.report_topics[0]
     options = {
         "service_url": pulsar_rig.server.service_url,
@@ -48,18 +49,18 @@ def test_kills_change_nothing(
         block_if_queue_full=True,
     )
     sent: list[object] = []
-    for number in range(messages):
+    for number in range(MESSAGES):
         key = str(number % 9)
         producer.send_async(
             str(number).encode(), lambda result, _: sent.append(result), partition_key=key
         )
     producer.flush()
-    assert sent == [pulsar.Result.Ok] * messages
+    assert sent == [pulsar.Result.Ok] * MESSAGES
     client.close()
 
     moments = random.Random(6)
     cut_off = 0
-    while cut_off < kills:
+    while cut_off < KILLS:
         job = start(tmp_path)
         try:
             begun = offsets(tmp_path)
@@ -71,15 +72,15 @@ def test_kills_change_nothing(
             kill(job)
         # Once in a while the batch ends before the signal comes.
         cut_off += offsets(tmp_path) > offsets(tmp_path, "commits")
-        assert len(copied(tmp_path)) < messages, "it was done before it was killed"
+        assert len(copied(tmp_path)) < MESSAGES, "it was done before it was killed"
     job = start(tmp_path)
     try:
-        wait_for(job, tmp_path, lambda: len(copied(tmp_path)) >= messages)
+        wait_for(job, tmp_path, lambda: len(copied(tmp_path)) >= MESSAGES)
     finally:
         kill(job)
 
     rows = copied(tmp_path)
-    assert sorted(int(value) for _, value in rows) == list(range(messages))
+    assert sorted(int(value) for _, value in rows) == list(range(MESSAGES))
     assert not list(tmp_path.glob("differs-*"))
     assert list(tmp_path.glob("again-*")), "no batch was cut off and run again"
     sizes = [len(json.loads(path.read_text())) for path in tmp_path.glob("batch-*.json")]
@@ -92,7 +93,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
             [
                 ROOT / "spark-submit.sh",
                 Path(__file__).with_name("pulsar_copier.py"),
-                *("--driver-java-options", SHORT_LIVED),
+                *("--driver-java-options", JVM_OPTIONS),
                 *("--master", "local[1]"),
                 str(folder),
             ],

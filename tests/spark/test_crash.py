@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,51 +38,52 @@ STEADY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kills", "rounds"),
-    # Few enough rounds that the embedded topic is not compacted: every append is one of them.
-    [(2, 6), pytest.param(20, 24, marks=pytest.mark.soak)],
-)
-def test_kills_change_nothing(spark: SparkSession, tmp_path: Path, kills: int, rounds: int) -> None:
+KILLS: Final = 20
+ROUNDS: Final = 24
+"""Few enough that the embedded topic is not compacted: every append is one of them."""
+
+
+@pytest.mark.soak
+def test_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     conf = write_conf(tmp_path / "calm", _topics(tmp_path / "calm"), **STEADY)
     settings = _settings(conf)
     put_quotas(settings, **QUOTAS)
-    _send_reports(settings, rounds)
+    _send_reports(settings, ROUNDS)
     rough = tmp_path / "rough"
     shutil.copytree(tmp_path / "calm", rough)
     rough_conf = write_conf(rough, _topics(rough), **STEADY)
 
     calm = StreamJob(spark, QuotaSpec(settings), prepare(QuotaSpec(settings)))
     deadline = time.monotonic() + 300
-    while _commits(settings) < rounds:
+    while _commits(settings) < ROUNDS:
         assert not calm.wait(timeout_s=0.05)
         assert time.monotonic() < deadline
     calm.stop()
 
     moments = random.Random(20)
-    for kill in range(kills):
+    for kill in range(KILLS):
         with RunningJob(rough_conf) as job:
-            # Amid the batches. Of many kills half are at any moment from the start on.
-            if kill % 2 and kills > 2:
+            # Half are amid the batches, half at any moment from the start on.
+            if kill % 2:
                 time.sleep(moments.uniform(0.0, 8.0))
             else:
                 begun = _offsets(job.settings)
                 # On a fast machine the last of them find nothing left to do.
-                job.wait_until(lambda seen=begun: _offsets(job.settings) > min(seen, rounds - 1))
+                job.wait_until(lambda seen=begun: _offsets(job.settings) > min(seen, ROUNDS - 1))
                 time.sleep(moments.uniform(0.0, 1.5))
             job.kill()
     with RunningJob(rough_conf) as job:
-        job.wait_until(lambda: _commits(job.settings) >= rounds)
+        job.wait_until(lambda: _commits(job.settings) >= ROUNDS)
 
     after = _settings(rough_conf)
     assert _limits_in_force(after) == _limits_in_force(settings)
     for name in ("usage", "limits", "brokers", "rounds", "rejected_reports"):
         assert _rows(after, name) == _rows(settings, name), name
     found = history_table(after, "rounds")
-    assert sorted(found["seq"].to_pylist()) == list(range(rounds))
+    assert sorted(found["seq"].to_pylist()) == list(range(ROUNDS))
     assert len(set(found["epoch"].to_pylist())) == 1
     usage = history_table(after, "usage")
-    assert usage.num_rows == rounds * len(BROKERS) * len(QUOTAS)
+    assert usage.num_rows == ROUNDS * len(BROKERS) * len(QUOTAS)
 
 
 def _topics(folder: Path) -> dict[str, Any]:

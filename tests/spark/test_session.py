@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
 from quotaplane.streams.partition import keys_of_shards, partition_of
-from quotaplane.streams.session import LAUNCHED_BY, SHORT_LIVED, build_session
+from quotaplane.streams.session import LAUNCHED_BY, build_session
+from tests.spark.fixtures import JVM_OPTIONS
 
 
 def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
@@ -25,7 +26,7 @@ def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
     found = spark.sparkContext.getConf()
     # Tests have their own JVM options, behind those that Spark itself adds.
     del wanted["spark.driver.extraJavaOptions"]
-    assert (found.get("spark.driver.extraJavaOptions") or "").endswith(SHORT_LIVED)
+    assert (found.get("spark.driver.extraJavaOptions") or "").endswith(JVM_OPTIONS)
     assert {key: found.get(key) for key in wanted} == wanted
 
 

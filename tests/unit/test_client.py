@@ -15,7 +15,7 @@ import pytest
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
-from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.model import BASIC, DIMENSIONS, group_id
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.transport.base import Polled, Portion
@@ -191,14 +191,14 @@ class Enforcer:
     is_incarnation = False
 
     def __init__(self) -> None:
-        self.book = Book()
+        self.received = ClusterLimits()
 
     def receive(self, value: bytes, now_ms: int = T0) -> int:
-        return self.book.receive(decode_limits(value), now_ms)
+        return self.received.receive(decode_limits(value), now_ms)
 
     def limits(self, group: str, now_ms: int) -> Sequence[float]:
         one = np.zeros(1, np.int64)
-        return self.book.in_force(["b1"], [group], one, one, now_ms)[0].tolist()
+        return self.received.in_force(["b1"], [group], one, one, now_ms)[0].tolist()
 
 
 RECEIVERS: dict[str, Callable[[], Receiver]] = {

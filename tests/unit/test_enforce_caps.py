@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
-from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import FloatArray
 from tests.unit.enforce_cases import layout_of, only_messages
-from tests.unit.test_enforce_book import T0, told
+from tests.unit.test_enforce_limits_received import T0, receive
 
 GROUPS = ("acme", "acme::a", "acme::a::x", "acme::b", "other", "soft", "soft::c")
 
@@ -110,11 +110,11 @@ class Table:
 
 def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     lines: list[str] = []
-    book, table = Book(), Table(100.0)
-    allowed = AllowedLimits(book, table, lines.append)  # type: ignore[arg-type]
+    received, table = ClusterLimits(), Table(100.0)
+    allowed = AllowedLimits(received, table, lines.append)  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2"}, "g")
-    told(book, "b1", limits=[1e9])
-    told(book, "b2", limits=[60.0])
+    receive(received, "b1", limits=[1e9])
+    receive(received, "b2", limits=[60.0])
 
     def limits(now_s: float) -> list[float]:
         held: list[float] = allowed.limits(layout, T0, now_s)[:, 0].tolist()
@@ -136,18 +136,18 @@ def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     # And one that was lowered a moment ago is no reason to tell anybody.
     table.put(50.0)
     limits(22.0)
-    told(book, "b1", limits=[20.0], seq=2)
-    told(book, "b2", limits=[30.0], seq=2)
+    receive(received, "b1", limits=[20.0], seq=2)
+    receive(received, "b2", limits=[30.0], seq=2)
     assert limits(25.0) == [20.0, 30.0]
     assert (allowed.cut, len(lines)) == (0, 2)
 
 
 def test_safe_limits_are_capped_too_and_stand_for_limits_that_have_none() -> None:
-    book = Book()
-    allowed = AllowedLimits(book, Table(100.0), print)  # type: ignore[arg-type]
+    received = ClusterLimits()
+    allowed = AllowedLimits(received, Table(100.0), print)  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2", "u": "b3"}, "g")
-    told(book, "b1", limits=[10.0], safe=[1e9])
-    told(book, "b2", limits=[100.0])
+    receive(received, "b1", limits=[10.0], safe=[1e9])
+    receive(received, "b2", limits=[100.0])
     safe = allowed.safe_limits(layout, T0)[:, 0, 0]
     assert safe[:2].tolist() == [50, 50]
     assert np.isnan(safe[2])

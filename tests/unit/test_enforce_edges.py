@@ -356,13 +356,13 @@ def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
     table = QuotaTable(settings.history, FailureLog(print))
     listener = LimitsListener(link, table, settings, print, lambda: time.time() * 1000.0)
     turns, seen = [0], []
-    receive = listener.book.receive
+    receive = listener.received.receive
 
     def noted(message: Any, now_ms: float) -> int:
         seen.append(turns[0])
         return receive(message, now_ms)
 
-    listener.book.receive = noted  # type: ignore[method-assign]
+    listener.received.receive = noted  # type: ignore[method-assign]
 
     async def scene() -> None:
         async def others() -> None:

@@ -63,7 +63,7 @@ class Rig:
         self.listener = LimitsListener(
             link, self.table, settings, self.lines.append, lambda: NOW_MS
         )
-        self.book = self.listener.book
+        self.received = self.listener.received
 
     def poll_limits(self) -> Portion:
         took, self.waiting = self.waiting[: self.portion], self.waiting[self.portion :]
@@ -78,13 +78,13 @@ class Rig:
 
     def limit(self, broker: str = "b") -> float:
         one = np.zeros(1, np.int64)
-        return float(self.book.in_force((broker,), ("g",), one, one, NOW_MS)[0, 0])
+        return float(self.received.in_force((broker,), ("g",), one, one, NOW_MS)[0, 0])
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     rig = Rig(tmp_path)
-    rig.book.expect([f"b{n}" for n in range(1_000)], ["g"])
+    rig.received.expect([f"b{n}" for n in range(1_000)], ["g"])
     return rig
 
 
@@ -113,7 +113,7 @@ def test_one_bad_message_costs_none_of_a_thousand_behind_it(rig: Rig) -> None:
 def test_nor_does_one_that_finds_a_mistake_of_ours(
     rig: Rig, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at: Any = listening if where == "decode_limits" else rig.book
+    at: Any = listening if where == "decode_limits" else rig.received
     real = getattr(at, where)
 
     def mistaken(*args: Any) -> Any:
@@ -212,7 +212,7 @@ def test_refusals_are_told_once_a_minute_with_their_number(rig: Rig) -> None:
 def test_caught_up_is_who_read_what_was_there_when_the_link_was_opened(tmp_path: Path) -> None:
     rig = Rig(tmp_path, portion=2)
     rig.opened_with = 4
-    # Neither an empty book nor a message that seems to be of this moment says so.
+    # Neither no limits nor a message that seems to be of this moment says so.
     rig.waiting = [b"noise", message(issued_at_ms=NOW_MS + 29_000)]
     asyncio.run(rig.listener.listen())
     assert not rig.listener.caught_up
@@ -233,4 +233,4 @@ def test_a_message_from_the_future_does_not_hide_that_the_job_is_down(rig: Rig) 
     rig.hears(message(issued_at_ms=NOW_MS + 30_000))
     assert rig.listener.age_ms() == 0
     rig.hears(message(issued_at_ms=2**62))
-    assert rig.book.issued_at_ms == NOW_MS + 30_000
+    assert rig.received.issued_at_ms == NOW_MS + 30_000

@@ -22,7 +22,7 @@ FORGET_AFTER_MS: Final = 600_000
 """A broker or group that the cluster does not list is forgotten so long after its last lease."""
 
 
-class Book:
+class ClusterLimits:
     """Limits by (broker, group), whatever order messages come in, and however often.
 
     Only publish and dispatch are kept: stock brokers have no rate for totals or mutations, and
@@ -98,7 +98,7 @@ class Book:
         """Forget brokers and groups that are not listed and whose leases are long over."""
         self._limits.forget(now_ms - FORGET_AFTER_MS, self._listed_brokers, self._listed_ids)
 
-    def told_ms(self, groups: Sequence[str]) -> FloatArray:
+    def decided_ms(self, groups: Sequence[str]) -> FloatArray:
         """When the newest limits of each group were decided, whichever broker's (g,)."""
         return self._limits.decided_ms(self._limits.columns_of(groups))
 
@@ -112,8 +112,8 @@ class Book:
     ) -> FloatArray:
         """Limits of k pairs at a time, (k, 4) per second: inf = unlimited, NaN = leave it alone.
 
-        The limit told holds within its lease, afterwards the safe limit; ``now_ms=inf`` asks for
-        safe limits. NaN is what was never told: the limit, or the safe limit of an ended lease.
+        A limit holds within its lease, afterwards the safe limit; ``now_ms=inf`` asks for safe
+        limits. NaN: no message had the limit, or the safe limit after the lease.
 
         ``broker`` (k,) and ``group`` (k,) are indices into ``brokers`` and ``groups``, as reports
         and the cluster name them.
@@ -123,6 +123,6 @@ class Book:
         rows, columns = self._limits.rows(brokers), self._limits.columns_of(groups)
         return self._limits.of(rows[broker], columns[group], now_ms)
 
-    def told(self, groups: Sequence[str]) -> BoolArray:
-        """Of which groups (g,) some broker was told anything, a removal too."""
+    def is_known(self, groups: Sequence[str]) -> BoolArray:
+        """Which groups (g,) some message had, as a limit or as a removal."""
         return self._limits.is_known(self._limits.columns_of(groups))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +34,11 @@ class Checkpoint:
     shards: int
     note: Mapping[str, Any]
     """Settings that the job recorded when the checkpoint was created."""
+
+
+def _of_note(text: str) -> Checkpoint:
+    content = json.loads(text)
+    return Checkpoint(content.pop("id"), content.pop("epoch"), content.pop("shards"), content)
 
 
 class Range(NamedTuple):
@@ -64,26 +70,29 @@ class CheckpointFolder:
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
         """
-        try:
+        with self._usable():
             text = self.read(_NOTE)
-            if text is not None:
-                content = json.loads(text)
-                checkpoint = Checkpoint(
-                    content.pop("id"), content.pop("epoch"), content.pop("shards"), content
-                )
-            else:
-                checkpoint = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
-                started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
+            checkpoint = None if text is None else _of_note(text)
+        if checkpoint is None:
+            checkpoint = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
+            started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
+            with self._usable():
                 self.write(_NOTE, json.dumps({**started, **note}))
-        except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
-            reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
         if checkpoint.shards != shards:
             raise ConfigError(
                 f"shards: the checkpoint {self.path} was started with {checkpoint.shards}, not "
                 f"{shards}; keep that number or start a new checkpoint folder"
             )
         return checkpoint
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """A folder that can't be read or written, or a damaged note, is an error of settings."""
+        try:
+            yield
+        except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = str(getattr(error, "java_exception", error)).splitlines()[0]
+            raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
 
     def positions(self, seq: int) -> dict[str, list[Any]]:
         """The offsets where a round's input began and ended, from Spark's log."""

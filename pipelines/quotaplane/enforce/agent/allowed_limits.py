@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.agents.failures import Say, first_names
 from quotaplane.enforce.agent.quota_table import QuotaTable
-from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import Layout, nothing
@@ -26,9 +26,9 @@ class AllowedLimits:
     """
 
     def __init__(
-        self, book: Book, table: QuotaTable, say: Say, *, only_recorded: bool = False
+        self, received: ClusterLimits, table: QuotaTable, say: Say, *, only_recorded: bool = False
     ) -> None:
-        self._book, self._table, self._say = book, table, say
+        self._received, self._table, self._say = received, table, say
         self._only_recorded = only_recorded
         self._layout: Layout = nothing()
         self._quotas: TableQuotas | None = None
@@ -72,7 +72,7 @@ class AllowedLimits:
             recorded = self._quotas.place if self._quotas is not None else {}
             ignored = [self._only_recorded and name not in recorded for name in layout.groups]
             self._ignored = np.array(ignored, np.bool_)
-        received = self._book.in_force(layout.brokers, layout.groups, broker, group, now_ms)
+        received = self._received.in_force(layout.brokers, layout.groups, broker, group, now_ms)
         received[self._ignored[group]] = np.nan
         return received
 
@@ -82,7 +82,7 @@ class AllowedLimits:
         if quotas is None:
             return []
         missing = [group for group in layout.groups if group not in quotas.place]
-        return [missing[at] for at in np.flatnonzero(self._book.told(missing)).tolist()]
+        return [missing[at] for at in np.flatnonzero(self._received.is_known(missing)).tolist()]
 
     def _note(self, cut: list[str], now_s: float) -> None:
         self._since_s = {group: self._since_s.get(group, now_s) for group in cut}

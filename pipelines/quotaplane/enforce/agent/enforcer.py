@@ -23,7 +23,7 @@ from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, defau
 from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.enforce.agent.take_over import Lost, TakeOver
+from quotaplane.enforce.agent.take_over import MissingGroups, TakeOver
 from quotaplane.enforce.groups_in_force import GroupsInForce
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
@@ -91,12 +91,12 @@ class Enforcer:
         self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
         self._listener = LimitsListener(link, self._quotas, settings, say, now_ms)
         self._allowed = AllowedLimits(
-            self._listener.book, self._quotas, say, only_recorded=enforce.take_over
+            self._listener.received, self._quotas, say, only_recorded=enforce.take_over
         )
         self._ledger = RatesInForce()
         most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
         self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most_groups)
-        self._lost = Lost(say)
+        self._missing_groups = MissingGroups(say)
         self._writer = RateWriter(
             rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
         )
@@ -219,13 +219,13 @@ class Enforcer:
         quiet = at_rest and not (len(moves.topic) or moves.unread.any())
         self._quiet_ticks = self._quiet_ticks + 1 if quiet else 0
         if self._enforce.take_over:
-            decided_ms = self._listener.book.told_ms(layout.groups)
+            decided_ms = self._listener.received.decided_ms(layout.groups)
             rates = self._ledger.rates(now_s)
             self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
         """Default rates of namespaces (g, 4), recomputed when due."""
-        changes, quotas = self._listener.book.safe_changes, self._quotas.quotas
+        changes, quotas = self._listener.received.safe_changes, self._quotas.quotas
         last = self._namespace_rates
         if last is not None and last.layout is layout:
             same = last.safe_changes == changes and last.quotas is quotas
@@ -242,7 +242,7 @@ class Enforcer:
         if layout is not None:
             self._ledger.carry(layout)
             self._writer.forget_deleted()
-            self._listener.book.expect(layout.brokers, layout.groups)
+            self._listener.received.expect(layout.brokers, layout.groups)
         layout = self._ledger.layout
         effective = self._defaults.effective_rates(layout, self._ledger.in_force)
         self._observer.usage.note_rates(effective, now_s)
@@ -272,7 +272,7 @@ class Enforcer:
 
     async def _take_over_quotas(self) -> None:
         """Set taken-over quotas to unlimited; report groups that the table lost."""
-        self._lost.tell(self._allowed.lost(self._ledger.layout))
+        self._missing_groups.report(self._allowed.lost(self._ledger.layout))
         await self._take_over.take(self._groups_in_force.groups())
 
     def status(self) -> dict[str, Any]:
@@ -289,10 +289,10 @@ class Enforcer:
             "taken_over": self._take_over.taken,
             "handed_back": self._take_over.handed_back,
             "namespaces": self._defaults.written,
-            "refused_messages": self._listener.refused + self._listener.book.ignored,
+            "refused_messages": self._listener.refused + self._listener.received.ignored,
             "cut_groups": self._allowed.cut,
             "errors": self._failure_log.total,
-            "newest_limits_s": age_s if self._listener.book.issued_at_ms else None,
+            "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
         }
 
 

@@ -1,4 +1,4 @@
-"""Reads the limits topic into a ``Book``; refuses messages that the quota job can't have sent."""
+"""Reads the limits topic; refuses messages that the quota job can't have sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from quotaplane.agents.failures import Say
 from quotaplane.enforce.agent.quota_table import QuotaTable
-from quotaplane.enforce.limits_received import Book
+from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings import Settings
 from quotaplane.transport.base import BrokerLink, Polled
@@ -29,7 +29,7 @@ Decoded: TypeAlias = "list[tuple[Polled, LimitsMessage | Exception]]"
 
 
 class LimitsListener:
-    """Keeps the limits received over a link in ``book``.
+    """Keeps the limits received over a link in ``received``.
 
     A message that can't be used is counted and reported with its position; the others are used.
     """
@@ -42,9 +42,9 @@ class LimitsListener:
         say: Say,
         now_ms: Callable[[], float],
     ) -> None:
-        self.book = Book()
+        self.received = ClusterLimits()
         self.caught_up = False
-        """Whether the end of the topic was reached once. Before that, limits in ``book`` may be
+        """Whether the end of the topic was reached once. Before that, limits in ``received`` may be
         outdated, and writing them would waste budget."""
         self.refused = 0
         """Messages that were refused."""
@@ -71,8 +71,8 @@ class LimitsListener:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._forgot_s + _FORGET_EVERY_S:
             self._forgot_s = now_s
-            self.book.forget(self._now_ms())
-        if self.book.not_enforced and not self._reported_not_enforced:
+            self.received.forget(self._now_ms())
+        if self.received.not_enforced and not self._reported_not_enforced:
             self._reported_not_enforced = True
             self._say(
                 "limits topic: limits on totals or controller mutations, and throttle terms, are "
@@ -81,7 +81,7 @@ class LimitsListener:
 
     def age_ms(self) -> float:
         """Time since the newest message was issued."""
-        return max(self._now_ms() - self.book.issued_at_ms, 0.0)
+        return max(self._now_ms() - self.received.issued_at_ms, 0.0)
 
     def _poll(self) -> tuple[Decoded, bool, bool]:
         portion = self._link.poll_limits()
@@ -129,7 +129,7 @@ class LimitsListener:
         now_ms = self._now_ms()
         try:
             self._check(message, now_ms)
-            self.book.receive(message, now_ms)
+            self.received.receive(message, now_ms)
         except Exception as error:
             self._refuse(polled, error)
 

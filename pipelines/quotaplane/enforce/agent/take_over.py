@@ -36,7 +36,7 @@ _LONGEST_RETRY_S: Final = 2.0
 _DIMENSIONS: Final = 2
 
 
-class Lost:
+class MissingGroups:
     """Reports groups that have limits, and namespaces in the cluster, but no row in our table.
 
     The cluster may have no quota of such a group either, so its rates stay as they are.
@@ -46,7 +46,7 @@ class Lost:
         self._say = say
         self._reported: set[str] = set()
 
-    def tell(self, groups: Collection[str]) -> None:
+    def report(self, groups: Collection[str]) -> None:
         """Report all such groups, if one is new."""
         if set(groups) - self._reported:
             self._say(
