@@ -58,7 +58,7 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
     assert (sent[-1] > 0.3 * MOST * 60).all()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *in_soak(1)])
 @pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
 def test_that_holds_in_a_dimension_that_comes_with_its_quota(
     with_settings, dimension: str, seed: int
@@ -73,7 +73,7 @@ def test_that_holds_in_a_dimension_that_comes_with_its_quota(
     assert len(chaos.state.leases.dimensions) == BASIC + 1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *in_soak(2, 3)])
 @pytest.mark.parametrize("max_step", [None, 0.02])
 def test_a_lowered_quota_holds_two_leases_later_at_the_latest(
     with_settings, max_step: float | None, seed: int

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from quotaplane.streams.session import SHORT_LIVED
+
 _READY_WITHIN_S: Final = 180.0
 _STOP_WITHIN_S: Final = 20.0
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -42,6 +44,7 @@ class SparkStandalone:
             "SPARK_CONF_DIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
             # don't take a slow worker on a busy machine for dead
             "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=600",
         }

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
@@ -42,7 +43,8 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
             ROOT / "spark-submit.sh",
             PROBE,
             *("--master", cluster.url, "--executor-memory", "600m", "--driver-memory", "600m"),
-            *("--spark-conf", "spark.ui.enabled=false"),
+            *("--spark-conf", "spark.ui.enabled=false", "--driver-java-options", SHORT_LIVED),
+            *("--spark-conf", f"spark.executor.extraJavaOptions={SHORT_LIVED}"),
             # The first task waits for both workers, so that each gets some tasks.
             *("--total-executor-cores", "2"),
             *("--spark-conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"),

@@ -55,6 +55,16 @@ def test_what_is_handed_back_goes_out_under_the_new_epoch_with_its_reason() -> N
     assert (row["changed"], row[PUBLISH_REASON]) == (True, Reason.HANDED_BACK)
 
 
+@pytest.mark.parametrize("more", [(), (("g::below", None),)], ids=["a group", "a tree"])
+def test_groups_whose_limits_are_only_handed_back_are_not_counted_as_divided(more: Any) -> None:
+    shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)
+    shard.run(quotas(("g", 100), *more), now_ms=T0)
+    mine = report("b1", T0, {"g": 70}, applied_epoch=6, applied_seq=5, limit=70.0)
+    assert shard.run(reports(mine), now_ms=T0).counts.groups_recomputed == 0
+    until = shard.state.learning.until_ms
+    assert shard.run(now_ms=until).counts.groups_recomputed == 1 + len(more)
+
+
 def test_after_one_lease_it_divides_by_demand() -> None:
     shard = taken_over()
     at = T0 + 55_000

@@ -51,6 +51,8 @@ class IssuedLimits:
     """The n leases with their new limits, and a selection of m leases for the round's outcome."""
 
     leases: Leases
+    divided: BoolArray
+    """(g,) the group's quota was divided in this round."""
     changed: BoolArray
     """(n,) the limit is new, or was adopted."""
     to_publish: IntArray
@@ -124,6 +126,7 @@ def issue_limits(
         old[:] = False
     return IssuedLimits(
         leases=_issued(leases, divisions, status, changed, published, old, round_, strict=strict),
+        divided=touched,
         changed=changed | adopted,
         to_publish=to_publish,
         with_safe_limit=with_safe_limit[to_publish],
@@ -145,7 +148,8 @@ def _before_division(
         leases, adopted, overcommitted = _hand_back(groups, leases, changes, stale)
         leases = _without_ended_waits(leases, round_, config)
     if changes.learning:
-        touched &= overcommitted if strict else _redefined(groups, leases, changes, adopted)
+        redefined = overcommitted if strict else _redefined(groups, leases, changes, adopted)
+        touched = touched & redefined
     return replace(shard, leases=leases), adopted, touched
 
 

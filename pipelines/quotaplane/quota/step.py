@@ -146,7 +146,7 @@ def _counts(
         duplicates=reports.duplicates,
         outdated=reports.outdated,
         entries=0 if reports.used is None else len(reports.used),
-        groups_recomputed=int(touched.sum()),
+        groups_recomputed=int(issued.divided.sum()),
         limits_changed=int(issued.changed.sum()),
         limits_sent=int(issued.published.sum()),
         soft_exceeded=_soft_exceeded(shard, touched),
