@@ -42,7 +42,7 @@ jvm: env ## the throttle laws beside Kafka's own classes
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
-soak: env ## what takes too long for every commit (some 20 minutes; before a release)
+soak: env ## what takes too long for every commit (some 15 minutes; before a release)
 	$(PYTEST) --soak -m soak tests
 
 lint: env ## ruff's rules and its formatting
