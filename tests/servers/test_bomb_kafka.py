@@ -51,7 +51,7 @@ def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
     for code, says in (
         (1, "Spark's JVM is gone (killed, or out of memory); after a restart the job continues"),
         (1, f"batch 0, which reads {topic}/0@0 to 0, failed 2 times; after 3 failures the job"),
-        (7, f"batch 0 failed 3 times and is not run again; it reads {topic}/0@0 to 0; last failure"),
+        (7, f"batch 0 failed 3 times and is not run again; it reads {topic}/0@0 to 0; last"),
     ):
         with RunningJob(conf, *MEMORY) as job:
             put_quotas(job.settings, g=100.0)
