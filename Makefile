@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # One process a core; the tests of a file stay together, and share what they set up.
 NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena
-# Three processes, each with a Spark session; the tests of a server are in one of them (tests/order.py).
+# Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help

@@ -94,8 +94,12 @@ class EnforcerProcess:
         """Stop it with SIGTERM; returns its last status line."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(30) == 0, self.errors()
-        figures: dict[str, Any] = json.loads(self._out.read_text().splitlines()[-1])
-        return figures
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """Its last status line, which it prints every 10 s; empty before the first."""
+        lines = self._out.read_text().splitlines()
+        return json.loads(lines[-1]) if lines else {}
 
     def ended(self) -> list[Any]:
         """Wait until it ends with exit code 0; returns the lines that it printed."""

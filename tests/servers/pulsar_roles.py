@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from quotaplane.streams.session import SHORT_LIVED
 from tests.servers.tools import end, fetched_once, ivy_retrieve, run
 
 DISTRIBUTION: Final = Path(__file__).parents[2] / "deploy" / "pulsar-server.xml"
@@ -18,9 +19,6 @@ TRANSPORT: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTra
 
 _MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 _MAX_FRAME_BYTES: Final = _MAX_MESSAGE_BYTES + 1024 * 1024
-# Not the shipped flags, which are for dedicated machines and touch all memory at once. These make
-# the start fast, which is most of the work here.
-_FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _WITHIN_S: Final = 180.0
 _TAIL_LINES: Final = 40
 
@@ -193,8 +191,9 @@ def _environment(folder: Path, heap_mb: int) -> dict[str, str]:
     return env | {
         "PULSAR_MEM": memory,
         "BOOKIE_MEM": memory,
-        "PULSAR_GC": _FLAGS,
-        "BOOKIE_GC": _FLAGS,
+        # The shipped flags are for dedicated machines and touch all memory at once.
+        "PULSAR_GC": SHORT_LIVED,
+        "BOOKIE_GC": SHORT_LIVED,
         "PULSAR_GC_LOG": "-Xlog:disable",
         "BOOKIE_GC_LOG": "-Xlog:disable",
         "PULSAR_LOG_DIR": str(folder),

@@ -18,8 +18,10 @@ ROOT = Path(__file__).parents[2]
 JVM_OPTIONS: Final = (
     f"{SHORT_LIVED} -Xmn600m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""Of every Spark that tests start. Verifying its classes takes a seventh of a start's time, and
-collecting garbage from a heap that grows step by step takes a tenth of a test's.
+"""Of Spark's driver in tests, with its usual heap of 2 GB.
+
+Verifying its classes takes a seventh of a start's time, and collecting garbage from a heap that
+grows step by step takes a tenth of a test's.
 """
 
 

@@ -212,7 +212,7 @@ def test_refusals_are_told_once_a_minute_with_their_number(rig: Rig) -> None:
 def test_caught_up_is_who_read_what_was_there_when_the_link_was_opened(tmp_path: Path) -> None:
     rig = Rig(tmp_path, portion=2)
     rig.opened_with = 4
-    # Neither no limits nor a message that seems to be of this moment says so.
+    # Neither a start without limits nor a message that seems to be of this moment says so.
     rig.waiting = [b"noise", message(issued_at_ms=NOW_MS + 29_000)]
     asyncio.run(rig.listener.listen())
     assert not rig.listener.caught_up
