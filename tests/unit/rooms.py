@@ -42,6 +42,12 @@ ROOMS: Final = {
         ("laws", "groups", "throttle"),
         True,
     ),
+    "balance": Room(
+        "the load balancer: from the load of brokers and bundles to moves and splits", pure=True
+    ),
+    "balance.stock": Room(
+        "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
+    ),
     "wire": Room(
         "the bytes on the topics: two report formats and the limits message, to and from Arrow",
         ("groups", "settings"),

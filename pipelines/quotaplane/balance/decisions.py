@@ -1,0 +1,80 @@
+"""What a strategy decides: moves, splits, and why anything was done, refused or skipped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+LABELS: Final = {
+    # Pulsar's own labels (UnloadDecision.Reason), in its meaning
+    "Overloaded": "the broker carries too much, so a bundle leaves it",
+    "Underloaded": "the broker carries too little, so a bundle of another one is given to it",
+    "HitCount": "the condition holds, but not yet in enough consecutive rounds",
+    "NoBundles": "no bundle can be moved: none is on the broker, or all are excluded",
+    "CoolDown": "a bundle was moved a short time ago; its effect is not visible yet",
+    "OutDatedData": "the broker's load report is too old",
+    "NoLoadData": "there is no load report of the broker",
+    "NoBrokers": "there are fewer than two brokers that bundles can be on",
+    "Balanced": "nothing needs to be moved",
+    "Unknown": "Pulsar does not say why",
+}
+"""Each label with its meaning. quotaplane's own are added by the files that use them."""
+
+
+class Move(NamedTuple):
+    """A bundle leaves one broker for another."""
+
+    bundle: str
+    source: str
+    target: str
+    """The broker that is to get it; "" = the cluster's placement chooses."""
+    bytes_per_s: float
+    """The bundle's load as the strategy saw it, in and out together."""
+    label: str
+    reason: str
+    """One sentence for an administrator, with the numbers that decided."""
+
+
+class Split(NamedTuple):
+    """A bundle is divided at boundaries, each the first hash of a new bundle."""
+
+    bundle: str
+    owner: str
+    boundaries: tuple[int, ...]
+    """Ascending, strictly inside the bundle's range; () = in the middle of the range."""
+    label: str
+    reason: str
+
+
+class Skip(NamedTuple):
+    """Why something was not done: a refusal or a skip."""
+
+    subject: str
+    """Name of a broker or bundle; "" = the whole cluster."""
+    label: str
+    reason: str
+    bundles: int = 1
+    """How many bundles it is said of."""
+
+
+class Decisions(NamedTuple):
+    """All that one round decided."""
+
+    moves: Sequence[Move] = ()
+    splits: Sequence[Split] = ()
+    skips: Sequence[Skip] = ()
+
+    def plan_hash(self) -> str:
+        """Identifies what would be done; equal for equal moves and splits in any order, whatever
+        the reasons are. 16 hexadecimal digits; "" = nothing would be done.
+
+        >>> move = Move("acme/orders/0x00000000_0xffffffff", "b1", "b2", 1e6, "Overloaded", "")
+        >>> Decisions([move]).plan_hash()
+        '60d19e315c846d7c'
+        """
+        lines = sorted(
+            [f"move {move.bundle} {move.source} {move.target}" for move in self.moves]
+            + [f"split {split.bundle} {split.owner} {split.boundaries}" for split in self.splits]
+        )
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if lines else ""
