@@ -10,12 +10,11 @@ from pydantic import Field
 
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
 from quotaplane.errors import InputError
-from quotaplane.strict_json import CaseModel, parse_case
+from quotaplane.strict_json import CaseModel, Rate, parse_case
 
-Amount = Annotated[float, Field(ge=0, le=1e300)]
-Pair = Annotated[list[Amount], Field(min_length=2, max_length=2)]
+Pair = Annotated[list[Rate], Field(min_length=2, max_length=2)]
 """Usage and limit, in one unit."""
-Rates = Annotated[list[Amount], Field(min_length=len(RATES), max_length=len(RATES))]
+Rates = Annotated[list[Rate], Field(min_length=len(RATES), max_length=len(RATES))]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
