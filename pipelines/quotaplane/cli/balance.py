@@ -18,9 +18,9 @@ from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
-from quotaplane.balance.stock.leader import Leader
-from quotaplane.balance.stock.settings import read_settings
-from quotaplane.balance.stock.shedders import SHEDDERS
+from quotaplane.balance.stock.leader import Case, decide_rounds
+from quotaplane.balance.stock.settings import StockSettings, stock_settings
+from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.strict_json import parse_json, source_name
 from quotaplane.text_table import render
@@ -108,7 +108,7 @@ def read_cases(path: str) -> Iterator[tuple[object, str]]:
     except (OSError, ValueError) as error:
         detail = getattr(error, "strerror", None) or error
         raise InputError(f"{source}: can't be read: {detail}") from None
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise InputError(f"{source}: is empty; expected a JSON object")
     if len(lines) > 1 and _is_json(lines[0][1]):
@@ -129,18 +129,26 @@ def _is_json(line: str) -> bool:
 def _strategy(name: str) -> Strategy:
     if name == OURS:
         return _ours
-    if name not in SHEDDERS:
+    if name.rpartition(".")[2] not in SHEDDERS:
         raise ConfigError(f"unknown strategy {name!r} (there are: {', '.join([OURS, *SHEDDERS])})")
 
     def stock(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
         if case.policies:
             raise InputError(f"{source}: policies: only for quotaplane's strategy, not for {name}")
-        settings = read_settings(case.conf, f"{source}: conf")
-        leader, shedder = Leader(settings, case.recent), SHEDDERS[name](settings)
-        for now_s, load in _loads(case, source):
-            yield load, shedder.shed(leader.round(load, now_s))
+        settings = _settings(case, source)
+        loads = [load for _, load in _loads(case, source)]
+        rounds = Case(settings, loads, frozenset(case.recent))
+        decided = decide_rounds(rounds, new_shedder(name, settings), case.interval_s)
+        return ((round_.load, each) for round_, each in decided)
 
     return stock
+
+
+def _settings(case: BalanceCase, source: str) -> StockSettings:
+    try:
+        return stock_settings(case.conf)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
