@@ -19,6 +19,9 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 TRIES: Final = 12
 """How often bundles of one broker are chosen again because some found no target."""
 
+NEAREST: Final = 8
+"""So many least used brokers are looked at before all are."""
+
 SWAP_TARGETS: Final = 8
 """Swaps are tried with so many of the least used brokers."""
 
@@ -139,12 +142,21 @@ class Relief:
     def _target(self, bundle: int, source: int, fill: float) -> int:
         """The least used broker of those that the bundle fits on; -1 = none."""
         need = self.board.need[bundle]
-        fits = (self.board.room(fill) >= need).all(axis=1)
-        if not fits.any():
-            self.why_not["NoTarget"] += 1
-            return -1
-        open_ = self._open_to(bundle, source)
+        room = self.board.room(fill)
+        open_: BoolArray | None = None
+        if self.fences.restricts or bundle in self.avoids:
+            open_ = self._open_to(bundle, source)
+        needs = need.tolist()
+        for target in self.board.least_used(NEAREST):
+            if target != source and (open_ is None or open_[target]):
+                free = room[target].tolist()
+                if all(one <= other for one, other in zip(needs, free, strict=True)):
+                    return target
+        fits = (room >= need).all(axis=1)
+        if open_ is None:
+            open_ = self._open_to(bundle, source)
         if not (fits & open_).any():
+            fits[source] = False
             self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
             return -1
         places = np.flatnonzero(fits & open_)
@@ -265,19 +277,23 @@ class Relief:
                 target = self._target(bundle, source, options.start_above)
             if target < 0:
                 target = self._least_bad(bundle, source)
-            moved = target >= 0 and self._order_move(
-                bundle,
-                target,
-                "Drain",
-                lambda: (
-                    f"{self.brokers[source]} is taken out; the target then carries"
-                    f" {self.board.ratio(target):.2f} x the mean"
-                ),
-            )
+            moved = target >= 0 and self._drained_to(bundle, target)
             stay += not moved
             if target >= 0 and not moved and self.budget.refused:
                 self.why_not["Budget"] += 1
         return stay
+
+    def _drained_to(self, bundle: int, target: int) -> bool:
+        source = self.brokers[self.board.owner[bundle]]
+        return self._order_move(
+            bundle,
+            target,
+            "Drain",
+            lambda: (
+                f"{source} is taken out; the target then carries"
+                f" {self.board.ratio(target):.2f} x the mean"
+            ),
+        )
 
     def _least_bad(self, bundle: int, source: int) -> int:
         places = np.flatnonzero(self._open_to(bundle, source))
