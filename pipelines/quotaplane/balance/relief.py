@@ -22,6 +22,9 @@ TRIES: Final = 12
 NEAREST: Final = 8
 """So many least used brokers are looked at before all are."""
 
+SWAP_WORTH: Final = 0.02
+"""A swap must bring at least this part of the mean load, or all that is too much."""
+
 SWAP_TARGETS: Final = 8
 """Swaps are tried with so many of the least used brokers."""
 
@@ -198,10 +201,12 @@ class Relief:
         room = self.board.room(self.options.stop_below)
         open_ = np.flatnonzero(self.board.takes & (np.arange(len(room)) != source))
         nearest = open_[np.argsort(-room[open_, column], kind="stable")][:SWAP_TARGETS]
+        worth = SWAP_WORTH * self.board.mean * self.board.capacity[source, column]
+        least = min(worth, float(excess[column]))
         best: tuple[float, int, int, int] | None = None
         for target in nearest.tolist():
             theirs = self.movable(target)
-            found = self._pair(mine, theirs, room[target], excess, column)
+            found = self._pair(mine, theirs, room[target], (float(excess[column]), least), column)
             if found and (best is None or found[0] < best[0]):
                 best = (*found, target)
         if best is None:
@@ -210,22 +215,32 @@ class Relief:
         return self._exchange(out, back, source, target)
 
     def _pair(
-        self, mine: IntArray, theirs: IntArray, room: FloatArray, excess: FloatArray, column: int
+        self,
+        mine: IntArray,
+        theirs: IntArray,
+        room: FloatArray,
+        wanted: tuple[float, float],
+        column: int,
     ) -> tuple[float, int, int] | None:
+        """The cheapest pair that brings the whole excess, or the least for its bytes that brings
+        at least the second of ``wanted``: its cost for the whole excess, and the two bundles.
+        """
+        excess, least = wanted
         if not len(theirs):
             return None
         need = self.board.need
         lighter = need[mine][:, None] - need[theirs][None]
         fits = (lighter <= room).all(axis=2)
         gain = lighter[:, :, column]
-        enough = fits & (gain >= excess[column])
+        enough = fits & (gain >= excess)
         cost = self.cost[mine][:, None] + self.cost[theirs]
         if enough.any():
             score = np.where(enough, cost, np.inf)
         else:
             # a part of the excess, if it is worth two moves
-            worth = fits & (gain >= 0.25 * excess[column])
-            score = np.where(worth, cost / np.maximum(gain, 1e-300) * excess[column], np.inf)
+            worth = fits & (gain >= least)
+            score = np.full(gain.shape, np.inf)
+            np.divide(cost * excess, gain, out=score, where=worth)
         best = int(score.argmin())
         row, other = divmod(best, len(theirs))
         if not np.isfinite(score[row, other]):
