@@ -18,7 +18,10 @@ from tests.jvm.balance_cases import Case
 from tests.jvm.kafka_classes import java_of_a_jdk
 from tests.servers.pulsar_roles import pulsar_home
 
-QUIET: Final = ("-Dlog4j2.level=OFF", "-Dlog4j2.StatusLogger.level=OFF", "-Xshare:auto")
+OPTIONS: Final = (
+    *("-Dlog4j2.level=OFF", "-Dlog4j2.StatusLogger.level=OFF"),
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"),
+)
 
 
 def ask_pulsar(source: str, cases: Iterable[Case]) -> list[Any]:
@@ -29,7 +32,7 @@ def ask_pulsar(source: str, cases: Iterable[Case]) -> list[Any]:
     """
     asked = "".join(f"{json.dumps(case)}\n" for case in cases).encode()
     path = Path(__file__).with_name(source)
-    command = [java_of_a_jdk(), *QUIET, "-cp", f"{pulsar_home()}/lib/*", str(path)]
+    command = [java_of_a_jdk(), *OPTIONS, "-cp", f"{pulsar_home()}/lib/*", str(path)]
     done = subprocess.run(command, input=asked, capture_output=True)
     if done.returncode:
         raise RuntimeError(f"{source} failed:\n{done.stderr.decode()[-3000:]}")
@@ -69,9 +72,16 @@ class Compared(NamedTuple):
 def compare(classes: Sequence[str], cases: Sequence[Case]) -> Compared:
     """Ask one JVM, and ours, for all answers to all cases."""
     asked = [{**case, "classes": list(classes)} for case in cases]
+    return compare_answers(classes, cases, ask_pulsar("PulsarShedders.java", asked))
+
+
+def compare_answers(
+    classes: Sequence[str], cases: Sequence[Case], answers: Sequence[Any]
+) -> Compared:
+    """Compare answers that Pulsar has given to these cases with ours."""
     moves: Counter[str] = Counter()
     found = []
-    for number, answer in enumerate(ask_pulsar("PulsarShedders.java", asked)):
+    for number, answer in enumerate(answers):
         for cls in classes:
             ours, theirs = our_answers(cls, cases[number]), answer[cls]
             assert len(ours) == len(theirs) == len(cases[number]["rounds"])
