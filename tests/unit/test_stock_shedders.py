@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quotaplane.balance.decisions import LABELS, Decisions
 from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.leader import decide_rounds, parse_case
+from quotaplane.balance.stock.leader import Leader, decide_rounds, parse_case, parse_round
 from quotaplane.balance.stock.leader_maps import is_never_shed
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.errors import InputError
@@ -230,3 +230,18 @@ def test_clusters_without_brokers_or_bundles_are_answered() -> None:
 def test_an_unknown_shedder_is_refused() -> None:
     with pytest.raises(InputError, match="no shedder 'DeviationShedder'; expected one of Over"):
         new_shedder("DeviationShedder", parse_case({"rounds": []}).settings)
+
+
+def test_threshold_overshoots_even_with_the_best_placement() -> None:
+    """docs/balance-stock.md has these numbers."""
+    share, case = 900, parse_case({"rounds": []})
+    shedder, leader = new_shedder("ThresholdShedder", case.settings), Leader(case.settings)
+    path = []
+    for turn in range(6):
+        sizes = {"b1": [1e6] * share, "b2": [1e6] * (1000 - share)}
+        usage = {"b1": share / 10, "b2": 100 - share / 10}
+        round_ = leader.round(parse_round(cluster(usage, sizes)), turn * 60.0)
+        share -= len(shedder.shed(round_).moves)
+        path.append(round(share / 10))
+    assert path[:3] == [58, 40, 29]
+    assert path[-1] == 17

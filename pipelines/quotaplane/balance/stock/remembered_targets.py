@@ -49,7 +49,7 @@ class RememberedTargets:
         self._round: StockRound | None = None
 
     def begin(self, round_: StockRound) -> None:
-        """Take note of a round; ``AvgShedder.shed`` does it. Without it: before ``get``."""
+        """Take note of a round: of bundles that the leader has dropped."""
         last, names = self._round, round_.load.bundles
         if last and self._keys and not same_names(names, last.load.bundles):
             self._find_keys(last, names)
@@ -65,11 +65,13 @@ class RememberedTargets:
 
     def get(self, round_: StockRound, bundle: int) -> str | None:
         """The broker that a bundle is to go to, if it is remembered; ``bundle`` is its index."""
+        self.begin(round_)
         entry = self._find(round_, bundle, _value(round_, bundle))
         return entry.broker if entry else None
 
     def put(self, round_: StockRound, bundle: int, broker: str) -> None:
         """Remember a bundle's target. Java keeps the first of two equal keys."""
+        self.begin(round_)
         value, name = _value(round_, bundle), round_.load.bundles[bundle]
         entry = self._find(round_, bundle, value)
         if entry:
