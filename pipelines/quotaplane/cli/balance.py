@@ -46,8 +46,8 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
   interval_s  time between rounds (60)
-An object without "rounds" is one round by itself. quotaplane's strategy takes the numbers of a single
-round as they are; of several rounds it wants its confirmation against noise first.
+An object without "rounds" is one round by itself. quotaplane's strategy takes the numbers of a
+single round as they are; in several rounds it acts on what the rounds confirm.
 
 Its answer, a line for each case: a list with one item for each round. A shedder of Pulsar's:
   {"b1": ["acme/a/0x00000000_0x80000000"]}: which bundles leave which broker;
