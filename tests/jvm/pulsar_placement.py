@@ -1,4 +1,4 @@
-"""Pulsar's own TransferShedder, placements, split triggers and algorithms, in a JVM of their own."""
+"""Pulsar's own TransferShedder, placements and splits, in a JVM of their own."""
 
 from __future__ import annotations
 

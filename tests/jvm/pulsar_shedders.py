@@ -48,9 +48,7 @@ def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:
             random = np.random.default_rng(0)
             for _, bundle in moves:
                 at = names.index(bundle)
-                targets[bundle] = shedder.select_broker(
-                    round_.load.brokers, at, round_, random
-                )
+                targets[bundle] = shedder.select_broker(round_.load.brokers, at, round_, random)
             known = ((name, shedder.targets.get(round_, at)) for at, name in enumerate(names))
             planned = {name: broker for name, broker in known if broker}
         answers.append({"moves": moves, "targets": targets, "planned": planned})

@@ -122,7 +122,11 @@ def _round(
             "usage": (share * limit).tolist(),
             "limit": limit,
             "bundles": {
-                bundles[i]: [*sizes[i].tolist(), int(rng.integers(0, 60)), int(rng.integers(0, 900))]
+                bundles[i]: [
+                    *sizes[i].tolist(),
+                    int(rng.integers(0, 60)),
+                    int(rng.integers(0, 900)),
+                ]
                 for i in np.flatnonzero(owner == n)
             },
         }
