@@ -17,7 +17,7 @@ SOURCES: Final = Path(__file__).with_name("placement")
 _OPTIONS: Final = (
     "-Xmx512m",
     "-XX:TieredStopAtLevel=1",
-    "-Dorg.apache.logging.log4j.level=OFF",
+    "-Dlog4j2.configurationFile=" + SOURCES.joinpath("silent.properties").as_uri(),
 )
 
 Json = dict[str, Any]

@@ -17,6 +17,7 @@ public final class PulsarPlacement {
             JsonNode answer =
                     switch (given.get("kind").asText()) {
                         case "transfer" -> StockTransfer.answer(given);
+                        case "place" -> StockPlacement.answer(given);
                         default -> throw new IllegalArgumentException(line);
                     };
             out.println(FakePulsar.JSON.writeValueAsString(answer));

@@ -80,7 +80,7 @@ class LeaderPlacement:
         if not len(self._set.brokers):
             return []
         offered = strategy.offer(self._set.brokers, self._all_rates(), asked)
-        over = self._overloaded[offered]
+        over = self._overloaded[offered] & (not strategy.is_sticky)
         found = set(offered[~over].tolist())
         if over.any():
             self._allow(bundle)

@@ -29,6 +29,10 @@ class BundleAsked(NamedTuple):
 class Placement(Protocol):
     """One strategy. An instance keeps histories, so each call of ``offer`` counts."""
 
+    @property
+    def is_sticky(self) -> bool:
+        """Whether a broker that was drawn is the only one that is offered the next time."""
+
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived."""
 
@@ -55,6 +59,8 @@ class RoundRobinBrokerSelector:
     """One after the other, of a list that is made anew when the number of candidates changes, or
     the next one is no candidate any more.
     """
+
+    is_sticky: Final = False
 
     def __init__(self, settings: StockSettings) -> None:
         del settings  # it has none
@@ -90,6 +96,8 @@ class LeastLongTermMessageRate:
     if all are.
     """
 
+    is_sticky: Final = False
+
     def __init__(self, settings: StockSettings) -> None:
         self._settings = settings
         self._overloaded: BoolArray = np.zeros(0, np.bool_)
@@ -121,6 +129,8 @@ class LeastResourceUsageWithWeight:
     State: an average of each broker, which moves on *with every bundle that is placed*, not with
     time.
     """
+
+    is_sticky: Final = False
 
     def __init__(self, settings: StockSettings) -> None:
         self._settings = settings
@@ -183,6 +193,8 @@ class AvgPlacement:
     which is remembered (crc32 of a random number decides).
     """
 
+    is_sticky: Final = True
+
     def __init__(self, settings: StockSettings, targets: RememberedTargets | None = None) -> None:
         """``targets`` are those of the ``AvgShedder`` of the same leader."""
         del settings  # it reads none
@@ -211,7 +223,7 @@ class AvgPlacement:
         self._targets.put(bundle.round_, bundle.at, self._brokers[broker])
 
     def fork(self) -> AvgPlacement:
-        """See ``Placement``. The copy must not be told what was chosen."""
+        """See ``Placement``. The copy must not be told what was chosen: it has the same targets."""
         return copy(self)
 
 
