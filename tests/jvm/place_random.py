@@ -55,9 +55,7 @@ def _settings(rng: np.random.Generator) -> Json:
     }
 
 
-def _round(
-    rng: np.random.Generator, brokers: list[str], bundles: list[str], whole: bool
-) -> Json:
+def _round(rng: np.random.Generator, brokers: list[str], bundles: list[str], whole: bool) -> Json:
     owner = rng.integers(0, len(brokers), len(bundles))
     sizes = rng.lognormal(5, 2, (len(bundles), 4))
     if whole:  # equal sums are frequent then

@@ -67,13 +67,13 @@ final class FakePulsar {
         service.resources = resources;
         service.names = names;
         service.stats = stats;
-        names.factory = make(NamespaceBundleFactory.class);
+        names.factory = make(Factory.class);
         set(NamespaceBundleFactory.class, names.factory, "hashFunc", Hashing.crc32());
         names.counts = new HashMap<>();
-        names.topics = List.of();
+        names.topics = new HashMap<>();
         set(NamespaceService.class, names, "config", conf);
         set(NamespaceService.class, names, "pulsar", service);
-        stats.topics = Map.of();
+        stats.topics = new HashMap<>();
         var manager = make(ExtensibleLoadManagerImpl.class);
         set(ExtensibleLoadManagerImpl.class, manager, "serviceUnitStateChannel", channel());
         service.manager = new AtomicReference<>(new ExtensibleLoadManagerWrapper(manager));
@@ -173,6 +173,25 @@ final class FakePulsar {
         stats.consumerCount = columns.path(5).asInt(0) / 2;
         stats.producerCount = columns.path(5).asInt(0) - stats.consumerCount;
         return stats;
+    }
+
+    /** Topics of a bundle with their rates: bytes in and out, messages in and out. */
+    void putTopics(String bundle, JsonNode given) {
+        var found = new HashMap<String, TopicStatsImpl>();
+        var listed = new ArrayList<String>();
+        given.fields()
+                .forEachRemaining(
+                        e -> {
+                            listed.add(e.getKey());
+                            var of = new TopicStatsImpl();
+                            of.msgThroughputIn = e.getValue().get(0).asDouble();
+                            of.msgThroughputOut = e.getValue().get(1).asDouble();
+                            of.msgRateIn = e.getValue().get(2).asDouble();
+                            of.msgRateOut = e.getValue().get(3).asDouble();
+                            found.put(e.getKey(), of);
+                        });
+        names.topics.put(bundle, listed);
+        stats.topics.put(bundle, found);
     }
 
     @SuppressWarnings("unchecked")
@@ -326,7 +345,7 @@ final class FakePulsar {
     static final class Names extends NamespaceService {
         NamespaceBundleFactory factory;
         Map<String, Integer> counts;
-        List<String> topics;
+        Map<String, List<String>> topics;
 
         Names() {
             super(null);
@@ -350,13 +369,22 @@ final class FakePulsar {
         @Override
         public CompletableFuture<List<String>> getOwnedTopicListForNamespaceBundle(
                 NamespaceBundle bundle) {
-            return CompletableFuture.completedFuture(topics);
+            return CompletableFuture.completedFuture(topics.get(bundle.toString()));
         }
+    }
+
+    static final class Factory extends NamespaceBundleFactory {
+        Factory() {
+            super(null, null);
+        }
+
+        @Override
+        public void invalidateBundleCache(NamespaceName namespace) {}
     }
 
     static final class Stats extends BrokerService {
         Map<String, NamespaceBundleStats> bundles;
-        Map<String, TopicStatsImpl> topics;
+        Map<String, Map<String, TopicStatsImpl>> topics;
 
         Stats() throws Exception {
             super(null, null);
@@ -369,7 +397,7 @@ final class FakePulsar {
 
         @Override
         public Map<String, TopicStatsImpl> getTopicStats(NamespaceBundle bundle) {
-            return topics;
+            return topics.get(bundle.toString());
         }
     }
 }

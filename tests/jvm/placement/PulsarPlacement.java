@@ -18,6 +18,10 @@ public final class PulsarPlacement {
                     switch (given.get("kind").asText()) {
                         case "transfer" -> StockTransfer.answer(given);
                         case "place" -> StockPlacement.answer(given);
+                        case "boundaries" -> StockSplits.boundaries(given);
+                        case "split modular" -> StockSplits.modular(given);
+                        case "split extensible" -> StockSplits.extensible(given);
+                        case "report" -> StockSplits.reports(given);
                         default -> throw new IllegalArgumentException(line);
                     };
             out.println(FakePulsar.JSON.writeValueAsString(answer));

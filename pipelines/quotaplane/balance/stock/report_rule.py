@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from quotaplane.balance.cluster_load import RESOURCES, ClusterLoad
+from quotaplane.balance.stock.bundle_ranking import max_usage, traffic_of
+from quotaplane.balance.stock.java import percent_usage
 from quotaplane.balance.stock.settings import StockSettings
 
 _MINUTE_S: Final = 60
@@ -18,8 +21,23 @@ class BrokerSummary(NamedTuple):
     """As ``messages_per_s``."""
     bundles: int
     usage: float
-    """The greatest use of a resource; 1 = the whole limit. The modular manager weighs resources and
-    leaves memory out (``max_usage``); the extensible one does not weigh (``unweighted_usage``)."""
+    """The greatest use of a resource; 1 = the whole limit. Memory does not count."""
+
+
+def summaries(
+    load: ClusterLoad, settings: StockSettings, *, extensible: bool
+) -> list[BrokerSummary]:
+    """The summary of each broker. Only the modular manager gives resources weights."""
+    if extensible:
+        columns = [number for number, name in enumerate(RESOURCES) if name != "memory"]
+        usage = percent_usage(load.usage, load.limit)[:, columns].max(axis=1) / 100
+    else:
+        usage = max_usage(load, settings)
+    traffic = traffic_of(load)
+    columns_of = (traffic.messages_per_s, traffic.bytes_per_s, traffic.bundles, usage)
+    return [
+        BrokerSummary(*row) for row in zip(*(column.tolist() for column in columns_of), strict=True)
+    ]
 
 
 def needs_report(

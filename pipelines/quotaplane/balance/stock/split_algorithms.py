@@ -127,6 +127,25 @@ def _cuts(
     return tuple(cuts)
 
 
+def default_boundaries(
+    bundle: BundleName, topics: Mapping[str, TopicRates], settings: StockSettings
+) -> tuple[int, ...]:
+    """The boundaries of an automatic split (``defaultNamespaceBundleSplitAlgorithm``).
+
+    () with ``specified_positions_divide``, as nobody specifies positions then. With a name that
+    Pulsar does not know it takes the middle of the range.
+
+    >>> default_boundaries(BundleName("acme/orders", 0, 8), {}, StockSettings())
+    (4,)
+    """
+    name = settings.defaultNamespaceBundleSplitAlgorithm
+    if name == "topic_count_equally_divide":
+        return topic_count_equally_divide(topics)
+    if name == "flow_or_qps_equally_divide":
+        return flow_or_qps_equally_divide(topics, settings)
+    return () if name == "specified_positions_divide" else range_equally_divide(bundle)
+
+
 def most_bytes_of_triggers(settings: StockSettings) -> int:
     """Bytes per second above which both managers split. In 32 bits: from 2048 MB on it is negative,
     and every bundle with two topics is split.
