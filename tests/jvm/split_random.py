@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def _settings(rng: np.random.Generator) -> Json:
 def _bundles(rng: np.random.Generator, count: int) -> list[str]:
     edges = sorted({*rng.integers(0, FULL_RANGE, count).tolist(), 0, FULL_RANGE})
     names = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         high = low + 1 if rng.random() < 0.05 and high != FULL_RANGE else high
         names.append(f"acme/ns-{rng.integers(4)}/0x{low:08x}_0x{high:08x}")
     return names

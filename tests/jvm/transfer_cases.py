@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.stock.extensible_placement import ExtensiblePlacement
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.settings import stock_settings
 from quotaplane.balance.stock.stock_policies import StockPolicies
@@ -140,6 +141,7 @@ def _round(
     names = [name for broker in found.values() for name in broker["bundles"]]
     return {
         "brokers": found,
+        "place": [*names[:2], f"acme/ns-{rng.integers(8)}/0xf0000000_0xffffffff"],
         "recent": [name for name in names if rng.random() < 0.1],
         "missing": ["10.9.9.9:8080"] if rng.random() < 0.03 else [],
     }
@@ -181,12 +183,20 @@ def our_answer(case: Json) -> list[Json]:
         stock_settings(case["conf"]), StockPolicies(**policies) if policies else None
     )
     answers = []
+    placement = ExtensiblePlacement(
+        stock_settings(case["conf"]), StockPolicies(**policies) if policies else None
+    )
     for round_ in case["rounds"]:
-        decided = shedder.shed(stock_round(round_))
+        view = stock_round(round_)
+        decided = shedder.shed(view)
+        placement.begin(view)
+        choices = [placement.choices(bundle) for bundle in round_["place"]]
         moves = sorted(
             " ".join((move.bundle, move.source, move.target or "-", move.label))
             for move in decided.moves
         )
         label = decided.skips[-1].label if decided.skips else ""
         answers.append({"moves": moves, "skip": "" if moves else f"Skip {label}"})
+        if policies:  # else Pulsar's filters are not asked, and missing brokers are candidates
+            answers[-1]["choices"] = choices
     return answers

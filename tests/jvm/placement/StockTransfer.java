@@ -27,7 +27,9 @@ import org.apache.pulsar.broker.loadbalance.extensions.policies.AntiAffinityGrou
 import org.apache.pulsar.broker.loadbalance.extensions.policies.IsolationPoliciesHelper;
 import org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder;
 import org.apache.pulsar.broker.loadbalance.extensions.store.LoadDataStore;
+import org.apache.pulsar.broker.loadbalance.extensions.strategy.LeastResourceUsageWithWeight;
 import org.apache.pulsar.broker.loadbalance.impl.SimpleResourceAllocationPolicies;
+import org.apache.pulsar.common.naming.NamespaceBundle;
 import org.apache.pulsar.policies.data.loadbalancer.NamespaceBundleStats;
 import org.apache.pulsar.policies.data.loadbalancer.ResourceUsage;
 import org.apache.pulsar.policies.data.loadbalancer.SystemResourceUsage;
@@ -41,6 +43,8 @@ final class StockTransfer {
     private final Map<String, TopBundlesLoadData> tops = new ConcurrentHashMap<>();
     private Map<String, BrokerLookupData> available;
     private final JsonNode versions;
+    private final LeastResourceUsageWithWeight strategy = new LeastResourceUsageWithWeight();
+    private List<BrokerFilter> filters = List.of();
 
     private StockTransfer(JsonNode given) throws Exception {
         JsonNode policies = given.path("policies");
@@ -66,7 +70,7 @@ final class StockTransfer {
             FakePulsar.set(type, shedder, "isolationPoliciesHelper", isolation);
             FakePulsar.set(type, shedder, "antiAffinityGroupPolicyHelper", groups);
             FakePulsar.set(type, shedder, "channel", channel);
-            List<BrokerFilter> filters =
+            filters =
                     List.of(
                             new BrokerLoadManagerClassFilter(),
                             new BrokerMaxTopicCountFilter(),
@@ -93,6 +97,10 @@ final class StockTransfer {
         FakePulsar.texts(round.get("recent")).forEach(bundle -> recent.put(bundle, 1L));
         Map<String, Long> before = counts();
         var answer = FakePulsar.JSON.createObjectNode();
+        for (JsonNode bundle : round.path("place")) {
+            var names = answer.withArray("choices").addArray();
+            choices(bundle.asText()).stream().sorted().forEach(names::add);
+        }
         var moves = new ArrayList<String>();
         for (var decision : shedder.findBundlesForUnloading(context(), recent, unloadedBrokers)) {
             var unload = decision.getUnload();
@@ -119,6 +127,30 @@ final class StockTransfer {
             entry.getValue().getTopBundlesLoadData().forEach(b -> list.add(b.bundleName()));
         }
         return answer;
+    }
+
+    /** What LeastResourceUsageWithWeight draws from, after the filters (as selectAsync). */
+    private List<String> choices(String name) throws Exception {
+        NamespaceBundle bundle = bundle(name);
+        var candidates = new ConcurrentHashMap<>(available);
+        for (BrokerFilter filter : filters) {
+            filter.filterAsync(candidates, bundle, context()).exceptionally(e -> null).get();
+        }
+        if (candidates.isEmpty()) {
+            return List.of();
+        }
+        strategy.select(candidates.keySet(), bundle, context());
+        var best =
+                (ThreadLocal<?>)
+                        FakePulsar.get(LeastResourceUsageWithWeight.class, strategy, "bestBrokers");
+        var found = new ArrayList<String>();
+        ((List<?>) best.get()).forEach(broker -> found.add((String) broker));
+        return found;
+    }
+
+    private NamespaceBundle bundle(String name) {
+        int slash = name.lastIndexOf('/');
+        return pulsar.names.factory.getBundle(name.substring(0, slash), name.substring(slash + 1));
     }
 
     private Map<String, Long> counts() {

@@ -32,19 +32,19 @@ class TransferRules:
         self._settings = settings
         self._policies = policies or StockPolicies()
         self._pools = BrokerPools(self._policies, tuple(load.brokers))
-        self._base, self._comparable = self._brokers_for_all()
+        everywhere = np.ones(len(load.brokers), np.bool_)
+        self._base, self._comparable = self._brokers_for_all(everywhere)
         self._namespaces: dict[str, tuple[bool, bool]] = {}
         self._of_group: dict[str, IntArray] = {}
 
-    def _brokers_for_all(self) -> tuple[BoolArray, bool]:
+    def _brokers_for_all(self, available: BoolArray) -> tuple[BoolArray, bool]:
         """Brokers that the filters leave which are the same for every bundle, and whether the
         versions can be compared (if not, nothing can be moved).
         """
-        brokers = len(self._load.brokers)
-        base: BoolArray = np.ones(brokers, bool)
-        if len(self._load.topics):
-            topics = np.bincount(self._load.owner, self._load.topics, brokers)
-            base = topics < self._settings.loadBalancerBrokerMaxTopics
+        load, base = self._load, available
+        topics = load.topics if len(load.topics) else np.zeros(len(load.bundles))
+        held = np.bincount(load.owner, topics, len(load.brokers))
+        base = base & (held < self._settings.loadBalancerBrokerMaxTopics)
         if self._settings.preferLaterVersions and base.any():
             found = newest(self._load.brokers, self._policies.broker_versions, base)
             return (base, False) if found is None else (found, True)
@@ -67,12 +67,20 @@ class TransferRules:
             return False
         if not self._comparable:
             return False
-        candidates = self._pools.allowed(namespace, self._apart(namespace))
+        candidates = self._pools.allowed(namespace, self._apart(namespace, self._base))
         if not candidates[target]:
             return False
         if self._settings.loadBalancerTransferEnabled:
             return target != source
         return bool(np.count_nonzero(candidates) > candidates[source])
+
+    def candidates(self, bundle: str, available: BoolArray) -> BoolArray:
+        """Brokers that may get a bundle that is looked up; shapes (B,). Versions that can't be
+        compared are passed over then.
+        """
+        namespace = namespace_of(bundle)
+        base = self._brokers_for_all(available)[0]
+        return self._pools.allowed(namespace, self._apart(namespace, base))
 
     def _facts(self, namespace: str) -> tuple[bool, bool]:
         """Whether it is one of Pulsar's own, and whether it has policies."""
@@ -84,13 +92,13 @@ class TransferRules:
             self._namespaces[namespace] = system, has_policies
         return self._namespaces[namespace]
 
-    def _apart(self, namespace: str) -> BoolArray:
+    def _apart(self, namespace: str, candidates: BoolArray) -> BoolArray:
         """Brokers with the fewest *bundles* of the namespace's anti-affinity group. (The modular
         manager counts namespaces.)
         """
         group = self._policies.group_of(namespace)
         if not group:
-            return self._base
+            return candidates
         if group not in self._of_group:
             members = set(self._policies.namespaces_of(group))
             held = [namespace_of(bundle) in members for bundle in self._load.bundles]
@@ -98,4 +106,4 @@ class TransferRules:
             self._of_group[group] = np.bincount(owners, minlength=len(self._load.brokers))
         domains = self._policies.failure_domains if self._settings.failureDomainsEnabled else {}
         codes = domain_codes(self._load.brokers, domains)
-        return apart(self._base, self._of_group[group], codes)
+        return apart(candidates, self._of_group[group], codes)
