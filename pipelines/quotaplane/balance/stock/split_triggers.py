@@ -99,7 +99,7 @@ class BundleSplitterTask:
 
         Args:
             round_: the leader's view.
-            counts: bundles of each namespace; None = as many as are listed.
+            counts: bundles of namespaces; of others as many as are listed.
         """
         load, settings = round_.load, self._settings
         self._maps.begin(load)
@@ -108,7 +108,7 @@ class BundleSplitterTask:
         place = np.empty(len(load.brokers), np.int64)
         place[self._maps.brokers()] = np.arange(len(load.brokers))
         hot = hot[np.argsort(place[load.owner[hot]], kind="stable")]
-        known = bundle_counts(load.bundles) if counts is None else counts
+        known = {**bundle_counts(load.bundles), **(counts or {})}
         chosen: Counter[str] = Counter()
         splits: list[Split] = []
         skips: list[Skip] = []
@@ -154,7 +154,7 @@ class ExtensibleSplitter:
         Args:
             load: of the cluster.
             broker: index of the broker.
-            counts: bundles of each namespace; None = as many as are listed.
+            counts: bundles of namespaces; of others as many as are listed.
             splitting: bundles that are being split.
         """
         settings = self._settings
@@ -165,7 +165,7 @@ class ExtensibleSplitter:
             del self._hits[bundle]
         reasons = trigger_reasons(load, load.rates, settings)
         topics = _column(load.topics, len(load.bundles))
-        known = bundle_counts(load.bundles) if counts is None else counts
+        known = {**bundle_counts(load.bundles), **(counts or {})}
         cycle = _SplitCycle(settings, known, splitting)
         for index in own[topics[own] >= 2].tolist():
             name = parse_bundle(load.bundles[index])
