@@ -15,7 +15,7 @@ from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import spread, string_hashes
 from quotaplane.balance.stock.namespace_bundles import NamespaceBundles
 from quotaplane.balance.stock.placement_filters import apart, domain_codes
-from quotaplane.balance.stock.placements import BundleAsked, Placement
+from quotaplane.balance.stock.placements import BundleAsked, MessageRates, PlacementStrategy
 from quotaplane.balance.stock.preallocated import Preallocated
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import SYSTEM_NAMESPACE, BrokerPools, StockPolicies
@@ -40,7 +40,10 @@ class LeaderPlacement:
     """
 
     def __init__(
-        self, strategy: Placement, settings: StockSettings, policies: StockPolicies | None = None
+        self,
+        strategy: PlacementStrategy,
+        settings: StockSettings,
+        policies: StockPolicies | None = None,
     ) -> None:
         self._strategy, self._settings = strategy, settings
         self._policies = policies or StockPolicies()
@@ -124,8 +127,12 @@ class LeaderPlacement:
         self._strategy.chosen(broker, asked)
         return broker
 
-    def _all_rates(self) -> FloatArray:
-        return self._placed.message_rates() + self._rates
+    def _all_rates(self) -> MessageRates:
+        placed, reported = self._placed, self._rates
+        return MessageRates(
+            placed.message_rates() + reported,
+            lambda broker: placed.exact_rate(broker) + float(reported[broker]),
+        )
 
     def _ask(self, bundle: str) -> BundleAsked:
         if bundle in self._index:

@@ -26,7 +26,20 @@ class BundleAsked(NamedTuple):
     """Its index in ``round_.load.bundles``."""
 
 
-class Placement(Protocol):
+class MessageRates(NamedTuple):
+    """Long-term messages per second of brokers."""
+
+    rounded: FloatArray
+    """Shape (B,); the last bits are not Pulsar's."""
+    exact: Callable[[int], float]
+    """Of one broker, to the last bit; slow."""
+
+
+_NEAR: Final = 1e-9
+"""Rates that differ by a smaller share may be equal."""
+
+
+class PlacementStrategy(Protocol):
     """One strategy. An instance keeps histories, so each call of ``offer`` counts."""
 
     @property
@@ -36,22 +49,20 @@ class Placement(Protocol):
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived."""
 
-    def offer(
-        self, candidates: IntArray, message_rates: FloatArray, bundle: BundleAsked
-    ) -> IntArray:
+    def offer(self, candidates: IntArray, rates: MessageRates, bundle: BundleAsked) -> IntArray:
         """The brokers that Pulsar draws from, of the candidates.
 
         Args:
             candidates: indices of brokers, as Pulsar's set lists them; at least one.
-            message_rates: shape (B,): long-term messages per second of each broker, with what has
-                been placed on it since its report.
+            rates: long-term messages per second of each broker, with what has been placed on it
+                since its report.
             bundle: what is to be placed.
         """
 
     def chosen(self, broker: int, bundle: BundleAsked) -> None:
         """One of the offered brokers was drawn."""
 
-    def fork(self) -> Placement:
+    def fork(self) -> PlacementStrategy:
         """A copy that can be asked without a change of this one."""
 
 
@@ -69,13 +80,11 @@ class RoundRobinBrokerSelector:
         self._brokers: Sequence[str] = ()
 
     def begin(self, round_: StockRound) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         self._brokers = round_.load.brokers
 
-    def offer(
-        self, candidates: IntArray, message_rates: FloatArray, bundle: BundleAsked
-    ) -> IntArray:
-        """See ``Placement``; it is always one broker."""
+    def offer(self, candidates: IntArray, rates: MessageRates, bundle: BundleAsked) -> IntArray:
+        """See ``PlacementStrategy``; it is always one broker."""
         place = self._count % len(candidates)
         self._count = 0 if self._count == INT_MAX else self._count + 1
         names = [self._brokers[index] for index in candidates.tolist()]
@@ -84,10 +93,10 @@ class RoundRobinBrokerSelector:
         return np.array([candidates[names.index(self._list[place])]], np.int64)
 
     def chosen(self, broker: int, bundle: BundleAsked) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
 
     def fork(self) -> RoundRobinBrokerSelector:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         return copy(self)
 
 
@@ -103,23 +112,29 @@ class LeastLongTermMessageRate:
         self._overloaded: BoolArray = np.zeros(0, np.bool_)
 
     def begin(self, round_: StockRound) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         limit = self._settings.loadBalancerBrokerOverloadedThresholdPercentage / 100.0
         self._overloaded = max_usage(round_.load, self._settings) > limit
 
-    def offer(
-        self, candidates: IntArray, message_rates: FloatArray, bundle: BundleAsked
-    ) -> IntArray:
-        """See ``Placement``."""
-        scores = np.where(self._overloaded[candidates], np.inf, message_rates[candidates])
-        found: IntArray = candidates[scores == scores.min()]
-        return found
+    def offer(self, candidates: IntArray, rates: MessageRates, bundle: BundleAsked) -> IntArray:
+        """See ``PlacementStrategy``."""
+        scores = np.where(self._overloaded[candidates], np.inf, rates.rounded[candidates])
+        least = scores.min()
+        if least == np.inf:
+            return candidates
+        near = scores <= least * (1 + _NEAR)
+        found: IntArray = candidates[near]
+        if len(found) == 1:
+            return found
+        exact = np.array([rates.exact(broker) for broker in found.tolist()])
+        equal: IntArray = found[exact == exact.min()]
+        return equal
 
     def chosen(self, broker: int, bundle: BundleAsked) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
 
     def fork(self) -> LeastLongTermMessageRate:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         return copy(self)
 
 
@@ -140,7 +155,7 @@ class LeastResourceUsageWithWeight:
         self._idle: BoolArray = np.zeros(0, np.bool_)
 
     def begin(self, round_: StockRound) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         load = round_.load
         traffic = traffic_of(load)
         self._usage = max_usage(load, self._settings)
@@ -150,10 +165,8 @@ class LeastResourceUsageWithWeight:
             self._average = np.array([known.get(name, np.nan) for name in load.brokers], float)
             self._brokers = load.brokers
 
-    def offer(
-        self, candidates: IntArray, message_rates: FloatArray, bundle: BundleAsked
-    ) -> IntArray:
-        """See ``Placement``."""
+    def offer(self, candidates: IntArray, rates: MessageRates, bundle: BundleAsked) -> IntArray:
+        """See ``PlacementStrategy``."""
         settings, usage = self._settings, self._usage[candidates]
         history = settings.loadBalancerHistoryResourcePercentage
         before = np.where(self._idle[candidates], np.nan, self._average[candidates])
@@ -163,10 +176,10 @@ class LeastResourceUsageWithWeight:
         return below_mean(candidates, average, len(candidates), settings)
 
     def chosen(self, broker: int, bundle: BundleAsked) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
 
     def fork(self) -> LeastResourceUsageWithWeight:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         return copy(self)
 
 
@@ -203,15 +216,13 @@ class AvgPlacement:
         self._brokers: Sequence[str] = ()
 
     def begin(self, round_: StockRound) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         self._brokers = round_.load.brokers
         if not self._shared:  # the shedder has begun the round
             self._targets.begin(round_)
 
-    def offer(
-        self, candidates: IntArray, message_rates: FloatArray, bundle: BundleAsked
-    ) -> IntArray:
-        """See ``Placement``."""
+    def offer(self, candidates: IntArray, rates: MessageRates, bundle: BundleAsked) -> IntArray:
+        """See ``PlacementStrategy``."""
         planned = self._targets.get(bundle.round_, bundle.at)
         of_name = {self._brokers[index]: index for index in candidates.tolist()}
         if planned in of_name:
@@ -219,15 +230,15 @@ class AvgPlacement:
         return candidates
 
     def chosen(self, broker: int, bundle: BundleAsked) -> None:
-        """See ``Placement``."""
+        """See ``PlacementStrategy``."""
         self._targets.put(bundle.round_, bundle.at, self._brokers[broker])
 
     def fork(self) -> AvgPlacement:
-        """See ``Placement``. The copy must not be told what was chosen: it has the same targets."""
+        """See ``PlacementStrategy``. The copy must not be told what was chosen: it has the same targets."""
         return copy(self)
 
 
-PLACEMENTS: Final[dict[str, Callable[[StockSettings], Placement]]] = {
+PLACEMENTS: Final[dict[str, Callable[[StockSettings], PlacementStrategy]]] = {
     "RoundRobinBrokerSelector": RoundRobinBrokerSelector,
     "LeastLongTermMessageRate": LeastLongTermMessageRate,
     "LeastResourceUsageWithWeight": LeastResourceUsageWithWeight,
@@ -236,7 +247,7 @@ PLACEMENTS: Final[dict[str, Callable[[StockSettings], Placement]]] = {
 """The modular manager's strategies by the names of their classes."""
 
 
-def new_placement(name: str, settings: StockSettings) -> Placement:
+def new_placement(name: str, settings: StockSettings) -> PlacementStrategy:
     """A new instance of a strategy.
 
     Raises:

@@ -21,8 +21,7 @@ class Preallocated:
         self.topics: IntArray = np.zeros(brokers, np.int64)
         self._sums: FloatArray = np.zeros(brokers)
         self._bundles: dict[int, dict[str, float]] = {}
-        self._orders: dict[int, ConcurrentMapOrder] = {}
-        self._whole = np.ones(brokers, np.bool_)
+        self._exact: dict[int, float] = {}
         self._of_namespace: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, bundle: str, broker: int, messages_per_s: float, topics: int) -> None:
@@ -33,19 +32,27 @@ class Preallocated:
         self._of_namespace.setdefault(namespace, []).append((broker, bundle))
         rates = self._bundles.setdefault(broker, {})
         rates[bundle] = messages_per_s
-        self._whole[broker] &= messages_per_s.is_integer()
-        if self._whole[broker]:  # then the order does not matter
-            self._sums[broker] += messages_per_s
-            return
-        order = self._orders.setdefault(broker, ConcurrentMapOrder())
-        values, total = list(rates.values()), 0.0
-        for place in order.replace(list(rates)).tolist():
-            total += values[place]
-        self._sums[broker] = total
+        self._sums[broker] += messages_per_s
+        self._exact.pop(broker, None)
 
     def message_rates(self) -> FloatArray:
-        """Long-term messages per second that were placed on each broker; shape (B,)."""
+        """Long-term messages per second that were placed on each broker; shape (B,). The last bits
+        are not Pulsar's; see ``exact_rate``.
+        """
         return self._sums
+
+    def exact_rate(self, broker: int) -> float:
+        """The broker's rate, added up in the order of Pulsar's map."""
+        if broker not in self._exact:
+            rates, total = self._bundles.get(broker, {}), 0.0
+            values = list(rates.values())
+            order = (
+                ConcurrentMapOrder().replace(list(rates)) if len(rates) > 2 else range(len(rates))
+            )
+            for place in order:
+                total += values[place]
+            self._exact[broker] = total
+        return self._exact[broker]
 
     def of_namespace(self, namespace: str) -> list[tuple[int, str]]:
         """Brokers and bundles of one namespace."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from quotaplane.balance.decisions import Decisions, Move, Skip
 from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.java import ConcurrentMapOrder
+from quotaplane.balance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import StockPolicies
 from quotaplane.balance.stock.top_bundles import grouped, load_classes, reported_bundles
@@ -54,6 +54,7 @@ class _View:
         )
         self.map_order = map_order
         self._classes: FloatArray | None = None
+        self._spreads: HashArray = np.zeros(0, np.uint32)
         self._grouped: tuple[IntArray, IntArray] | None = None
         self._reported: dict[int, list[int]] = {}
 
@@ -73,18 +74,21 @@ class _View:
         if self._classes is None or self._grouped is None:
             self._classes = load_classes(self.load)
             self._grouped = grouped(self.load.owner, len(self.load.brokers))
+            self._spreads = spread(string_hashes(self.load.bundles))
         order, begins = self._grouped
         own = order[begins[broker] : begins[broker + 1]]
-        own = own[ConcurrentMapOrder().replace([self.load.bundles[index] for index in own])]
-        return reported_bundles(
-            [
-                index
-                for index in own.tolist()
-                if self.bytes_per_s[index] != 0 and self.rules.is_reported(self.load.bundles[index])
-            ],
-            self._classes,
-            self.settings.loadBalancerMaxNumberOfBundlesInBundleLoadReport,
-        )
+        own = own[self.bytes_per_s[own] != 0]
+        classes, bundles = self._classes[own], self.load.bundles
+        if len(set(map(tuple, classes.tolist()))) < len(own):  # the order decides between equals
+            own = order[begins[broker] : begins[broker + 1]]
+            own = own[ConcurrentMapOrder().listed(self._spreads[own])]
+        reportable = [
+            index
+            for index in own.tolist()
+            if self.bytes_per_s[index] != 0 and self.rules.is_reported(bundles[index])
+        ]
+        most = self.settings.loadBalancerMaxNumberOfBundlesInBundleLoadReport
+        return reported_bundles(reportable, self._classes, most)
 
 
 class _Pair(NamedTuple):
