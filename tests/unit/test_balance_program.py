@@ -243,7 +243,8 @@ def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
     whole = Decisions(moves, splits)
     assert fitting(whole) is whole
     cut = fitting(whole, 5_000)
-    assert 0 < len(cut.moves) < 100 and not cut.splits
+    assert 0 < len(cut.moves) < 100
+    assert not cut.splits
     assert cut.skips[0].bundles == 101 - len(cut.moves)
     assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
 
