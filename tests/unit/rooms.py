@@ -48,6 +48,11 @@ ROOMS: Final = {
     "balance.stock": Room(
         "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
     ),
+    "balance.record": Room(
+        "recorded rounds, decided again by quotaplane or a strategy of Pulsar's",
+        ("balance", "balance.stock"),
+        True,
+    ),
     "wire": Room(
         "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
         ("balance", "groups", "settings"),
@@ -135,8 +140,9 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("deltalog", "enforce.agent", "groups", "history", "laws", "pulsar_admin", "quota"),
-            *("registry", "settings", "sim", "streams", "throttle", "transport"),
+            *("balance", "balance.record", "balance.stock", "deltalog", "enforce.agent"),
+            *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
+            *("sim", "streams", "throttle", "transport"),
         ),
     ),
 }
