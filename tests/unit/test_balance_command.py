@@ -45,10 +45,17 @@ def test_a_stock_shedder_says_what_leaves_which_broker(ask: Ask) -> None:
 
 
 def test_quotaplane_also_says_where_to(ask: Ask) -> None:
-    code, out, _ = ask({"rounds": [HOT], "conf": {"noise_z": 0, "confirm_samples": 1}})
+    bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
+    round_ = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
+    code, out, _ = ask({"rounds": [round_], "conf": {"max_bytes_share_per_round": 1}})
     (moves,) = json.loads(out)
     assert code == 0
-    assert moves in ([f"b1>b2 {FIRST}"], [f"b1>b2 {SECOND}"])
+    assert len(moves) == 3
+    assert {move.partition(" ")[0] for move in moves} == {"b1>b2"}
+
+
+def test_quotaplane_splits_a_bundle_that_fits_on_no_broker(ask: Ask) -> None:
+    assert json.loads(ask(HOT)[1]) == [[f"split {FIRST} at the middle"]]
 
 
 def test_a_bare_snapshot_is_one_round(ask: Ask) -> None:

@@ -29,6 +29,9 @@ OURS: Final = "quotaplane"
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
 """Strategies that also say which broker gets a bundle."""
 
+AS_TRUE: Final = {"confirm_samples": 1, "noise_z": 0.0}
+"""quotaplane's options for a single round: there is nothing else to confirm its numbers with."""
+
 _EPILOG: Final = """\
 CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brokers, in one round:
   {"rounds": [{"b1": {"cpu": [90, 100], "bandwidthIn": [90, 100],
@@ -43,7 +46,8 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
   interval_s  time between rounds (60)
-An object without "rounds" is one round by itself.
+An object without "rounds" is one round by itself. quotaplane's strategy takes the numbers of a
+single round as they are; in several rounds it acts on what the rounds confirm.
 
 Its answer, a line for each case: a list with one item for each round. A shedder of Pulsar's:
   {"b1": ["acme/a/0x00000000_0x80000000"]}: which bundles leave which broker;
@@ -153,7 +157,8 @@ def _settings(case: BalanceCase, source: str) -> StockSettings:
 
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
     try:
-        options, policies = read_options(case.conf), read_policies(case.policies)
+        conf = case.conf if len(case.rounds) > 1 else {**AS_TRUE, **case.conf}
+        options, policies = read_options(conf), read_policies(case.policies)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     state = BalanceState.empty()
