@@ -184,7 +184,7 @@ class BalanceProgram:
             "brokers_live": len(age_s) - silent,
             "brokers_silent": silent,
             "bundles": row["bundles"][0].as_py(),
-            "max_mean": row["max_mean"][0].as_py(),
+            "imbalance_pct": round(100 * (row["max_mean"][0].as_py() - 1)),
         }
 
     def _settings_text(self) -> str:
