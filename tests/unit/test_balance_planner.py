@@ -107,7 +107,7 @@ def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
     _, after = once(other, state=state, now_s=60)
     assert (
         f"went to b3 instead of {move.target}"
-        in [s for s in after.skips if s.label == "Missed"][0].reason
+        in next(s for s in after.skips if s.label == "Missed").reason
     )
 
 
