@@ -48,9 +48,14 @@ ROOMS: Final = {
     "balance.stock": Room(
         "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
     ),
+    "balance.record": Room(
+        "recorded rounds, decided again by quotaplane or a strategy of Pulsar's",
+        ("balance", "balance.stock"),
+        True,
+    ),
     "wire": Room(
-        "the bytes on the topics: two report formats and the limits message, to and from Arrow",
-        ("groups", "settings"),
+        "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
+        ("balance", "groups", "settings"),
     ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",
@@ -74,7 +79,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, audits, maintenance",
-        ("deltalog", "groups", "settings"),
+        ("balance", "deltalog", "groups", "settings"),
     ),
     "registry": Room(
         "the table `resource_groups`, read and changed without a JVM",
@@ -114,6 +119,13 @@ ROOMS: Final = {
             *("throttle", "transport", "wire"),
         ),
     ),
+    "streams.balance": Room(
+        "the balance job: load reports in, plans of moves and splits out",
+        (
+            *("balance", "history", "settings", "streams", "streams.quota"),
+            *("transport", "wire"),
+        ),
+    ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
         ("client", "groups", "laws", "quota", "throttle", "wire"),
@@ -128,8 +140,9 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("deltalog", "enforce.agent", "groups", "history", "laws", "pulsar_admin", "quota"),
-            *("registry", "settings", "sim", "streams", "throttle", "transport"),
+            *("balance", "balance.record", "balance.stock", "deltalog", "enforce.agent"),
+            *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
+            *("sim", "streams", "throttle", "transport"),
         ),
     ),
 }

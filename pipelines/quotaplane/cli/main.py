@@ -31,6 +31,14 @@ COMMANDS: Final = {
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
+    "balance replay": (
+        "quotaplane.cli.balance_replay",
+        "decide the balancer's recorded rounds again, and compare",
+    ),
+    "balance what-if": (
+        "quotaplane.cli.balance_what_if",
+        "show what another strategy would have done with the recorded load",
+    ),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line). A name may have two words."""

@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
+from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
@@ -187,6 +188,7 @@ class Settings(Section):
     demand: Demand = Demand()
     limits: Limits = Limits()
     throttle: Throttle = Throttle()
+    balance: Balance = Balance()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
 
@@ -203,19 +205,19 @@ class Settings(Section):
         # A job that reads its own output, or the other job's, would process it as input.
         reports, limits = self.own_topics
         taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
-        for key in ("events_topic", "decisions_topic"):
-            name = getattr(self.throttle, key)
+        keys = ("throttle.events_topic", "throttle.decisions_topic")
+        for key in (*keys, "balance.loads_topic", "balance.plans_topic"):
+            section, _, field = key.partition(".")
+            name = getattr(getattr(self, section), field)
             if isinstance(self.transport, PulsarTransport):
                 name = self.transport.full_name(name)
             elif "://" in name:
-                raise ValueError(f"throttle.{key}: only Pulsar has topics like {name!r}")
-            if key == "decisions_topic" and name.startswith("non-persistent://"):
-                raise ValueError(
-                    f"throttle.{key}: {name!r} is not stored; choose a persistent topic"
-                )
+                raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
+            if field in ("decisions_topic", "plans_topic") and name.startswith("non-persistent://"):
+                raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
-                raise ValueError(f"throttle.{key}: the topic {name!r} is already {taken[name]}")
-            taken[name] = f"used as throttle.{key}"
+                raise ValueError(f"{key}: the topic {name!r} is already {taken[name]}")
+            taken[name] = f"used as {key}"
         return self
 
     @property
