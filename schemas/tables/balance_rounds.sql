@@ -5,7 +5,7 @@ CREATE TABLE balance_rounds (
   at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
   `date` DATE NOT NULL COMMENT 'UTC day of `at`; the partition that maintain expires',
   cluster STRING NOT NULL COMMENT 'the setting balance.cluster',
-  positions STRING NOT NULL COMMENT 'JSON: where the input of its micro-batch began and ended',
+  positions STRING NOT NULL COMMENT 'JSON: where its batch\'s input began and ended',
   strategy STRING NOT NULL COMMENT 'quotaplane, or Pulsar\'s class',
   settings STRING NOT NULL COMMENT 'JSON: options and policies in force',
   brokers ARRAY<STRING> NOT NULL COMMENT 'the brokers of the round',
