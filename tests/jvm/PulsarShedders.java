@@ -36,7 +36,14 @@ public class PulsarShedders {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             Map<String, Object> asked = JSON.readValue(line, Map.class);
-            Object answer = asked.containsKey("settings") ? settings() : answers(asked);
+            if (asked.containsKey("settings")) {
+                out.println(JSON.writeValueAsString(settings()));
+                continue;
+            }
+            Map<String, Object> answer = new LinkedHashMap<>();
+            for (String cls : (List<String>) asked.get("classes")) {
+                answer.put(cls, answers(asked, cls));
+            }
             out.println(JSON.writeValueAsString(answer));
         }
         out.flush();
@@ -68,9 +75,9 @@ public class PulsarShedders {
         return conf;
     }
 
-    private static List<Object> answers(Map<String, Object> asked) throws Exception {
+    private static List<Object> answers(Map<String, Object> asked, String cls) throws Exception {
         ServiceConfiguration conf = configuration((Map<String, Object>) asked.get("conf"));
-        LoadSheddingStrategy strategy = (LoadSheddingStrategy) Class.forName(PACKAGE + asked.get("cls"))
+        LoadSheddingStrategy strategy = (LoadSheddingStrategy) Class.forName(PACKAGE + cls)
                 .getDeclaredConstructor().newInstance();
         LoadData loadData = new LoadData();
         for (String bundle : (List<String>) asked.get("recent")) {

@@ -39,17 +39,22 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 """Values within and beyond what makes sense; the first one is the default."""
 
 
-def random_case(random: Generator, rounds: int = 12) -> Case:
-    """A cluster over some rounds: loads drift, bundles move and are split, brokers come and go."""
-    return _Cluster(random).case(rounds)
+def random_case(
+    random: Generator, *, rounds: int = 12, brokers: int = 40, bundles: int = 400
+) -> Case:
+    """A cluster over some rounds: loads drift, bundles move, come and go, as brokers do.
+
+    ``brokers`` and ``bundles`` are the most that there are at first; many cases have few.
+    """
+    return _Cluster(random, brokers, bundles).case(rounds)
 
 
 class _Cluster:
-    def __init__(self, random: Generator) -> None:
+    def __init__(self, random: Generator, brokers: int, bundles: int) -> None:
         self.random = random
         self.brokers = [
             f"{random.choice(['broker', 'b', 'pulsar-broker-'])}{number}:8080"
-            for number in range(random.integers(1, random.choice([3, 8, 41])))
+            for number in range(random.integers(1, random.choice([3, 8, brokers + 1])))
         ]
         self.spare = [f"new{number}.example:8080" for number in range(4)]
         self.bytes = float(10.0 ** random.uniform(2, 10))
@@ -61,7 +66,7 @@ class _Cluster:
         self.made = 0
         self.owner: dict[str, str] = {}
         self.rates: dict[str, list[float]] = {}
-        for _ in range(random.integers(0, random.choice([4, 40, 401]))):
+        for _ in range(random.integers(0, random.choice([4, 40, bundles + 1]))):
             self.add_bundle()
 
     def add_bundle(self) -> None:

@@ -97,7 +97,7 @@ class AvgShedder:
         Args:
             candidates: names of brokers, at least one.
             bundle: index in ``round_.load.bundles``.
-            round_: the round that ``shed`` got last.
+            round_: the round that ``shed`` got last, or a later one.
             random: the number that is hashed comes from here; Pulsar takes an unseeded one.
         """
         known = self.targets.get(round_, bundle)

@@ -98,8 +98,7 @@ class Ranking:
         ranked = able[order]
         same = (value[ranked[1:]] == value[ranked[:-1]]) & (owner[ranked[1:]] == owner[ranked[:-1]])
         if same.any():
-            places = maps.bundle_places()
-            ranked = able[np.lexsort((places[able], -value[able], owner[able]))]
+            ranked = able[np.lexsort((maps.bundle_places(able), -value[able], owner[able]))]
         self._ranked = ranked.astype(np.int64)
         self._start = np.searchsorted(owner[ranked], np.arange(brokers + 1))
         self._brokers = round_.load.brokers

@@ -102,9 +102,20 @@ class HashMapOrder:
 
     def order(self, spreads: HashArray) -> IntArray:
         """The iteration order after ``clear()`` and insertion of these keys, as indices."""
-        while len(spreads) * 4 > self.capacity * 3:
-            self.capacity *= 2
+        self.capacity = max(self.capacity, table_capacity(len(spreads)))
         return _by_bucket(spreads, self.capacity)
+
+
+def table_capacity(keys: int) -> int:
+    """Buckets of a new ``HashMap`` after so many keys were inserted.
+
+    >>> table_capacity(12), table_capacity(13)
+    (16, 32)
+    """
+    capacity = _LEAST_CAPACITY
+    while keys * 4 > capacity * 3:
+        capacity *= 2
+    return capacity
 
 
 def _by_bucket(spreads: HashArray, capacity: int) -> IntArray:

@@ -9,10 +9,21 @@ from typing import Final
 import numpy as np
 
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.stock.java import ConcurrentMapOrder, HashArray, HashMapOrder
+from quotaplane.balance.stock.java import (
+    ConcurrentMapOrder,
+    HashArray,
+    HashMapOrder,
+    spread,
+    string_hashes,
+    table_capacity,
+)
 from quotaplane.model import BoolArray, IntArray
 
-_MOST_PENDING: Final = 16
+_MOST_PENDING: Final = 4
+"""Bundles of earlier rounds are inserted then, one round at a time: so no round is slow."""
+
+_FEW: Final = 8
+"""Up to an eighth of all bundles are compared without the map of all of them."""
 
 _SPECIAL: Final = ("pulsar/", "sla-monitor/")
 _PART: Final = r"[-=:.\w]+"
@@ -49,6 +60,7 @@ class LeaderMaps:
         self._broker_order: IntArray = np.zeros(0, np.int64)
         self._bundle_names: Sequence[str] = ()
         self._never_shed: BoolArray = np.zeros(0, np.bool_)
+        self._places: IntArray | None = None
         # Rounds whose bundles were not inserted yet: their order is seldom asked for.
         self._pending: list[tuple[ClusterLoad, IntArray]] = []
 
@@ -60,9 +72,10 @@ class LeaderMaps:
         if load.bundles is self._bundle_names:
             return
         if load.bundles != self._bundle_names:
+            self._places = None
             self._pending.append((load, self._broker_order))
             if len(self._pending) > _MOST_PENDING:
-                self._insert_pending()
+                self._insert(*self._pending.pop(0))
             found = [at for at, name in enumerate(load.bundles) if name.startswith(_SPECIAL)]
             self._never_shed = np.zeros(len(load.bundles), np.bool_)
             self._never_shed[[at for at in found if is_never_shed(load.bundles[at])]] = True
@@ -80,10 +93,24 @@ class LeaderMaps:
         """Shape (N,): bundles of heartbeat and SLA namespaces (``is_never_shed``)."""
         return self._never_shed
 
-    def bundle_places(self) -> IntArray:
-        """Shape (N,): the bundle's place in ``getBundleDataForLoadShedding()``, a ``HashMap`` that
-        is made anew of the leader's map; bundles that are never shed have a place behind all.
+    def bundle_places(self, wanted: IntArray) -> IntArray:
+        """Numbers that order some bundles as ``getBundleDataForLoadShedding()`` does, a ``HashMap``
+        that is made anew of the leader's map. Bundles that are never shed come last.
         """
+        names = self._bundle_names
+        if self._places is None and len(wanted) * _FEW < len(names):
+            # Buckets say it, unless two bundles have the same; then it depends on the history.
+            capacity = table_capacity(len(names) - int(self._never_shed.sum()))
+            spreads = spread(string_hashes([names[at] for at in wanted.tolist()]))
+            buckets = (spreads & np.uint32(capacity - 1)).astype(np.int64)
+            if len(np.unique(buckets)) == len(buckets):
+                return np.where(self._never_shed[wanted], capacity, buckets)
+        if self._places is None:
+            self._places = self._all_places()
+        places: IntArray = self._places[wanted]
+        return places
+
+    def _all_places(self) -> IntArray:
         self._insert_pending()
         listed = self._bundles.replace(self._bundle_names)
         seen = listed[~self._never_shed[listed]]
@@ -94,7 +121,10 @@ class LeaderMaps:
 
     def _insert_pending(self) -> None:
         for load, broker_order in self._pending:
-            place = np.empty(len(broker_order), np.int64)
-            place[broker_order] = np.arange(len(broker_order))
-            self._bundles.replace(load.bundles, np.argsort(place[load.owner], kind="stable"))
+            self._insert(load, broker_order)
         self._pending.clear()
+
+    def _insert(self, load: ClusterLoad, broker_order: IntArray) -> None:
+        place = np.empty(len(broker_order), np.int64)
+        place[broker_order] = np.arange(len(broker_order))
+        self._bundles.replace(load.bundles, np.argsort(place[load.owner], kind="stable"))
