@@ -11,16 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.balance.cases import BalanceCase, load_of, parse_balance_case
+from quotaplane.balance.cases import BalanceCase, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
-from quotaplane.balance.stock.leader import Case, decide_rounds
+from quotaplane.balance.stock.leader import decide_rounds, stock_case
 from quotaplane.balance.stock.place_cases import answer_places
 from quotaplane.balance.stock.placements import PLACEMENTS
-from quotaplane.balance.stock.settings import StockSettings, stock_settings
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.balance.stock.split_cases import ALGORITHMS, TRIGGERS, answer_splits
 from quotaplane.cli.balance_tables import decisions_table, placements_table, splits_table
@@ -41,8 +40,9 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
                                   "acme/a/0x80000000_0xffffffff": [4e7, 4e7, 900, 900]}},
                "b2": {"cpu": [5, 100], "bandwidthIn": [5, 100]}}]}
   rounds    by broker: usage and limit of cpu, memory, directMemory, bandwidthIn, bandwidthOut, and
-            its bundles: bytes per second in and out, messages per second in and out; "topics" and
-            "sessions" of bundles where known. One instance of the strategy decides all rounds
+            its bundles: bytes per second in and out, messages per second in and out. One instance
+            of the strategy decides all rounds
+  topics, sessions  by bundle, where known
   cls       the strategy, if no option names it
   conf      Pulsar's settings by their own names; for quotaplane's strategy its options
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
@@ -166,20 +166,12 @@ def _strategy(name: str) -> Strategy:
     def stock(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
         if case.policies:
             raise InputError(f"{source}: policies: only for quotaplane's strategy, not for {name}")
-        settings = _settings(case, source)
-        loads = [load for _, load in _loads(case, source)]
-        rounds = Case(settings, loads, frozenset(case.recent))
-        decided = decide_rounds(rounds, new_shedder(name, settings), case.interval_s)
+        rounds = stock_case(case, source)
+        shedder = new_shedder(name, rounds.settings)
+        decided = decide_rounds(rounds, shedder, case.interval_s)
         return ((round_.load, each) for round_, each in decided)
 
     return stock
-
-
-def _settings(case: BalanceCase, source: str) -> StockSettings:
-    try:
-        return stock_settings(case.conf)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
 
 
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
@@ -189,16 +181,12 @@ def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisio
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     state = BalanceState.empty()
-    for now_s, load in _loads(case, source):
-        brokers = len(load.brokers)
+    loads = loads_of(case.rounds, source, case.topics, case.sessions)
+    for number, load in enumerate(loads):
+        brokers, now_s = len(load.brokers), number * case.interval_s
         round_ = BalanceRound(load, now_s, np.zeros(brokers), np.zeros(brokers, np.bool_))
         state, decided = decide(state, round_, options, policies)
         yield load, decided
-
-
-def _loads(case: BalanceCase, source: str) -> Iterator[tuple[float, ClusterLoad]]:
-    for number, round_ in enumerate(case.rounds):
-        yield number * case.interval_s, load_of(round_, f"{source}: rounds.{number}")
 
 
 def _answer(strategy: str, decided: Decisions, *, explain: bool) -> Any:
