@@ -36,7 +36,7 @@ class Exchanges:
         room, need = self._board.room(self._options.stop_below), self._board.need
         best: tuple[float, int, int, int] | None = None
         for target in self._roomiest(source, column):
-            theirs = self._relief.movable(target)
+            theirs = self._theirs(target)
             elsewhere = np.delete(room, [source, target], axis=0)
             if not len(theirs) or not len(elsewhere):
                 continue
@@ -79,6 +79,13 @@ class Exchanges:
             self._relief.budget.begun = False  # both fit, as was asked
             self._relief.order_move(bundle, target, "Swap", lambda: text)
 
+    def _theirs(self, target: int) -> IntArray:
+        """Bundles of another broker; why some stay there is not why the source keeps its own."""
+        why_not = self._relief.why_not.copy()
+        theirs = self._relief.movable(target)
+        self._relief.why_not = why_not
+        return theirs
+
     def _roomiest(self, source: int, column: int) -> list[int]:
         """Brokers with most room."""
         room = self._board.room(self._options.stop_below)
@@ -102,7 +109,7 @@ class Exchanges:
         least = self._least(source, excess, column)
         best: tuple[float, int, int, int] | None = None
         for target in self._roomiest(source, column):
-            theirs = self._relief.movable(target)
+            theirs = self._theirs(target)
             found = self._pair(mine, theirs, room[target], (float(excess[column]), least), column)
             if found and (best is None or found[0] < best[0]):
                 best = (*found, target)

@@ -228,7 +228,10 @@ def _plan(
         text = f"{int(now.takes.sum())} of {len(brokers)} brokers may get bundles"
         return [], [], [*skips, Skip("", "NoBrokers", text)]
     fences = BundleFences(policies, brokers, now.takes, bundles, board.owner)
-    budget = RoundBudget.of(options, len(brokers), float(now.estimates.mean.sum()))
+    orders = now.settled.orders.values()
+    under_way = sum(order.status == UNDER_WAY for order in orders)
+    total = float(now.estimates.mean.sum())
+    budget = RoundBudget.of(options, len(brokers), total, under_way)
     resting, avoids, ranges = _resting(now, options)
     relief = Relief(
         *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
