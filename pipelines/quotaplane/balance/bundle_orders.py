@@ -71,7 +71,8 @@ def settle(
     """Compare the orders with what the brokers report; names in ``load`` are sorted.
 
     A move counts as under way until its bundle is seen on another broker, or its source still
-    reports it ``order_timeout_s`` later (and a second more for each order), or nobody says anything for ``stale_after_s``.
+    reports it ``order_timeout_s`` later (and a second more for each order), or nobody says
+    anything for ``stale_after_s``.
     """
     queued = sum(order.status == UNDER_WAY for order in orders.values())
     patience_s = options.order_timeout_s + SECONDS_A_MOVE * queued
