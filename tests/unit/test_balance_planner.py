@@ -29,10 +29,6 @@ def test_an_overloaded_broker_is_relieved_down_to_the_target() -> None:
 def test_of_unequal_bundles_those_leave_that_are_just_enough() -> None:
     load = cluster({"b1": [90.0, 60, 31, 22, 7], "b2": [100.0], "b3": [80.0]})
     _, decided = once(load, start_above=0.2, stop_below=0.2)
-    assert (
-        sum(move.bytes_per_s for move in decided.moves) == 53 + 7 + 0
-        or ratio(applied(load, decided)) <= 1.2
-    )
     moved = sorted(move.bytes_per_s for move in decided.moves)
     assert moved == [60.0]  # 210 - 1.2 x 130 = 54: 60 alone is cheaper than 31 + 22 + 7 = 60
 
@@ -86,7 +82,7 @@ def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
     for minute in (1, 2):
         state, decided = once(load, state=state, now_s=60 * minute)
         assert not decided.moves
-    state, decided = once(load, state=state, now_s=180)
+    state, decided = once(load, state=state, now_s=190)  # 180 s, and one for each order
     missed = [skip for skip in decided.skips if skip.label == "Missed" and "attempt" in skip.reason]
     assert {skip.subject for skip in missed} == {move.bundle for move in first.moves}
     tried = {move.bundle: move.target for move in first.moves}
