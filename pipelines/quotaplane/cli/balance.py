@@ -22,7 +22,7 @@ from quotaplane.balance.stock.place_cases import answer_places
 from quotaplane.balance.stock.placements import PLACEMENTS
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.balance.stock.split_cases import ALGORITHMS, TRIGGERS, answer_splits
-from quotaplane.cli.balance_tables import decisions_table, placements_table, splits_table
+from quotaplane.cli.balance_answers import decisions_table, placements_table, splits_table
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.strict_json import parse_json, source_name
 
