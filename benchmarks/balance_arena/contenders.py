@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.balance_arena.execution import Order
 from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
-from benchmarks.balance_arena.telemetry import CHECK_EVERY_S, ReportRule, Stats
+from benchmarks.balance_arena.telemetry import ReportRule, Stats
 from benchmarks.balance_arena.world import RETIRED, World
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
@@ -17,6 +17,9 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray
+
+
+ALL_AT_ONCE: Final = 100_000
 
 
 class Contender(NamedTuple):
@@ -63,9 +66,11 @@ STOCK: Final = (
     ),
 )
 EPS: Final = (0.15, 0.10, 0.05)
+MORE_EPS: Final = (0.3, 0.2)
+"""Only for the planes."""
 OURS: Final = tuple(
     Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
-    for eps in EPS
+    for eps in (*EPS, *MORE_EPS)
 )
 
 
@@ -74,7 +79,8 @@ class Player(Protocol):
 
     moves_keep_target: bool
     """Whether a moved bundle certainly arrives where the strategy wants it."""
-    sequential: bool
+    lanes: int
+    """How many bundles it unloads at once."""
 
     def measured(self, due: BoolArray, now_s: float) -> None:
         """Brokers have new numbers."""
@@ -102,13 +108,20 @@ class StockPlayer:
     """Pulsar's load managers: the modular one, or with TransferShedder the extensible one."""
 
     def __init__(
-        self, contender: Contender, world: World, stats: Stats, jvm: Jvm, seed: int
+        self,
+        contender: Contender,
+        world: World,
+        stats: Stats,
+        jvm: Jvm,
+        seed: int,
+        direct: bool = False,
     ) -> None:
         self._world, self._stats = world, stats
         self._extensible = contender.extensible
         self._sheds = bool(contender.shedder)
+        self._direct = direct
         self.moves_keep_target = self._extensible
-        self.sequential = not self._extensible
+        self.lanes = ALL_AT_ONCE if self._extensible else 1  # doLoadShedding waits for each
         self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
         self._leader.brokers(world.brokers)
         self._leader.bundles(world.names)
@@ -136,6 +149,8 @@ class StockPlayer:
         percent = 100.0 * (usage / limit)[:, [0, 2, 3, 4]].max(axis=1)
         sums = self._stats.sums(len(self._world.brokers))
         due = self._rule.due(now_s, sums, percent) & self._online
+        if self._direct:
+            due = self._online & (self._stats.measured_s == now_s)
         self._rule.reported(due, now_s, sums, percent)
         if self._extensible:
             self._updates += 1
@@ -152,9 +167,9 @@ class StockPlayer:
                 self._updates[broker] = 0
             self._bundles_due &= ~bundles_due
         else:
-            self._leader.reports(
-                [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
-            )
+            reports = [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
+            # Each report is a notification, and the leader takes a sample of everybody at each.
+            self._leader.reports(reports, 1 if self._direct else len(reports))
 
     def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
         """A minute's shedding, and the splits before it."""
@@ -192,7 +207,7 @@ class OurPlayer:
     """
 
     moves_keep_target = True
-    sequential = True
+    lanes = 8
 
     def __init__(
         self, options: BalanceOptions, world: World, stats: Stats, elsewhere: StockPlayer | None
@@ -272,5 +287,3 @@ class OurPlayer:
     def touched(self, bundle: int, broker: int) -> None:
         """Pulsar's modular manager does nothing then."""
 
-
-TICKS_A_ROUND: Final = 60 // CHECK_EVERY_S

@@ -54,33 +54,32 @@ class Outage(NamedTuple):
 
 
 class Execution:
-    """Events of the cluster in their order.
-
-    ``sequential``: one unload ends before the next begins, as ``doLoadShedding`` calls them;
-    otherwise all begin at once, as the extensible manager's.
-    """
+    """Events of the cluster in their order."""
 
     def __init__(
         self,
         world: World,
-        sequential: bool,
+        lanes: int,
         wish: Callable[[int, int], None] | None,
         place: Callable[[int], int],
         touched: Callable[[int, int], None],
     ) -> None:
-        """
+        """Nothing is under way yet.
+
         Args:
             world: The cluster.
+            lanes: So many unloads are under way at once; the next begins when one has ended.
             sequential: See above.
             wish: Stores the target of an unload, for its lookup to find; None: targets are kept.
             place: The broker that a lookup of a bundle without a target finds; -1 = none yet.
             touched: Called with a bundle and its broker when it leaves or arrives.
         """
-        self._world, self._sequential = world, sequential
+        self._world = world
         self._wish, self._place, self._touched = wish, place, touched
         self._events: list[tuple[float, int, str, int]] = []
         self._count = 0
-        self._free_s = 0.0
+        self._free_s = [0.0] * lanes
+        self._range_free_s: dict[tuple[int, int], float] = {}
         self._under_way: dict[int, tuple[float, Order, float]] = {}
         self._target: dict[int, int] = {}
         self._left_s: dict[int, float] = {}
@@ -90,18 +89,23 @@ class Execution:
         """Orders for a bundle that was not where the strategy thought, or already under way."""
 
     def order(self, orders: Sequence[Order], now_s: float) -> None:
-        """Begin to carry out a round's orders."""
-        at = max(now_s, self._free_s) if self._sequential else now_s
-        topics = self._world.topics()
+        """Begin to carry out a round's orders.
+
+        Where targets are kept, a bundle waits until another one of its range has been looked up.
+        """
         for one in orders:
             if self._world.owner[one.bundle] != one.source or one.bundle in self._under_way:
                 self.refused += 1
                 continue
             self._under_way[one.bundle] = (now_s, one, 0.0)
-            self._push(at, "unload", one.bundle)
-            if self._sequential:
-                at += CLOSE_S + TOPIC_S * topics[one.bundle]
-        self._free_s = at
+            hashes = self._world.bundles[one.bundle][1:]
+            begin = max(now_s, heapq.heappop(self._free_s))
+            if not self._wish:
+                begin = max(begin, self._range_free_s.get(hashes, 0.0))
+            end = begin + self._handling_s(one.bundle)
+            self._range_free_s[hashes] = end + LOOKUP_AFTER_S
+            heapq.heappush(self._free_s, end)
+            self._push(begin, "unload", one.bundle)
 
     def release(self, bundles: Sequence[int], lookup_s: float, now_s: float) -> None:
         """Bundles lose their broker; clients look them up at ``lookup_s``."""

@@ -35,7 +35,9 @@ class Figures:
     moved: float
     """Bytes per second of the moved bundles, as part of the cluster's."""
     repeats: int
-    """Bundles moved again within the grace period."""
+    """Moves of a bundle that was moved within the grace period before."""
+    again: int
+    """Moves of a bundle that was moved before, however long ago."""
     receivers_shed: int
     """Moves to a broker that itself shed within ten minutes."""
     astray: int
@@ -78,7 +80,8 @@ def figures(run: Run, scenario: Scenario) -> Figures:
             move.bytes_per_s / float(run.cluster_bytes[at])
             for move, at in zip(run.moved, minute, strict=True)
         ),
-        repeats=_repeats(run.moved),
+        repeats=_repeats(run.moved, GRACE_S),
+        again=_repeats(run.moved, math.inf),
         receivers_shed=_receivers_shed(run.moved),
         astray=sum(move.target != move.wished for move in run.moved),
         offline_bundle_s=sum(outage.seconds for outage in ordered),
@@ -94,16 +97,17 @@ def _first(reached: np.ndarray) -> float:
     return float(np.argmax(reached)) if reached.any() else math.inf
 
 
-def _repeats(moves: list[Moved]) -> int:
+def _repeats(moves: list[Moved], within_s: float) -> int:
     """
     >>> at = [Moved(t, t + 1, 5, 0, 1, 1, 1e6) for t in (0.0, 1799.0, 4000.0)]
-    >>> _repeats(at)
-    1
+    >>> _repeats(at, GRACE_S), _repeats(at, math.inf)
+    (1, 2)
     """
     last: dict[int, float] = {}
     count = 0
     for move in sorted(moves, key=lambda move: move.ordered_s):
-        count += move.ordered_s - last.get(move.bundle, -math.inf) < GRACE_S
+        before = last.get(move.bundle)
+        count += before is not None and move.ordered_s - before < within_s
         last[move.bundle] = move.ordered_s
     return count
 

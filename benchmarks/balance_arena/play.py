@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.balance_arena.contenders import Contender, OurPlayer, Player, StockPlayer
 from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage
-from benchmarks.balance_arena.scenarios import Event, Factors, Scenario
+from benchmarks.balance_arena.scenarios import Event, Scenario
 from benchmarks.balance_arena.stock_leader import Jvm
 from benchmarks.balance_arena.telemetry import CHECK_EVERY_S, STATS_EVERY_S, Noise, Stats
 from benchmarks.balance_arena.world import World
@@ -44,6 +44,8 @@ class _Simulation:
         self.stats = Stats(self.world)
         self.noise = Noise(seed, scenario.sigma)
         self.phase = CHECK_EVERY_S * rng.integers(0, _TICKS, len(self.world.brokers))
+        if scenario.direct:
+            self.phase[:] = STATS_EVERY_S - CHECK_EVERY_S
         for event in scenario.events:
             if event.what == "starts" and not _before(scenario, event):
                 self.world.alive[event.broker] = False
@@ -52,7 +54,7 @@ class _Simulation:
         keeps = self.player.moves_keep_target
         self.execution = Execution(
             self.world,
-            self.player.sequential,
+            self.player.lanes,
             None if keeps else self.player.wish,
             self.player.place,
             self.touched,
@@ -143,7 +145,7 @@ def _player(
     contender: Contender, scenario: Scenario, world: World, stats: Stats, jvm: Jvm, seed: int
 ) -> Player:
     if contender.options is None:
-        return StockPlayer(contender, world, stats, jvm, seed)
+        return StockPlayer(contender, world, stats, jvm, seed, scenario.direct)
     # Lookups without a target only occur where brokers go.
     elsewhere = StockPlayer(contender, world, stats, jvm, seed) if scenario.events else None
     return OurPlayer(contender.options, world, stats, elsewhere)
@@ -156,5 +158,3 @@ def _before(scenario: Scenario, event: Event) -> bool:
         for other in scenario.events
     )
 
-
-__all__ = ["Factors", "Run", "play"]

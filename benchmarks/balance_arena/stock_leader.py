@@ -112,12 +112,12 @@ class StockLeader:
         """Which brokers are registered."""
         self._jvm.write(b"A" + struct.pack(f">i{len(brokers)}i", len(brokers), *brokers))
 
-    def reports(self, reports: Sequence[Report]) -> None:
-        """Brokers of the modular manager write reports; the leader reads all after each."""
+    def reports(self, reports: Sequence[Report], samples: int) -> None:
+        """Brokers of the modular manager write reports, of which the leader makes samples."""
         for report in reports:
             self._jvm.write(b"R" + struct.pack(">i", report.broker) + report.packed())
         if reports:
-            self._jvm.write(b"U" + struct.pack(">i", len(reports)))
+            self._jvm.write(b"U" + struct.pack(">i", samples))
 
     def check(
         self, report: Report, updates: int, now_ms: int, load_too: bool, bundles_too: bool

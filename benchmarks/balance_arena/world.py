@@ -100,7 +100,7 @@ def build(
     namespaces: int,
     bundles_each: int,
     topics_each: int = 12,
-    spread: float = 0.7,
+    spread: float = 0.5,
     use: float = 0.5,
 ) -> World:
     """A cluster whose bundles' rates are log-normal; nothing is placed yet: broker 0 owns all.
