@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     chosen = parser.parse_args(argv)
     begun = time.perf_counter()
     scenes = scenarios()
-    bounds = least_bytes(scenes, chosen.seeds)
+    bounds = least_bytes(scenes, chosen.seeds, chosen.processes)
     table = fill((*STOCK, *OURS), scenes, chosen.processes, chosen.seeds)
     known = fill(*needed(), chosen.processes, chosen.seeds)
     write(DOCS, table, scenes, bounds, known)

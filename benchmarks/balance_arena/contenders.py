@@ -18,7 +18,6 @@ from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray
 
-
 ALL_AT_ONCE: Final = 100_000
 
 
@@ -66,7 +65,7 @@ STOCK: Final = (
     ),
 )
 EPS: Final = (0.15, 0.10, 0.05)
-MORE_EPS: Final = (0.3, 0.2)
+MORE_EPS: Final = (0.6, 0.4, 0.3, 0.2)
 """Only for the planes."""
 OURS: Final = tuple(
     Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
@@ -286,4 +285,3 @@ class OurPlayer:
 
     def touched(self, bundle: int, broker: int) -> None:
         """Pulsar's modular manager does nothing then."""
-

@@ -98,7 +98,8 @@ def _first(reached: np.ndarray) -> float:
 
 
 def _repeats(moves: list[Moved], within_s: float) -> int:
-    """
+    """Moves of a bundle that was moved shortly before.
+
     >>> at = [Moved(t, t + 1, 5, 0, 1, 1, 1e6) for t in (0.0, 1799.0, 4000.0)]
     >>> _repeats(at, GRACE_S), _repeats(at, math.inf)
     (1, 2)
@@ -113,7 +114,8 @@ def _repeats(moves: list[Moved], within_s: float) -> int:
 
 
 def _receivers_shed(moves: list[Moved]) -> int:
-    """
+    """Moves whose target shed soon after.
+
     >>> _receivers_shed([Moved(0, 1, 5, 0, 1, 1, 1e6), Moved(60, 61, 6, 1, 2, 2, 1e6)])
     1
     """

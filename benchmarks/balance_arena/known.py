@@ -69,9 +69,8 @@ def section(table: Table) -> list[str]:
     return [
         *lines,
         "",
-        "What depends on the strategy agrees: who overshoots, who never gets there, that AvgShedder",
-        "needs some fifty rounds and Uniform never rests in noise. Amounts differ by as much as the",
-        "beginnings do; the other program's are not known bundle by bundle.",
+        "The other program's clusters are not known bundle by bundle, so amounts differ; the order",
+        "of the strategies and their weaknesses should not.",
         "",
     ]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.balance_arena.contenders import Contender, OurPlayer, Player, StockPlayer
 from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage
-from benchmarks.balance_arena.scenarios import Event, Scenario
+from benchmarks.balance_arena.scenarios import Event, Scenario, beginning
 from benchmarks.balance_arena.stock_leader import Jvm
 from benchmarks.balance_arena.telemetry import CHECK_EVERY_S, STATS_EVERY_S, Noise, Stats
 from benchmarks.balance_arena.world import World
@@ -38,7 +38,7 @@ class Run:
 class _Simulation:
     def __init__(self, contender: Contender, scenario: Scenario, seed: int, jvm: Jvm) -> None:
         self.scenario = scenario
-        rng = np.random.default_rng((seed, 7))
+        rng = beginning(seed)
         self.world, self.factors = scenario.make(rng)
         self.base = self.world.rates.copy()
         self.stats = Stats(self.world)
@@ -157,4 +157,3 @@ def _before(scenario: Scenario, event: Event) -> bool:
         other.broker == event.broker and other.what != "starts" and other.minute < event.minute
         for other in scenario.events
     )
-

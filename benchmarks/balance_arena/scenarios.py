@@ -121,7 +121,9 @@ def _too_big(rng: np.random.Generator) -> Made:
     topics = np.flatnonzero(world.bundle_of == int(np.argmax(world.topics())))
     wanted = 1.4 * 0.5 * CAPACITY_BYTES_PER_S
     parts = rng.dirichlet(np.full(len(topics), 4.0)) * wanted
-    world.rates[topics] *= (parts / world.rates[topics, :2].sum(axis=1))[:, None]
+    factor = np.ones(len(world.rates))
+    factor[topics] = parts / world.rates[topics, :2].sum(axis=1)
+    world.rates = world.rates * factor[:, None]
     return world, None
 
 
@@ -187,6 +189,11 @@ def _steps(rng: np.random.Generator) -> Made:
     return world, factors
 
 
+def beginning(seed: int) -> np.random.Generator:
+    """Where the chance of a scenario's beginning comes from."""
+    return np.random.default_rng((seed, 7))
+
+
 def _restarts() -> tuple[Event, ...]:
     events: list[Event] = []
     for broker in range(_BROKERS):
@@ -202,7 +209,9 @@ def scenarios() -> list[Scenario]:
     """All of them, in the page's order."""
     last_start = _RESTART_FROM_MIN + _RESTART_EVERY_MIN * (_BROKERS - 1) + 1
     return [
-        Scenario("one hot broker", "one of ten brokers carries 1.6 times the mean", _hot, bound=True),
+        Scenario(
+            "one hot broker", "one of ten brokers carries 1.6 times the mean", _hot, bound=True
+        ),
         Scenario(
             "new empty broker",
             "bundles are on nine brokers at random; the tenth is new",
@@ -230,8 +239,7 @@ def scenarios() -> list[Scenario]:
         ),
         Scenario(
             "heterogeneous",
-            "machines of half, one and two sizes, other programs on two of them; bundles at"
-            " random",
+            "machines of half, one and two sizes, other programs on two of them; bundles at random",
             _mixed,
             bound=True,
         ),

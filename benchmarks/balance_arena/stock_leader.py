@@ -72,7 +72,8 @@ class Jvm:
         Raises:
             RuntimeError: the JVM ended; standard error says why.
         """
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.flush()
         data = self._process.stdout.read(size)
         if len(data) < size:

@@ -77,15 +77,14 @@ def _erf(x: FloatArray) -> FloatArray:
     """Abramowitz and Stegun 7.1.26; its error is below 1.5e-7."""
     t = 1.0 / (1.0 + 0.3275911 * np.abs(x))
     series = t * (
-        0.254829592
-        + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
     )
     found: FloatArray = np.sign(x) * (1.0 - series * np.exp(-(x**2)))
     return found
 
 
 class Stats:
-    """The newest numbers of every broker, as its REST interface gives them. B brokers, N bundles."""
+    """The newest numbers of every broker, as REST gives them. B brokers, N bundles."""
 
     def __init__(self, world: World) -> None:
         brokers = len(world.brokers)

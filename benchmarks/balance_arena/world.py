@@ -1,10 +1,11 @@
-"""The simulated cluster: topics in bundles on brokers, with true rates. Nothing here is measured."""
+"""The simulated cluster: topics in bundles on brokers, with true rates; nothing is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,12 @@ OFFLINE: Final = -1
 """Owner of a bundle that no broker serves at the moment."""
 RETIRED: Final = -2
 """Owner of a bundle that was split."""
+
+
+class _Sums(NamedTuple):
+    of: FloatArray
+    rates: FloatArray
+    topics: IntArray
 
 
 @dataclass
@@ -44,7 +51,8 @@ class World:
     hashes: IntArray
     """Shape (T,): each topic's place in its namespace's range."""
     rates: FloatArray
-    """Shape (T, 4): true rates; columns as ``quotaplane.balance.cluster_load.RATES``."""
+    """Shape (T, 4): true rates; columns as ``quotaplane.balance.cluster_load.RATES``. To be
+    replaced, not changed in place."""
     bundle_of: IntArray
     """Shape (T,): the bundle of each topic."""
     bundles: list[BundleName]
@@ -52,17 +60,24 @@ class World:
     """The same as Pulsar writes them."""
     owner: IntArray
     """Shape (N,): broker, ``OFFLINE`` or ``RETIRED``."""
+    _sums: _Sums | None = None
 
     def bundle_rates(self) -> FloatArray:
-        """True rates of each bundle; shape (N, 4)."""
-        count = len(self.bundles)
-        return np.stack(
-            [np.bincount(self.bundle_of, column, count) for column in self.rates.T], axis=1
-        )
+        """True rates of each bundle; shape (N, 4). Not to be changed."""
+        return self._summed().rates
 
     def topics(self) -> IntArray:
-        """Topics of each bundle; shape (N,)."""
-        return np.bincount(self.bundle_of, minlength=len(self.bundles))
+        """Topics of each bundle; shape (N,). Not to be changed."""
+        return self._summed().topics
+
+    def _summed(self) -> _Sums:
+        """Sums over topics, made again when there are other rates or bundles."""
+        count = len(self.bundles)
+        if not self._sums or self._sums.of is not self.rates or len(self._sums.topics) != count:
+            columns = [np.bincount(self.bundle_of, column, count) for column in self.rates.T]
+            topics = np.bincount(self.bundle_of, minlength=count)
+            self._sums = _Sums(self.rates, np.stack(columns, axis=1), topics)
+        return self._sums
 
     def use(self, bundle_bytes: FloatArray) -> FloatArray:
         """Part of each broker's capacity that is used, with foreign load; shape (B,).
@@ -81,7 +96,7 @@ class World:
         inside = boundaries or (old.low + (old.high - old.low) // 2,)
         edges = [old.low, *inside, old.high]
         first = len(self.bundles)
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             part = BundleName(old.namespace, low, high)
             self.bundles.append(part)
             self.names.append(str(part))
@@ -117,7 +132,7 @@ def build(
     names, all_bundles = [], []
     for namespace in range(namespaces):
         edges = [FULL_RANGE * part // bundles_each for part in range(bundles_each)] + [FULL_RANGE]
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             all_bundles.append(BundleName(f"acme/app{namespace:04d}", low, high))
     names = [str(bundle) for bundle in all_bundles]
     count = len(all_bundles)
