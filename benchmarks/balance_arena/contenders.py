@@ -19,6 +19,10 @@ from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray
 
 ALL_AT_ONCE: Final = 100_000
+START: Final = 0.85
+"""``start_above`` of ours by the wanted imbalance."""
+STOP: Final = 0.75
+"""``stop_below`` of ours by the wanted imbalance."""
 
 
 class Contender(NamedTuple):
@@ -38,8 +42,8 @@ class Contender(NamedTuple):
 
 
 def ours(eps: float) -> BalanceOptions:
-    """Ours for a wanted imbalance: it begins above it and stops a little below."""
-    return BalanceOptions(start_above=eps, stop_below=round(0.9 * eps, 6))
+    """Ours for a wanted imbalance: both thresholds below it leave room for what is not known."""
+    return BalanceOptions(start_above=round(START * eps, 6), stop_below=round(STOP * eps, 6))
 
 
 STOCK: Final = (

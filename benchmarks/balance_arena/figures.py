@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,7 @@ class Figures:
     again: int
     """Moves of a bundle that was moved before, however long ago."""
     receivers_shed: int
-    """Moves to a broker that itself shed within ten minutes."""
+    """Moves to a broker that itself shed within ten minutes, though nothing happened between."""
     astray: int
     """Moves that ended on another broker than the strategy wanted."""
     offline_bundle_s: float
@@ -82,7 +83,9 @@ def figures(run: Run, scenario: Scenario) -> Figures:
         ),
         repeats=_repeats(run.moved, GRACE_S),
         again=_repeats(run.moved, math.inf),
-        receivers_shed=_receivers_shed(run.moved),
+        receivers_shed=_receivers_shed(
+            run.moved, [*(event.minute for event in scenario.events), *scenario.changes]
+        ),
         astray=sum(move.target != move.wished for move in run.moved),
         offline_bundle_s=sum(outage.seconds for outage in ordered),
         delayed_bytes=sum(outage.seconds * outage.bytes_per_s for outage in ordered)
@@ -113,16 +116,21 @@ def _repeats(moves: list[Moved], within_s: float) -> int:
     return count
 
 
-def _receivers_shed(moves: list[Moved]) -> int:
-    """Moves whose target shed soon after.
+def _receivers_shed(moves: list[Moved], happened_min: Sequence[int]) -> int:
+    """Moves whose target shed soon after, and nothing had happened to the cluster meanwhile.
 
-    >>> _receivers_shed([Moved(0, 1, 5, 0, 1, 1, 1e6), Moved(60, 61, 6, 1, 2, 2, 1e6)])
-    1
+    >>> moves = [Moved(0, 1, 5, 0, 1, 1, 1e6), Moved(90, 91, 6, 1, 2, 2, 1e6)]
+    >>> _receivers_shed(moves, []), _receivers_shed(moves, [1])
+    (1, 0)
     """
     sheds: dict[int, list[float]] = {}
     for move in moves:
         sheds.setdefault(move.source, []).append(move.ordered_s)
     return sum(
-        any(0 < at - move.ordered_s <= SOON_S for at in sheds.get(move.target, ()))
+        any(
+            0 < at - move.ordered_s <= SOON_S
+            and not any(move.ordered_s < 60 * minute <= at for minute in happened_min)
+            for at in sheds.get(move.target, ())
+        )
         for move in moves
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.balance_arena.contenders import EPS, OURS, STOCK, Contender
+from benchmarks.balance_arena.contenders import EPS, OURS, START, STOCK, STOP, Contender
 from benchmarks.balance_arena.execution import CLOSE_S, LOOKUP_AFTER_S, TOPIC_S
 from benchmarks.balance_arena.figures import LEVELS
 from benchmarks.balance_arena.grid import Cell, Key, Table
@@ -63,7 +63,8 @@ def page(
         "that could be, for the strategy's own wanted max/mean (Pulsar's: 1.15), found exactly",
         "by integer programming on the true loads of the start. *Repeats*: moves of a bundle that",
         "had been moved within the grace period of 30 minutes / ever before. *Receivers shed*:",
-        "moves to a broker that shed within ten minutes. *Astray*: moves that ended on another",
+        "moves to a broker that shed within ten minutes though no broker had come or gone and no load",
+        "had jumped between. *Astray*: moves that ended on another",
         "broker than the strategy wanted.",
         "",
     ]
@@ -132,6 +133,9 @@ def _rules() -> list[str]:
         "| strategy | |",
         "|---|---|",
         *(f"| {_name(law)} | {law.says} |" for law in _shown()),
+        "",
+        f"Ours for a wanted max/mean of 1 + x has `start_above` {START:g} x and `stop_below`",
+        f"{STOP:g} x, so that what it cannot know stays within x; all else by default.",
         "",
     ]
 

@@ -54,6 +54,8 @@ class Scenario:
     """Whether the exact minimum of bytes of the beginning is worked out."""
     balanced: bool = False
     """It begins balanced and stays so: every move is one too many."""
+    changes: tuple[int, ...] = ()
+    """Minutes in which true rates jump."""
     direct: bool = False
     """Nothing is stale: every broker measures and reports just before each round."""
 
@@ -290,6 +292,7 @@ def scenarios() -> list[Scenario]:
             "steps every 20 minutes",
             "one eighth of the namespaces carries three times as much, others every 20 minutes",
             _steps,
+            changes=tuple(range(_STEP_MIN, 180, _STEP_MIN)),
         ),
     ]
 
