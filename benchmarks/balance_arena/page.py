@@ -63,8 +63,8 @@ def page(
         "that could be, for the strategy's own wanted max/mean (Pulsar's: 1.15), found exactly",
         "by integer programming on the true loads of the start. *Repeats*: moves of a bundle that",
         "had been moved within the grace period of 30 minutes / ever before. *Receivers shed*:",
-        "moves to a broker that shed within ten minutes though no broker had come or gone and no load",
-        "had jumped between. *Astray*: moves that ended on another",
+        "moves to a broker that shed within ten minutes though no broker had come or gone and no",
+        "load had jumped between. *Astray*: moves that ended on another",
         "broker than the strategy wanted.",
         "",
     ]
