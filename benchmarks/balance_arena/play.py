@@ -36,7 +36,9 @@ class Run:
 
 
 class _Simulation:
-    def __init__(self, contender: Contender, scenario: Scenario, seed: int, jvm: Jvm) -> None:
+    def __init__(
+        self, contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None
+    ) -> None:
         self.scenario = scenario
         rng = beginning(seed)
         self.world, self.factors = scenario.make(rng)
@@ -117,7 +119,7 @@ class _Simulation:
         self.execution.order(orders, now_s)
 
 
-def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm) -> Run:
+def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None) -> Run:
     """Run it; equal arguments give equal runs (but where Pulsar draws without a seed)."""
     sim = _Simulation(contender, scenario, seed, jvm)
     use = np.full((scenario.minutes, len(sim.world.brokers)), np.nan)
@@ -142,12 +144,21 @@ def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm) -> Run:
 
 
 def _player(
-    contender: Contender, scenario: Scenario, world: World, stats: Stats, jvm: Jvm, seed: int
+    contender: Contender,
+    scenario: Scenario,
+    world: World,
+    stats: Stats,
+    jvm: Jvm | None,
+    seed: int,
 ) -> Player:
+    # Beside ours, Pulsar's manager is only asked where brokers go: there lookups have no target.
+    if contender.options and not scenario.events:
+        return OurPlayer(contender.options, world, stats, None)
+    if jvm is None:
+        raise ValueError(f"{contender.name} needs a JVM for {scenario.name}")
     if contender.options is None:
         return StockPlayer(contender, world, stats, jvm, seed, scenario.direct)
-    # Lookups without a target only occur where brokers go.
-    elsewhere = StockPlayer(contender, world, stats, jvm, seed) if scenario.events else None
+    elsewhere = StockPlayer(contender, world, stats, jvm, seed)
     return OurPlayer(contender.options, world, stats, elsewhere)
 
 

@@ -37,7 +37,7 @@ class World:
     >>> rates = world.bundle_rates()
     >>> bool(np.isclose(rates.sum(), world.rates.sum())), len(world.split(0, ()))
     (True, 2)
-    >>> bool(np.isclose(world.bundle_rates().sum(), rates.sum())), world.owner[0] == RETIRED
+    >>> bool(np.isclose(world.bundle_rates().sum(), rates.sum())), int(world.owner[0]) == RETIRED
     (True, True)
     """
 
