@@ -273,6 +273,7 @@ def scenarios() -> list[Scenario]:
             "100 hot + 100 new",
             "a hundred brokers used to 80 %, a hundred new ones",
             _hundred,
+            minutes=120,
             seeds=1,
         ),
         Scenario(
