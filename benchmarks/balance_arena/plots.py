@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.arena.svg import GRID, INK, QUIET, Picture
-from benchmarks.balance_arena.contenders import EPS, OURS, STOCK, Contender
+from benchmarks.balance_arena.contenders import EPS, MORE_EPS, OURS, STOCK, Contender
 from benchmarks.balance_arena.grid import Key, Table
 from benchmarks.balance_arena.scenarios import Scenario
 
@@ -28,7 +28,7 @@ def _styles() -> list[tuple[Contender, str, float]]:
 
 def story(table: Table, scene: Scenario) -> str:
     """Imbalance of each strategy over the minutes of a scenario, mean of the seeds."""
-    picture = Picture(_LEFT + _WIDTH + 240, _TOP + _HEIGHT + 40)
+    picture = Picture(_LEFT + _WIDTH + 270, _TOP + _HEIGHT + 40)
     drawn = [
         (law, colour, width, table[Key(law.name, scene.name)].series())
         for law, colour, width in _styles()
@@ -68,7 +68,7 @@ def story(table: Table, scene: Scenario) -> str:
 def planes(table: Table, scenes: Sequence[Scenario]) -> str:
     """Bytes moved against final imbalance: a panel for each scenario; lower left is better."""
     rows = -(-len(scenes) // _PER_ROW)
-    picture = Picture(_PANEL_W * _PER_ROW + 20, (_PANEL_H + 30) * rows + 60)
+    picture = Picture(_PANEL_W * _PER_ROW + 20, (_PANEL_H + 30) * rows + 80)
     for number, scene in enumerate(scenes):
         corner = (
             44 + _PANEL_W * (number % _PER_ROW),
@@ -76,13 +76,13 @@ def planes(table: Table, scenes: Sequence[Scenario]) -> str:
         )
         _plane(picture, table, scene, corner)
     y = (_PANEL_H + 30) * rows + 24
-    x = 20.0
-    for law, colour in zip(STOCK, _COLOURS, strict=True):
-        picture.rect(x, y - 9, 9, 9, colour)
-        picture.text(x + 14, y, law.name, size=11)
-        x += 30 + 6.2 * len(law.name)
-    picture.line([(20, y + 18), (42, y + 18)], _BLUES[1], 2.2)
-    picture.text(48, y + 22, "ours, wanted 0.05 to 0.60 from the lower right on", size=11)
+    for number, (law, colour) in enumerate(zip(STOCK, _COLOURS, strict=True)):
+        x, low = 20.0 + _PANEL_W * (number % _PER_ROW), y + 20 * (number // _PER_ROW)
+        picture.rect(x, low - 9, 9, 9, colour)
+        picture.text(x + 14, low, law.name, size=11)
+    y += 20 * (len(STOCK) // _PER_ROW)
+    picture.line([(20, y - 4), (42, y - 4)], _BLUES[1], 2.2)
+    picture.text(48, y, f"ours, wanted {min(EPS):.2f} to {max(MORE_EPS):.2f}", size=11)
     return picture.render()
 
 
