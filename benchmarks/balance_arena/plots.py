@@ -89,8 +89,8 @@ def planes(table: Table, scenes: Sequence[Scenario]) -> str:
 def _plane(picture: Picture, table: Table, scene: Scenario, corner: tuple[float, float]) -> None:
     x0, y0 = corner
     width, height = _PANEL_W - 70, _PANEL_H - 50
-    mine = [table[Key(law.name, scene.name)] for law in OURS]
-    points = sorted((cell.mean("moved"), cell.mean("final")) for cell in mine)
+    mine = [table.get(Key(law.name, scene.name)) for law in OURS]
+    points = sorted((cell.mean("moved"), cell.mean("final")) for cell in mine if cell)
     stock = [
         (cell.mean("moved"), cell.mean("final"))
         for cell in (table[Key(law.name, scene.name)] for law in STOCK)

@@ -90,8 +90,8 @@ def _minimum(table: Table, bounds: Bounds) -> Verdict:
 
 def above(table: Table, scenario: str) -> list[str]:
     """Stock points that none of ours is as good as, in bytes and in final imbalance both."""
-    mine = [table[Key(name, scenario)] for name in OURS_BY_EPS.values()]
-    points = [(cell.mean("moved"), cell.mean("final")) for cell in mine]
+    mine = [table.get(Key(name, scenario)) for name in OURS_BY_EPS.values()]
+    points = [(cell.mean("moved"), cell.mean("final")) for cell in mine if cell]
     found = []
     for law in STOCK:
         cell = table[Key(law.name, scenario)]
