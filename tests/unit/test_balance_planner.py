@@ -29,10 +29,6 @@ def test_an_overloaded_broker_is_relieved_down_to_the_target() -> None:
 def test_of_unequal_bundles_those_leave_that_are_just_enough() -> None:
     load = cluster({"b1": [90.0, 60, 31, 22, 7], "b2": [100.0], "b3": [80.0]})
     _, decided = once(load, start_above=0.2, stop_below=0.2)
-    assert (
-        sum(move.bytes_per_s for move in decided.moves) == 53 + 7 + 0
-        or ratio(applied(load, decided)) <= 1.2
-    )
     moved = sorted(move.bytes_per_s for move in decided.moves)
     assert moved == [60.0]  # 210 - 1.2 x 130 = 54: 60 alone is cheaper than 31 + 22 + 7 = 60
 
@@ -107,7 +103,7 @@ def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
     _, after = once(other, state=state, now_s=60)
     assert (
         f"went to b3 instead of {move.target}"
-        in [s for s in after.skips if s.label == "Missed"][0].reason
+        in next(s for s in after.skips if s.label == "Missed").reason
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.balance.bundle_choice import cheapest_cover
@@ -15,7 +15,8 @@ from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies
 from tests.unit.balance_cases import applied, cluster, once, ratio
 
-SIZES = st.floats(0, 100, allow_subnormal=False)
+FEW = settings(max_examples=20)
+SIZES = st.just(0.0) | st.floats(1e-3, 100)
 HELD = st.lists(st.lists(SIZES, max_size=12), min_size=2, max_size=6).map(
     lambda rows: {f"b{i}": row for i, row in enumerate(rows)}
 )
@@ -25,6 +26,7 @@ def peaks(load: ClusterLoad) -> list[float]:
     return sorted(load.throughput_of_brokers().tolist(), reverse=True)
 
 
+@FEW
 @given(HELD)
 def test_never_worse_and_nobody_is_overloaded_by_a_move(held: dict[str, list[float]]) -> None:
     load = cluster(held)
@@ -40,6 +42,7 @@ def test_never_worse_and_nobody_is_overloaded_by_a_move(held: dict[str, list[flo
         assert now[place] <= 1.15 * now.mean() * (1 + 1e-6)
 
 
+@FEW
 @given(HELD, st.sets(st.sampled_from(["b0", "b1", "b2", "b3"]), max_size=2))
 def test_drained_brokers_get_nothing(held: dict[str, list[float]], drained: set[str]) -> None:
     load = cluster(held)
@@ -47,6 +50,7 @@ def test_drained_brokers_get_nothing(held: dict[str, list[float]], drained: set[
     assert not drained & {move.target for move in decided.moves}
 
 
+@FEW
 @given(HELD, st.integers(0, 5), st.floats(1, 200))
 def test_budgets_hold(held: dict[str, list[float]], moves: int, bytes_per_s: float) -> None:
     _, decided = once(
@@ -59,6 +63,7 @@ def test_budgets_hold(held: dict[str, list[float]], moves: int, bytes_per_s: flo
     assert total <= max(bytes_per_s, sum(move.bytes_per_s for move in first)) * (1 + 1e-9)
 
 
+@FEW
 @given(HELD, st.randoms(use_true_random=False))
 def test_the_order_of_brokers_and_bundles_does_not_matter(
     held: dict[str, list[float]], random
@@ -83,6 +88,7 @@ def test_the_order_of_brokers_and_bundles_does_not_matter(
     assert other_state.to_bytes() == state.to_bytes()
 
 
+@FEW
 @given(HELD, st.sampled_from([2.0**-10, 0.25, 8.0, 2.0**20]))
 def test_the_unit_of_load_does_not_matter(held: dict[str, list[float]], factor: float) -> None:
     _, decided = once(cluster(held))
@@ -91,6 +97,7 @@ def test_the_unit_of_load_does_not_matter(held: dict[str, list[float]], factor: 
     assert same.plan_hash() == decided.plan_hash()
 
 
+@FEW
 @given(HELD)
 def test_the_same_round_gives_the_same_answer_and_a_state_survives(
     held: dict[str, list[float]],
@@ -106,12 +113,13 @@ def test_the_same_round_gives_the_same_answer_and_a_state_survives(
     assert first[0].to_bytes() == again[0].to_bytes()
 
 
+@FEW
 @given(HELD)
 def test_a_balanced_cluster_stays_as_it_is(held: dict[str, list[float]]) -> None:
     load = cluster(held)
     state, decided = once(load, max_moves_per_round=1000)
     after = applied(load, decided)
-    if ratio(after) <= 1.1:
+    if load.rates.sum() > 0 and ratio(after) <= 1.1:
         _, again = once(after, state=state, now_s=60.0)
         assert not again.moves
         _, fresh = once(after)

@@ -12,8 +12,8 @@ import numpy as np
 
 from quotaplane.balance.broker_watch import BrokerWatch
 from quotaplane.balance.bundle_estimates import BundleEstimates
+from quotaplane.balance.bundle_orders import Order
 from quotaplane.balance.load_model import MachineModel
-from quotaplane.balance.order_book import Order
 from quotaplane.errors import InputError
 
 FORMAT: Final = "quotaplane-balance-1"

@@ -71,7 +71,8 @@ class BundleEstimates:
 
     def squared_error(self, options: BalanceOptions) -> FloatArray:
         """Squared standard error of ``mean`` divided by its square; shape (N,)."""
-        return self.relative_variance(options) / np.maximum(self.samples, 1)
+        square: FloatArray = self.relative_variance(options) / np.maximum(self.samples, 1)
+        return square
 
     def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
         """The estimates of exactly the bundles of ``load``, and which of them were known before.
