@@ -7,6 +7,8 @@ import java.io.FileOutputStream;
 import java.io.FileDescriptor;
 import java.io.IOException;
 import java.io.StringReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Proxy;
@@ -59,6 +61,7 @@ import org.apache.pulsar.policies.data.loadbalancer.TimeAverageBrokerData;
  * in stock_leader.py. The classes get virtual time, and the thread's random numbers are seeded.
  */
 public class StockBalancers {
+    static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     static final double DEFAULT_RATE = 50, DEFAULT_THROUGHPUT = 50000;
 
     public static void main(String[] args) throws Exception {
@@ -338,13 +341,13 @@ public class StockBalancers {
             }
         }
 
-        /** Seconds of rounds: for benchmarks/balance_speed.py. */
+        /** Seconds of rounds, of this thread's own time: for benchmarks/balance_speed.py. */
         void timed(int rounds, long nowMs, DataOutputStream out) throws IOException {
             for (int i = 0; i < rounds; i++) {
-                long begun = System.nanoTime();
+                long begun = THREADS.getCurrentThreadCpuTime();
                 int moves = extensible != null ? extensible.shed(nowMs).size()
                         : shedder.findBundlesForUnloading(loadData, conf).size();
-                out.writeDouble((System.nanoTime() - begun) / 1e9);
+                out.writeDouble((THREADS.getCurrentThreadCpuTime() - begun) / 1e9);
                 out.writeInt(moves);
             }
         }
