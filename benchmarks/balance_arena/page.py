@@ -53,7 +53,9 @@ def page(
         "Balance is bought with moved bytes, so no single number says who is better. Each panel",
         "shows the bytes per second of all moved bundles as part of the cluster's (to the right)",
         "and max/mean in the last ten minutes (upwards), mean of the seeds. Lower left is better;",
-        "the line joins quotaplane's settings.",
+        "the line joins quotaplane's settings. A point of Pulsar's is counted as better when it",
+        "lies below that line, which begins at doing nothing where nothing happens after the",
+        "start, or to the left of it.",
         "",
         f"![Bytes moved and final imbalance, a panel a scenario]({pictures}/planes.svg)",
         "",
@@ -73,7 +75,7 @@ def page(
         lines += [
             f"### {scene.name}",
             "",
-            f"{scene.asks[0].upper()}{scene.asks[1:]}. {_setting(scene)}",
+            f"{scene.asks[0].upper()}{scene.asks[1:]}. {_setting(scene, table)}",
             "",
             f"![Imbalance over time: {scene.name}]({file})",
             "",
@@ -88,8 +90,9 @@ def slug(scene: Scenario) -> str:
     return "".join(c if c.isalnum() else "_" for c in scene.name).replace("___", "_")
 
 
-def _setting(scene: Scenario) -> str:
-    words = f"{scene.minutes} minutes, {scene.seeds} seed{'s' if scene.seeds > 1 else ''}"
+def _setting(scene: Scenario, table: Table) -> str:
+    seeds = len(table[Key(STOCK[0].name, scene.name)].runs)
+    words = f"{scene.minutes} minutes, {seeds} seed{'s' if seeds > 1 else ''}"
     if scene.judged_from:
         words += f", judged from minute {scene.judged_from} on"
     return f"{words}; bursts of sigma {scene.sigma:g}."
