@@ -16,6 +16,10 @@ SEEN: Final = "seen"
 MISSED: Final = "missed"
 
 
+SECONDS_A_MOVE: Final = 1.0
+"""Moves are made one after the other; each that is under way gives all others so much more time."""
+
+
 class Order(NamedTuple):
     """A move (or split) that was ordered."""
 
@@ -67,13 +71,18 @@ def settle(
     """Compare the orders with what the brokers report; names in ``load`` are sorted.
 
     A move counts as under way until its bundle is seen on another broker, or its source still
-    reports it ``order_timeout_s`` later, or nobody says anything for ``stale_after_s``.
+    reports it ``order_timeout_s`` later (and a second more for each order), or nobody says
+    anything for ``stale_after_s``.
     """
+    queued = sum(order.status == UNDER_WAY for order in orders.values())
+    patience_s = options.order_timeout_s + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
     skips: list[Skip] = []
     for order in orders.values():
         if order.status == UNDER_WAY:
-            order, skip = _look(order, load, measured_at_s, open_brokers, now_s, options)
+            order, skip = _look(
+                order, load, measured_at_s, open_brokers, now_s, (patience_s, options)
+            )
             skips += [skip] if skip else []
         forget_s = order.rests_until_s(options)
         if order.status == MISSED:
@@ -89,8 +98,9 @@ def _look(
     measured_at_s: FloatArray,
     open_brokers: frozenset[str],
     now_s: float,
-    options: BalanceOptions,
+    patience: tuple[float, BalanceOptions],
 ) -> tuple[Order, Skip | None]:
+    patience_s, options = patience
     place = find(load.bundles, order.bundle)
     waited = now_s - order.ordered_at_s
     if place < 0:
@@ -107,7 +117,7 @@ def _look(
     if order.target and order.target not in open_brokers:
         return _miss(order, f"{order.target} takes no bundles any more", now_s)
     reported = float(measured_at_s[owner]) - order.ordered_at_s
-    if reported >= options.order_timeout_s or waited >= options.stale_after_s:
+    if reported >= patience_s or waited >= max(patience_s, options.stale_after_s):
         return _miss(order, f"it is still on {name} after {waited:.0f} s", now_s)
     return order, None
 

@@ -15,6 +15,7 @@ from quotaplane.balance.bundle_orders import MISSED, UNDER_WAY, Order, Settled, 
 from quotaplane.balance.bundle_splits import SplitDesk
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions, Move, Skip, Split
+from quotaplane.balance.exchanges import Exchanges
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.load_model import MachineModel, Workload, workload
 from quotaplane.balance.options import BalanceOptions
@@ -227,7 +228,10 @@ def _plan(
         text = f"{int(now.takes.sum())} of {len(brokers)} brokers may get bundles"
         return [], [], [*skips, Skip("", "NoBrokers", text)]
     fences = BundleFences(policies, brokers, now.takes, bundles, board.owner)
-    budget = RoundBudget.of(options, len(brokers), float(now.estimates.mean.sum()))
+    orders = now.settled.orders.values()
+    under_way = sum(order.status == UNDER_WAY for order in orders)
+    total = float(now.estimates.mean.sum())
+    budget = RoundBudget.of(options, len(brokers), total, under_way)
     resting, avoids, ranges = _resting(now, options)
     relief = Relief(
         *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
@@ -256,7 +260,12 @@ def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOpti
     if desk.too_big(source):
         return True
     done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
-    while not done and options.allow_swaps and relief.swap(source, options.stop_below):
+    stop, pairs = options.stop_below, Exchanges(relief)
+    while (
+        not done
+        and options.allow_swaps
+        and (pairs.make_room(source, stop) or pairs.swap(source, stop))
+    ):
         done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
     if done or relief.board.ratio(source) <= 1 + options.start_above:
         return done
