@@ -41,7 +41,7 @@ class Figures:
     """Moves of a bundle that was moved before, however long ago."""
     receivers_shed: int
     """Moves to a broker that itself shed within ten minutes, though nothing happened between."""
-    astray: int
+    elsewhere: int
     """Moves that ended on another broker than the strategy wanted."""
     offline_bundle_s: float
     """Seconds that bundles were off line because of moves."""
@@ -86,7 +86,7 @@ def figures(run: Run, scenario: Scenario) -> Figures:
         receivers_shed=_receivers_shed(
             run.moved, [*(event.minute for event in scenario.events), *scenario.changes]
         ),
-        astray=sum(move.target != move.wished for move in run.moved),
+        elsewhere=sum(move.target != move.wished for move in run.moved),
         offline_bundle_s=sum(outage.seconds for outage in ordered),
         delayed_bytes=sum(outage.seconds * outage.bytes_per_s for outage in ordered)
         / float(run.cluster_bytes.mean()),

@@ -17,7 +17,7 @@ from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S
 
 _HEAD = (
     "| strategy | final max/mean | rounds to 1.15 / 1.10 / 1.05 | moves | bytes moved "
-    "| by the minimum | repeats | receivers shed | astray | off line, bundle-s "
+    "| by the minimum | repeats | receivers shed | elsewhere | off line, bundle-s "
     "| min. above 1.15 | broker-min. above 85 % | splits |",
     "|" + "---|" * 13,
 )
@@ -66,7 +66,7 @@ def page(
         "by integer programming on the true loads of the start. *Repeats*: moves of a bundle that",
         "had been moved within the grace period of 30 minutes / ever before. *Receivers shed*:",
         "moves to a broker that shed within ten minutes though no broker had come or gone and no",
-        "load had jumped between. *Astray*: moves that ended on another",
+        "load had jumped between. *Elsewhere*: moves that ended on another",
         "broker than the strategy wanted.",
         "",
     ]
@@ -123,7 +123,7 @@ def _rules() -> list[str]:
         f"({LOOKUP_AFTER_S:g} s). The modular manager unloads one bundle after the other, the",
         "extensible one all at once, quotaplane's executor eight at once but never two of one",
         "range. The modular manager stores the wanted broker under the bundle's range, and the",
-        "first lookup of that range takes it, as 4.0.8 does: bundles can go astray.",
+        "first lookup of that range takes it, as 4.0.8 does: bundles can end elsewhere.",
         "",
         "**Pulsar's strategies are Pulsar's classes** (4.0.8, from the distribution's jars, in a",
         "JVM beside): shedders, placements, averages, load data, the filter for even distribution,",
@@ -170,7 +170,7 @@ def _row(law: Contender, cell: Cell, over: float | None) -> str:
         f"| {_name(law)} | {cell.mean('final'):.3f} | {took} | {cell.mean('moves'):.1f} "
         f"| {cell.mean('moved'):.3f} | {'' if over is None or not over else f'{over:.2f}'} "
         f"| {cell.mean('repeats'):.1f} / {cell.mean('again'):.1f} "
-        f"| {cell.mean('receivers_shed'):.1f} | {cell.mean('astray'):.1f} "
+        f"| {cell.mean('receivers_shed'):.1f} | {cell.mean('elsewhere'):.1f} "
         f"| {cell.mean('offline_bundle_s'):.0f} | {cell.mean('over_minutes'):.0f} "
         f"| {cell.mean('full_minutes'):.0f} | {cell.mean('splits'):.1f} |"
     )
