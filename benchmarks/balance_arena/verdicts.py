@@ -17,7 +17,7 @@ Bounds = dict[tuple[str, int], tuple[float, ...]]
 OURS_BY_EPS: Final = dict(zip((*EPS, *MORE_EPS), (law.name for law in OURS), strict=True))
 _MOST_ROUNDS: Final = 3
 _OVER_MINIMUM: Final = 1.15
-_NEAR: Final = 0.01
+NEAR: Final = 0.01
 """An imbalance so little above the wanted one still counts as that."""
 _SAME: Final = 5e-3
 """Imbalances that differ by less are the same."""
@@ -79,7 +79,7 @@ def _minimum(table: Table, bounds: Bounds) -> Verdict:
         for level, eps in enumerate(EPS):
             cell = table[Key(OURS_BY_EPS[eps], scenario)]
             part = over_minimum(cell, bounds, scenario, level)
-            if cell.most("final") > LEVELS[level] + _NEAR:
+            if cell.most("final") > LEVELS[level] + NEAR:
                 missed.append(f"{scenario} ended at {cell.most('final'):.3f} with {eps:.2f}")
             elif part is not None:
                 text = f"{scenario} to {LEVELS[level]:.2f}: {part:.2f}"
