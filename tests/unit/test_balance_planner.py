@@ -76,6 +76,34 @@ def test_a_move_counts_at_its_target_until_it_is_seen_there() -> None:
     assert not later.moves
 
 
+def test_a_proposal_is_repeated_until_it_is_carried_out_and_then_rests() -> None:
+    load = cluster(HOT)
+    state, first = once(load)
+    for minute in (1, 2, 5):
+        state, again = once(load, state=state.as_proposed(), now_s=60 * minute)
+        assert again.plan_hash() == first.plan_hash()
+        assert "Missed" not in labels(again)
+    approved = {move.bundle for move in again.moves}
+    assert approved
+    after = applied(load, again)
+    state, done = once(after, state=state.as_proposed(), now_s=600)
+    assert not done.moves
+    assert {state.orders[bundle].status for bundle in approved} == {"seen"}
+    assert {state.orders[bundle].ordered_at_s for bundle in approved} == {600}
+
+
+def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
+    state, decided = once(load)
+    move = decided.moves[0]
+    owner = load.owner.copy()
+    owner[list(load.bundles).index(move.bundle)] = 2
+    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
+    state, after = once(other, state=state.as_proposed(), now_s=60)
+    assert move.bundle not in state.orders
+    assert "Missed" not in labels(after)
+
+
 def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
     load = cluster(HOT)
     state, first = once(load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,6 +15,8 @@ from quotaplane.model import FloatArray
 UNDER_WAY: Final = "under way"
 SEEN: Final = "seen"
 MISSED: Final = "missed"
+PROPOSED: Final = "proposed"
+"""Decided, but nobody may carry it out before an administrator approves it: it is not under way."""
 
 
 SECONDS_A_MOVE: Final = 1.0
@@ -36,6 +39,8 @@ class Order(NamedTuple):
 
     def rests_until_s(self, options: BalanceOptions) -> float:
         """When the bundle may be ordered again."""
+        if self.status == PROPOSED:
+            return -math.inf
         if self.status != MISSED:
             return self.ordered_at_s + options.grace_s
         wait = options.retry_after_s * 2.0 ** (min(self.attempts, 40) - 1)
@@ -79,6 +84,10 @@ def settle(
     kept: dict[str, Order] = {}
     skips: list[Skip] = []
     for order in orders.values():
+        if order.status == PROPOSED:
+            seen = _approved(order, load, now_s, options)
+            kept |= {order.bundle: seen} if seen else {}
+            continue
         if order.status == UNDER_WAY:
             order, skip = _look(
                 order, load, measured_at_s, open_brokers, now_s, (patience_s, options)
@@ -90,6 +99,21 @@ def settle(
         if order.status == UNDER_WAY or now_s < forget_s:
             kept[order.bundle] = order
     return Settled(kept, skips)
+
+
+def _approved(
+    order: Order, load: ClusterLoad, now_s: float, options: BalanceOptions
+) -> Order | None:
+    """What became of a proposal: made by now, still possible, or None: it is void."""
+    place = find(load.bundles, order.bundle)
+    owner = load.brokers[int(load.owner[place])] if place >= 0 else None
+    if order.target and owner == order.target:
+        return order._replace(status=SEEN, ordered_at_s=now_s)
+    is_void = owner is not None and owner != order.source
+    is_split = owner is None and not order.target
+    if is_void or is_split or now_s - order.ordered_at_s >= options.grace_s:
+        return None
+    return order
 
 
 def _look(
