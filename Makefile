@@ -36,7 +36,7 @@ spark: env ## tests with one shared Spark session
 contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
 
-jvm: env ## the throttle laws beside Kafka's own classes
+jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's own classes
 	$(PYTEST) tests/jvm
 
 servers: env ## tests that start servers: Kafka, a Spark cluster
