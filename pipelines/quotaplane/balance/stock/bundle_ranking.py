@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.balance.cluster_load import RESOURCES, ClusterLoad
-from quotaplane.balance.decisions import LABELS, Move, Skip
+from quotaplane.balance.decisions import Move, Skip
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import HashMapOrder, percent_usage
 from quotaplane.balance.stock.leader_maps import LeaderMaps
@@ -16,8 +16,6 @@ from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 MB: Final = 1024 * 1024
-
-LABELS["BelowMinimum"] = "less would be moved than the smallest amount that is worth an unload"
 
 
 def max_usage(load: ClusterLoad, settings: StockSettings) -> FloatArray:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.broker_versions import newest
 from quotaplane.balance.stock.bundle_ranking import max_usage
@@ -19,7 +20,7 @@ from quotaplane.balance.stock.placement_filters import apart, domain_codes
 from quotaplane.balance.stock.placements import BundleAsked, MessageRates, PlacementStrategy
 from quotaplane.balance.stock.preallocated import Preallocated
 from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.stock_policies import SYSTEM_NAMESPACE, BrokerPools, StockPolicies
+from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
 from quotaplane.model import BoolArray, FloatArray
 
 Draw = Callable[[Sequence[str]], str]
@@ -150,7 +151,7 @@ class LeaderPlacement:
 
     def _allow(self, bundle: str) -> None:
         """Add all brokers that isolation policies allow (``applyNamespacePolicies``)."""
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         everywhere = np.ones(len(self._brokers), np.bool_)
         allowed = self._pools.allowed(namespace, everywhere)
         primary, secondary = self._pools.split(namespace)
@@ -162,7 +163,7 @@ class LeaderPlacement:
     def _filter(self, bundle: str) -> None:
         """Leave in the set of candidates what the filters leave."""
         settings, found = self._settings, self._set
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         found.clear()
         self._allow(bundle)
         self._drop_full(found)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from quotaplane.model import BoolArray
 from quotaplane.strict_json import CaseModel
-
-SYSTEM_NAMESPACE: Final = "pulsar/system"
 
 
 class AutoFailover(CaseModel):
