@@ -49,8 +49,8 @@ ROOMS: Final = {
         "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
     ),
     "wire": Room(
-        "the bytes on the topics: two report formats and the limits message, to and from Arrow",
-        ("groups", "settings"),
+        "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
+        ("balance", "groups", "settings"),
     ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",

@@ -24,6 +24,10 @@ TOO_MANY_ENTRIES: Final = "too_many_entries"
 TOO_MANY_REPORTS: Final = "too_many_reports"
 TOO_MUCH: Final = "too_much"
 SKIPPED_BATCH: Final = "skipped_batch"
+NOT_JSON: Final = "not_json"
+BAD_BUNDLE: Final = "bad_bundle"
+NOT_NEWER: Final = "not_newer"
+TOO_MANY_BROKERS: Final = "too_many_brokers"
 
 REASONS: Final = {
     EMPTY: "no bytes at all",
@@ -45,8 +49,16 @@ REASONS: Final = {
 }
 """Descriptions of the codes that ``decode`` gives."""
 
-NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH})
+NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH, NOT_NEWER})
 """Reasons for refusing reports that may be well-formed, as a healthy system has after a pause."""
+
+LOAD_REASONS: Final = {
+    NOT_JSON: "begins like JSON, but is not, or a field has another type",
+    BAD_BUNDLE: "a bundle's name is not one, or is in the report twice",
+    NOT_NEWER: "its broker has sent a report with the same or a later start time and sequence",
+    TOO_MANY_BROKERS: "more brokers or bundles than balance.max_brokers and balance.max_bundles",
+}
+"""Descriptions of the codes that only load reports have."""
 
 BATCH_REASONS: Final = {
     TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read",

@@ -1,0 +1,91 @@
+"""Plans of the balancer on the wire: an executor acts on them, so all of a plan is checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.balance.decisions import Decisions, Move, Skip, Split
+from quotaplane.errors import InputError
+from quotaplane.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
+from quotaplane.wire.pb.balance_pb2 import BalancePlan
+from tests.unit.load_report_cases import bundle_of
+from tests.unit.wire_cases import damaged
+
+MOVES = (
+    Move(bundle_of(1), "b1:8080", "b2:8080", 1e6, "Overloaded", "b1 is 1.5 times the mean"),
+    Move(bundle_of(2), "b1:8080", "", 2.5, "Drain", ""),
+)
+SPLITS = (Split(bundle_of(3), "b3:8080", (0x3100_0000, 0x3200_0000), "TooBig", "why"),)
+DECISIONS = Decisions(MOVES, (Split(bundle_of(4), "b3:8080", (), "TooBig", ""),))
+GOOD = encode_plan(DECISIONS, epoch=5, seq=6, decided_at_ms=7, mode="propose")
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    assert decode_plan(GOOD) == PlanMessage(5, 6, 7, "propose", DECISIONS.plan_hash(), DECISIONS)
+
+
+def test_skips_are_not_on_the_wire() -> None:
+    skips = [Skip("", "Balanced", "nothing to do")]
+    value = encode_plan(Decisions((), (), skips), epoch=1, seq=1, decided_at_ms=1, mode="auto")
+    assert decode_plan(value) == PlanMessage(1, 1, 1, "auto", "", Decisions())
+
+
+def _changed(**fields: Any) -> bytes:
+    message: Any = BalancePlan.FromString(GOOD)
+    for name, value in fields.items():
+        if isinstance(value, list):
+            del getattr(message, name)[:]
+            getattr(message, name).extend(value)
+        else:
+            setattr(message, name, value)
+    return bytes(message.SerializeToString())
+
+
+def _encoded(*moves: Move, splits: tuple[Split, ...] = ()) -> bytes:
+    return encode_plan(Decisions(moves, splits), epoch=1, seq=1, decided_at_ms=1, mode="auto")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"", "not a BalancePlan: begins with nothing"),
+        (b"\x0dQPL1", "not a BalancePlan: begins with 0d 51 50 4c 31"),
+        (GOOD[:-1], "not a BalancePlan, or truncated"),
+        (b"x" * (MAX_PLAN_BYTES + 1), "at most 1048576"),
+        (_changed(mode="now"), "mode is 'now'; expected propose or auto"),
+        (_changed(epoch=2**63), "epoch is 9223372036854775808"),
+        (_changed(plan_hash="x"), "plan_hash is 'x'"),
+        (_changed(plan_hash="0" * 16), "plan_hash is '0000000000000000', but that of its moves"),
+        (_changed(targets=["b3:8080", ""]), "but that of its moves and splits is"),
+        (_changed(targets=["b3:8080"]), "targets has 1 values for 2 moves"),
+        (_changed(bytes_per_s=[1.0, float("nan")]), "bytes_per_s is below zero or not finite"),
+        (_changed(bytes_per_s=[1.0]), "bytes_per_s has 1 values for 2 moves"),
+        (_encoded(MOVES[0], MOVES[0]), "a bundle is moved twice"),
+        (_encoded(MOVES[0]._replace(target="b1:8080")), "source and target are 'b1:8080'"),
+        (_encoded(MOVES[0]._replace(source="")), "the broker's name is empty"),
+        (_encoded(MOVES[0]._replace(bundle="acme")), "'acme' is not a bundle"),
+        (_encoded(splits=(SPLITS[0],)), "boundaries are not ascending, or outside of it"),
+        (
+            _encoded(splits=(SPLITS[0]._replace(boundaries=(0x0380_0000, 0x0370_0000)),)),
+            "boundaries are not ascending, or outside of it",
+        ),
+    ],
+)
+def test_a_plan_that_is_not_sound_is_refused(value: bytes, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        decode_plan(value)
+    assert message in str(error.value)
+
+
+@given(damaged(st.just(GOOD)))
+def test_a_damaged_plan_orders_nothing_else(value: bytes) -> None:
+    """What the hash covers is as it was, or the plan is refused."""
+    try:
+        plan = decode_plan(value)
+    except InputError:
+        return
+    assert plan.plan_hash == plan.decisions.plan_hash()
