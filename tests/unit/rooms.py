@@ -48,6 +48,13 @@ ROOMS: Final = {
     "balance.stock": Room(
         "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
     ),
+    "balance.agent": Room(
+        "the balancer's programs beside the job: the collector of load, the executor of plans",
+        (
+            *("agents", "balance", "history", "pulsar_admin"),
+            *("settings", "transport", "wire"),
+        ),
+    ),
     "wire": Room(
         "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
         ("balance", "groups", "settings"),
@@ -128,7 +135,16 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("deltalog", "enforce.agent", "groups", "history", "laws", "pulsar_admin", "quota"),
+            *(
+                "balance.agent",
+                "deltalog",
+                "enforce.agent",
+                "groups",
+                "history",
+                "laws",
+                "pulsar_admin",
+                "quota",
+            ),
             *("registry", "settings", "sim", "streams", "throttle", "transport"),
         ),
     ),

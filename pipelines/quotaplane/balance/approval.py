@@ -52,7 +52,8 @@ def check_plan(
     """Check a plan against fresh owners and rates. The plan is refused if
 
     1. a broker that it names is not there, or a bundle is neither where the plan takes it from nor
-       where it brings it, or is not there at all (it was split or deleted);
+       where it brings it, or is not there at all (it was split or deleted), or the plan does not
+       say where it goes;
     2. the traffic of the bundles that are not moved yet differs from the plan's by more than
        ``changed_share``;
     3. the highest load among the brokers that it touches would not go down (not asked of moves away
@@ -110,6 +111,9 @@ def _moved_on(
     plan: Decisions, load: ClusterLoad, broker_at: dict[str, int], bundle_at: dict[str, int]
 ) -> tuple[list[str], BoolArray | None]:
     """Rule 1; and which moves are done already."""
+    aimless = [move.bundle for move in plan.moves if not move.target]
+    if aimless:
+        return [f"it leaves it to Pulsar where bundle {aimless[0]} goes"], None
     named = [name for move in plan.moves for name in (move.source, move.target)]
     named += [split.owner for split in plan.splits]
     gone = [name for name in dict.fromkeys(named) if name not in broker_at]
@@ -141,7 +145,10 @@ def _changed(moves: Sequence[Move], rates: FloatArray, tolerance: Tolerance) -> 
     planned = np.array([move.bytes_per_s for move in moves])
     differing = float(np.abs(rates - planned).sum())
     total = float(planned.sum())
-    if max(total, float(rates.sum())) < _LEAST_BYTES or differing <= tolerance.changed_share * total:
+    if (
+        max(total, float(rates.sum())) < _LEAST_BYTES
+        or differing <= tolerance.changed_share * total
+    ):
         return []
     return [
         f"the bundles' traffic has changed by {differing / 1e6:.1f} MB/s since the plan, which"
@@ -149,9 +156,7 @@ def _changed(moves: Sequence[Move], rates: FloatArray, tolerance: Tolerance) -> 
     ]
 
 
-def _above(
-    load: ClusterLoad, targets: IntArray, after_share: FloatArray, most: float
-) -> list[str]:
+def _above(load: ClusterLoad, targets: IntArray, after_share: FloatArray, most: float) -> list[str]:
     """Rule 4."""
     above = targets[after_share[targets] > most].tolist()
     return [

@@ -74,7 +74,7 @@ def part_weights(boundaries: tuple[int, ...], hashes: IntArray, weights: FloatAr
     [6.0, 6.0]
     """
     part = np.searchsorted(np.asarray(boundaries, np.int64), hashes, side="right")
-    return np.bincount(part, weights, len(boundaries) + 1)
+    return np.bincount(part, weights, len(boundaries) + 1).astype(np.float64)
 
 
 def _check(bundle: BundleName, hashes: IntArray, weights: FloatArray) -> None:

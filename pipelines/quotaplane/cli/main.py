@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
+    "balance": ("quotaplane.cli.balance", "balance brokers: collect load, execute plans"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line)."""

@@ -286,10 +286,41 @@ RESOURCE_GROUPS: Final = Table(
     since_later=frozenset((*BY_COLUMN, *_LATER_RATES)),
 )
 
+BALANCE_ACTIONS: Final = _appended(
+    "balance_actions",
+    "What `quotaplane balance execute` did: begin and end of each plan, each move, each split.",
+    [
+        _column("plan_hash", pa.string(), "identifies the plan's moves and splits"),
+        _column("plan_epoch", pa.int64(), "epoch of the plan"),
+        _column("plan_seq", pa.int64(), "round of the balancer that decided the plan"),
+        _column("mode", pa.string(), "manual (approved by hash) or auto"),
+        _column("why", pa.string(), "the administrator's reason; empty in mode auto"),
+        _column("by", pa.string(), "user and host of the executor"),
+        _column("action", pa.string(), "plan, move or split"),
+        _column(
+            "outcome",
+            pa.string(),
+            "plan: begun, ended, refused; otherwise: done, already there, missed, failed, moved on,"
+            " not done",
+        ),
+        _column("bundle", pa.string(), "the bundle; empty for a plan"),
+        _column("source", pa.string(), "its owner before"),
+        _column("target", pa.string(), "the broker that was to get it; of a split: boundaries"),
+        _column("owner", pa.string(), "its owner afterwards; empty if not known"),
+        _column("bytes_per_s", pa.float64(), "the bundle's traffic in the plan"),
+        _column("attempts", pa.int64(), "unloads that were made"),
+        _column("took_ms", pa.float64(), "from the last unload until the new owner answered"),
+        _column("message", pa.string(), "why it failed or was not done"),
+    ],
+    by_date=True,
+)
+
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
 """What a round appends to, rounds last."""
 
 THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 """What a micro-batch of the throttle job appends to."""
 
-TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *THROTTLED)}
+TABLES: Final[Mapping[str, Table]] = {
+    t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *THROTTLED, BALANCE_ACTIONS)
+}

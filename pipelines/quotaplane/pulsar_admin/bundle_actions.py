@@ -39,7 +39,9 @@ async def unload(rest: Rest, bundle: str, target: str, timeout_s: float) -> None
         ClusterError: it was refused, or there is no answer, so the bundle's place is uncertain.
     """
     path = Rest.path("namespaces", bundle, "unload")
-    await rest.ask("PUT", f"{path}?destinationBroker={quote(target, safe=':')}", timeout_s=timeout_s)
+    await rest.ask(
+        "PUT", f"{path}?destinationBroker={quote(target, safe=':')}", timeout_s=timeout_s
+    )
 
 
 async def claim(rest: Rest, bundle: str, broker_url: str) -> BrokerAddress | None:
@@ -80,9 +82,7 @@ def topic_in(bundle: str) -> str:
     raise ClusterError(f"bundle {bundle}: its range is too small to look it up")
 
 
-async def split(
-    rest: Rest, bundle: str, boundaries: tuple[int, ...], timeout_s: float
-) -> None:
+async def split(rest: Rest, bundle: str, boundaries: tuple[int, ...], timeout_s: float) -> None:
     """Split a bundle at these hashes. The new bundles stay on the broker; connections last.
 
     Raises:

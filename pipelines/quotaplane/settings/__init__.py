@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
+from quotaplane.settings.balance import Balance as Balance
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
@@ -189,6 +190,7 @@ class Settings(Section):
     throttle: Throttle = Throttle()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
+    balance: Balance = Balance()
 
     @model_validator(mode="after")
     def _cluster_reachable(self) -> Settings:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from quotaplane.errors import ConfigError
 from quotaplane.settings.section import Section
+from quotaplane.settings.transports import DeltaTransport, KafkaTransport, PulsarTransport
 
 
 class Collect(Section):
@@ -43,3 +45,16 @@ class Execute(Section):
     """A plan is refused if a receiver would carry more than this many times the mean."""
     max_plan_age_s: float = Field(default=1800.0, gt=0)
     """Older plans are refused."""
+
+
+def pulsar_cluster(transport: DeltaTransport | KafkaTransport | PulsarTransport) -> PulsarTransport:
+    """The cluster that is balanced.
+
+    Raises:
+        ConfigError: the settings don't say how to reach it.
+    """
+    if not isinstance(transport, PulsarTransport) or transport.admin_url is None:
+        raise ConfigError(
+            "balance collect and execute need transport.kind: pulsar and transport.admin_url"
+        )
+    return transport

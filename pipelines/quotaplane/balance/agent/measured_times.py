@@ -6,9 +6,9 @@ from __future__ import annotations
 class MeasuredTimes:
     """The earliest time at which each broker may have measured what it answers.
 
-    A stock broker measures its bundles every ``stats_interval_s`` and does not say when. New numbers
-    were measured after the previous read; unchanged ones when they were new, or later, but never
-    longer ago than the interval. At a broker's first read only the latter is known.
+    A stock broker measures its bundles every ``stats_interval_s`` and does not say when. New
+    numbers were measured after the previous read; unchanged ones when they were new, or later, but
+    never longer ago than the interval. At a broker's first read only the latter is known.
 
     >>> times = MeasuredTimes(stats_interval_s=60)
     >>> [times.note("b1", mark, at_ms) for mark, at_ms in

@@ -1,0 +1,72 @@
+"""``quotaplane balance collect``: publishes the load of a Pulsar cluster's brokers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
+from quotaplane.settings import PulsarTransport, Settings, load_settings
+from quotaplane.settings.balance_agents import pulsar_cluster
+from quotaplane.terminal import warn
+
+_EPILOG = """\
+Runs until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of JSON. --once reads and
+publishes each broker once, prints what it published, and ends. See docs/balance-executor.md.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("--conf", metavar="FILE", required=True, help="the balance job's settings")
+    parser.add_argument("--once", action="store_true", help="one round only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Collect until a signal comes.
+
+    Raises:
+        ConfigError: the settings are wrong.
+        ClusterError: the cluster can't be reached, or refuses us.
+        TransportError: the topics can't be reached.
+    """
+    settings = load_settings(args.conf)
+    return asyncio.run(_collect(settings, pulsar_cluster(settings.transport), once=args.once))
+
+
+async def _collect(settings: Settings, transport: PulsarTransport, *, once: bool) -> int:
+    from quotaplane.balance.agent.collector import Collector
+    from quotaplane.pulsar_admin.rest import Rest
+    from quotaplane.transport import open_broker_link
+    from quotaplane.transport.base import Topics
+
+    collect = settings.balance.collect
+    stop = stop_at_signal()
+    topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
+    async with Rest(
+        transport, timeout_s=collect.request_timeout_s, concurrency=collect.concurrency
+    ) as rest:
+        link = await asyncio.to_thread(open_broker_link, transport, topics=topics)
+        try:
+            collector = Collector(collect, rest, link, warn)
+            await collector.start()
+            if once:
+                for load in await collector.collect():
+                    print_line(
+                        {
+                            "broker": load.broker,
+                            "measured_at_ms": load.measured_at_ms,
+                            "bundles": len(load.bundles),
+                            "bytes_per_s": round(float(load.rates[:, :2].sum()), 1),
+                        }
+                    )
+                return 0 if not collector.status()["failures"] else 6
+            lines = asyncio.create_task(print_status(collector.status))
+            await collector.run(stop)
+            lines.cancel()
+            print_line(collector.status(), stamped=True)
+        finally:
+            await asyncio.to_thread(link.close)
+    return 0
