@@ -19,5 +19,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen subcommand."""
-    chosen = balance_collect if args.work == "collect" else balance_execute
-    return chosen.run(args)
+    if args.work == "collect":
+        return balance_collect.run(args)
+    return balance_execute.run(args)

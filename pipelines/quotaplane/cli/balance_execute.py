@@ -15,9 +15,8 @@ from quotaplane.terminal import tell, warn
 
 if TYPE_CHECKING:
     from quotaplane.balance.agent.executor import Verdict
-    from quotaplane.balance.agent.plans_listener import PlansListener
+    from quotaplane.balance.agent.plans_listener import PlanMessage, PlansListener
     from quotaplane.pulsar_admin.rest import Rest
-    from quotaplane.wire.balance_plans import PlanMessage
 
 _EPILOG: Final = """\
 Without --plan and --auto it changes nothing: it prints the newest plan's moves and splits, a JSON

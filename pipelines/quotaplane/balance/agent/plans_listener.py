@@ -8,7 +8,8 @@ from typing import Final
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.transport.base import BrokerLink
-from quotaplane.wire.balance_plans import PlanMessage, decode_plan
+from quotaplane.wire.balance_plans import PlanMessage as PlanMessage
+from quotaplane.wire.balance_plans import decode_plan
 
 _KEPT: Final = 1000
 """Plans that are remembered by their hash."""
