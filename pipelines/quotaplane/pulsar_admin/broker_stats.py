@@ -49,10 +49,14 @@ class BrokerStats(NamedTuple):
     """(n,) producers and consumers."""
     mark: bytes
     """Changes with the statistics of the bundles."""
+    started_at_ms: int = 0
+    """When the broker started; 0 = it does not say."""
 
 
 async def read_broker_stats(rest: Rest, broker_url: str) -> BrokerStats:
     """Read a broker's load from the broker itself.
+
+    The statistics of bundles are empty for ``statsUpdateInitialDelayInSecs`` after its start.
 
     Raises:
         ClusterError: it can't be read, or the answer has no load.
@@ -93,7 +97,8 @@ def stats_in_report(report: bytes) -> BrokerStats:
     topics = [int(one["topics"]) for one in chosen.values()]
     sessions = [int(one["producerCount"]) + int(one["consumerCount"]) for one in chosen.values()]
     mark = hashlib.sha256(json.dumps(stats, sort_keys=True).encode()).digest()
-    return _stats(usage, limit, list(chosen), rows, topics, sessions, mark)
+    found = _stats(usage, limit, list(chosen), rows, topics, sessions, mark)
+    return found._replace(started_at_ms=int(answer.get("startTimestamp", 0)))
 
 
 def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:

@@ -12,6 +12,7 @@ import numpy as np
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, address_in
+from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _TOPICS: Final = Rest.path("broker-stats", "topics")
@@ -110,7 +111,9 @@ async def bundle_bounds(rest: Rest, namespace: str) -> list[int]:
 
 
 async def topic_weights(rest: Rest, bundle: str, broker_url: str) -> tuple[IntArray, FloatArray]:
-    """The topics that a broker has loaded of a bundle: hash and bytes per second of each, (n,).
+    """A bundle's topics at its owner: hash and bytes per second of each, (n,).
+
+    Persistent topics that the broker has not loaded have no traffic.
 
     Raises:
         ClusterError: they can't be read.
@@ -128,5 +131,10 @@ async def topic_weights(rest: Rest, bundle: str, broker_url: str) -> tuple[IntAr
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {_TOPICS}: the answer has no statistics"
         ) from None
+    low, high = (int(bound, 16) for bound in range_.split("_"))
+    for name in await read_names(rest, Rest.path("persistent", namespace)):
+        if name not in topics and low <= zlib.crc32(name.encode()) < high:
+            topics[name] = {}
+            weights.append(0.0)
     hashes = [zlib.crc32(name.encode()) for name in topics]
     return np.array(hashes, np.int64), np.array(weights, np.float64)

@@ -11,7 +11,7 @@ from quotaplane.settings.section import Section
 class Balance(Section):
     """Topics of the balancer, and its programs beside the job."""
 
-    loads_topic: str = Field(default="loads")
-    plans_topic: str = Field(default="plans")
+    loads_topic: str = Field(default="load-reports")
+    plans_topic: str = Field(default="balance-plans")
     collect: Collect = Collect()
     execute: Execute = Execute()

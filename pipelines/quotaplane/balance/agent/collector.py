@@ -13,7 +13,7 @@ from quotaplane.agents.pace import at_once
 from quotaplane.balance.agent.measured_times import MeasuredTimes
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
-from quotaplane.pulsar_admin.broker_stats import read_broker_stats
+from quotaplane.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import read_stats_exposure
@@ -24,6 +24,7 @@ from quotaplane.wire.load_reports import encode_load_report
 from quotaplane.wire.reasons import UnusableReportError
 
 _BROKERS: Final = Rest.path("brokers")
+_AGAIN_AFTER_S: Final = 0.2
 
 
 class Collector:
@@ -47,6 +48,7 @@ class Collector:
         self._started_at_ms = now_ms()
         self._sequence = 0
         self._addresses: dict[str, BrokerAddress] = {}
+        self._bundles_of: dict[str, set[str]] = {}
         self._silent: set[str] = set()
         self._published = 0
         self._bundles = 0
@@ -60,7 +62,7 @@ class Collector:
         """
         exposure = await read_stats_exposure(self._rest)
         self._times = MeasuredTimes(exposure.stats_interval_s)
-        self.stats_interval_s = exposure.stats_interval_s
+        self._first_stats_after_ms = exposure.first_stats_after_s * 1000.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read and publish until ``stop``."""
@@ -105,7 +107,7 @@ class Collector:
     async def _read(self, broker: str) -> BrokerLoad:
         if broker not in self._addresses:
             self._addresses[broker] = await look_up_broker(self._rest, broker)
-        stats = await read_broker_stats(self._rest, self._addresses[broker].url)
+        stats = await self._stats_of(broker)
         load = BrokerLoad(
             broker=broker,
             started_at_ms=self._started_at_ms,
@@ -125,6 +127,23 @@ class Collector:
             raise ClusterError(f"its load can't be used: {error}") from None
         return load
 
+    async def _stats_of(self, broker: str) -> BrokerStats:
+        url = self._addresses[broker].url
+        stats = await read_broker_stats(self._rest, url)
+        if self._bundles_of.get(broker, set()) - set(stats.bundles):
+            # A broker empties its statistics before it fills them again, so bundles may be missing
+            # because we came in between. The second answer counts.
+            await asyncio.sleep(_AGAIN_AFTER_S)
+            stats = await read_broker_stats(self._rest, url)
+        running_ms = self._now_ms() - stats.started_at_ms
+        if not stats.bundles and running_ms < self._first_stats_after_ms:
+            raise ClusterError(
+                f"it started {running_ms / 1000.0:.0f} s ago and has not measured its bundles yet"
+                " (statsUpdateInitialDelayInSecs)"
+            )
+        self._bundles_of[broker] = set(stats.bundles)
+        return stats
+
     async def _publish(self, loads: list[BrokerLoad]) -> None:
         now = self._now_ms()
         reports = [(load.broker, encode_load_report(load), now) for load in loads]
@@ -142,6 +161,7 @@ class Collector:
     def _forget_all_but(self, brokers: set[str]) -> None:
         for gone in self._addresses.keys() - brokers:
             del self._addresses[gone]
+            self._bundles_of.pop(gone, None)
             self._times.forget(gone)
         self._silent &= brokers
         self._failures.retain("load of brokers", brokers.__contains__)
