@@ -18,8 +18,20 @@ LABELS: Final = {
     "NoBrokers": "there are fewer than two brokers that bundles can be on",
     "Balanced": "nothing needs to be moved",
     "Unknown": "Pulsar does not say why",
+    # quotaplane's own
+    "Swap": "a bundle is exchanged for a smaller one, because no single move fits",
+    "Drain": "the broker is taken out, so its bundles leave",
+    "TooBig": "the bundle is too big for any broker, or for the room that there is",
+    "Policy": "a policy does not allow it",
+    "Grace": "the bundle was moved less than the grace period ago",
+    "SameRange": "a bundle of the same hash range is moving",
+    "Budget": "the round has reached its moves or bytes",
+    "InFlight": "an order for the bundle is not settled yet",
+    "Missed": "an order was not carried out as it was given",
+    "Noise": "the overload is not larger than the noise of its measurement",
+    "NoTarget": "no other broker has room for the bundle",
 }
-"""Each label with its meaning. quotaplane's own are added by the files that use them."""
+"""Each label with its meaning."""
 
 
 class Move(NamedTuple):

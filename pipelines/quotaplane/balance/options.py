@@ -57,8 +57,10 @@ class BalanceOptions(BaseModel):
     """The fixed cost of a move: it counts like so many bytes per second more."""
     allow_swaps: bool = True
     """Exchange two bundles when no single move helps."""
-    distinct_ranges: bool = True
-    """Never move two bundles of the same hash range at once: Pulsar 4.0 mixes up their targets."""
+    distinct_ranges: bool = False
+    """Never have two moves of the same hash range under way. Pulsar 4.0 mixes up their targets, so
+    the agent makes such moves one after the other; set this for an executor that does not. It is
+    slow: most clusters have the same few ranges in every namespace."""
 
     grace_s: float = Field(default=1800.0, ge=0)
     """A bundle that was moved stays for so long, except on a broker that is drained."""

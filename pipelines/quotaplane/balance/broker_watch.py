@@ -1,0 +1,110 @@
+"""Which brokers are overloaded: new samples, confirmation, hysteresis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class BrokerWatch:
+    """What is remembered of B brokers."""
+
+    brokers: tuple[str, ...]
+    counted_at_s: FloatArray
+    """Shape (B,): when the latest sample that counted was measured; -inf = none yet."""
+    over: IntArray
+    """Shape (B,): one bit a sample, the latest lowest: the sample was above ``start_above``."""
+    active: BoolArray
+    """Shape (B,): bundles are leaving, until ``stop_below`` is reached."""
+
+    @classmethod
+    def empty(cls) -> BrokerWatch:
+        """No brokers."""
+        return cls((), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
+    def aligned(self, brokers: tuple[str, ...]) -> BrokerWatch:
+        """The same for exactly these brokers."""
+        if brokers == self.brokers:
+            return self
+        place = dict(zip(self.brokers, range(len(self.brokers)), strict=True))
+        at = np.array([place.get(name, len(self.brokers)) for name in brokers], np.int64)
+        return BrokerWatch(
+            brokers,
+            np.append(self.counted_at_s, -np.inf)[at],
+            np.append(self.over, 0)[at],
+            np.append(self.active, False)[at],
+        )
+
+    def fresh(
+        self, measured_at_s: FloatArray, differs: BoolArray, options: BalanceOptions
+    ) -> BoolArray:
+        """Whose numbers are a new sample: others than before, or equal ones of a later period.
+
+        Args:
+            measured_at_s: shape (B,); -inf = nothing is known of the broker.
+            differs: shape (B,): some bundle's numbers are others than before.
+            options: ``sample_period_s``.
+        """
+        # a period that is measured by two clocks may be a little short
+        later = measured_at_s - self.counted_at_s >= 0.99 * options.sample_period_s
+        first = np.isneginf(self.counted_at_s)
+        newer = measured_at_s > self.counted_at_s
+        return np.isfinite(measured_at_s) & (first | later | (differs & newer))
+
+
+class Overload(NamedTuple):
+    """How much B brokers carry, relative to the cluster's mean."""
+
+    ratio: FloatArray
+    """Shape (B,): of the resource that is used most."""
+    error: FloatArray
+    """Shape (B,): standard error of ``ratio``."""
+    sample_ratio: FloatArray
+    """Shape (B,): of the latest sample alone."""
+    start: FloatArray
+    """Shape (B,): above 1 + this the broker is overloaded."""
+
+
+class Verdict(NamedTuple):
+    """What is known of B brokers now."""
+
+    watch: BrokerWatch
+    above: BoolArray
+    """Shape (B,): the estimate is above the start."""
+    confirmed: BoolArray
+    """Shape (B,): enough samples were above it, too."""
+    sure: BoolArray
+    """Shape (B,): it is above by more than noise explains."""
+
+
+def judge(
+    watch: BrokerWatch,
+    overload: Overload,
+    fresh: BoolArray,
+    measured_at_s: FloatArray,
+    options: BalanceOptions,
+) -> Verdict:
+    """Judge each broker after ``fresh`` ones have got a new sample.
+
+    A broker becomes active when ``confirm_samples`` of its latest ``confirm_window_samples``
+    samples are above its start, and the mean of its samples is so by ``noise_z`` standard errors.
+    It stays active until it carries less than 1 + ``stop_below``.
+    """
+    bits = (1 << options.confirm_window_samples) - 1
+    one = (overload.sample_ratio > 1 + overload.start).astype(np.int64)
+    over = np.where(fresh, (watch.over << 1 | one) & bits, watch.over & bits)
+    hits = sum(((over >> place) & 1) for place in range(options.confirm_window_samples))
+    confirmed = np.asarray(hits) >= options.confirm_samples
+    above = overload.ratio > 1 + overload.start
+    sure = overload.ratio - options.noise_z * overload.error > 1 + overload.start
+    active = (watch.active | (confirmed & above & sure)) & (overload.ratio > 1 + options.stop_below)
+    counted = np.where(fresh, measured_at_s, watch.counted_at_s)
+    return Verdict(
+        replace(watch, counted_at_s=counted, over=over, active=active), above, confirmed, sure
+    )

@@ -1,0 +1,149 @@
+"""Which bundles leave: the cheapest ones that together carry enough."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from quotaplane.model import FloatArray, IntArray
+
+STARTS: Final = 12
+"""The search begins once at each of so many biggest bundles."""
+
+ROUNDS: Final = 24
+"""At most so many improvements."""
+
+TABLE: Final = 250_000
+"""Exchanges are compared in tables of at most so many cells."""
+
+
+def cheapest_cover(gain: FloatArray, cost: FloatArray, enough: float) -> IntArray:
+    """Choose items whose gains add up to ``enough``, at a low cost.
+
+    Source: the greedy for subset sums from several starts, then exchanges one for one, two for one
+    and one for two, while they make it cheaper. The problem is NP-hard; docs/balance.md has the
+    distance to the exact minimum.
+
+    Args:
+        gain: shape (n,), above 0.
+        cost: shape (n,), above 0.
+        enough: what the gains must add up to.
+
+    Returns:
+        Indexes of the items; all items if even these are not enough.
+
+    >>> gain = np.array([50.0, 30.0, 21.0, 10.0])
+    >>> sorted(cheapest_cover(gain, gain, 31.0).tolist())
+    [2, 3]
+    """
+    if gain.sum() <= enough:
+        return np.arange(len(gain))
+    order = np.lexsort((cost, -gain))
+    gain_sorted, cost_sorted = gain[order], cost[order]
+    best = min(
+        (_greedy(gain_sorted, start, enough) for start in _starts(gain_sorted, enough)),
+        key=lambda chosen: (float(cost_sorted[chosen].sum()), len(chosen)),
+    )
+    items: IntArray = order[_improved(gain_sorted, cost_sorted, enough, best)]
+    return items
+
+
+def _starts(gain: FloatArray, enough: float) -> list[int]:
+    """Where the greedy begins: the smallest item that is enough alone, and those after it."""
+    alone = int(np.searchsorted(-gain, -enough, side="right")) - 1
+    first = max(alone, 0)
+    return list(range(first, min(first + STARTS, len(gain))))
+
+
+def _greedy(gain: FloatArray, start: int, enough: float) -> IntArray:
+    """From ``start`` on, take what is still missing, the biggest first; the last one overshoots.
+
+    ``gain`` descends. After each item, one more item could finish at once; the least total wins.
+    """
+    chosen: list[int] = []
+    best: list[int] | None = None
+    best_sum = np.inf
+    done, place = 0.0, start
+    ascending = -gain
+    while True:
+        missing = enough - done
+        # the last of the items that are at least what is missing
+        closing = int(np.searchsorted(ascending, -missing, side="right")) - 1
+        while closing >= 0 and closing in chosen:
+            closing -= 1
+        if closing >= 0 and done + gain[closing] < best_sum:
+            best, best_sum = [*chosen, closing], done + float(gain[closing])
+        place = max(place, int(np.searchsorted(ascending, -missing, side="left")))
+        if place >= len(gain):
+            break
+        chosen.append(place)
+        done += float(gain[place])
+        place += 1
+        if done >= enough:
+            if done < best_sum:
+                best = list(chosen)
+            break
+    if best is None:
+        best = list(chosen)
+        rest = [i for i in range(start) if i not in chosen]
+        while gain[best].sum() < enough and rest:
+            best.append(rest.pop())
+    return np.array(sorted(best), np.int64)
+
+
+def _improved(gain: FloatArray, cost: FloatArray, enough: float, chosen: IntArray) -> IntArray:
+    inside = np.zeros(len(gain), np.bool_)
+    inside[chosen] = True
+    for _ in range(ROUNDS):
+        spare = float(gain[inside].sum()) - enough
+        ins, outs = np.flatnonzero(inside), np.flatnonzero(~inside)
+        best = _dropped(gain, cost, ins, spare)
+        if best is None:
+            tries = (
+                _exchange(gain, cost, spare, left, right)
+                for left, right in (
+                    (ins[:, None], outs[:, None]),
+                    (_pairs(ins), outs[:, None]),
+                    (ins[:, None], _pairs(outs)),
+                )
+            )
+            best = max(tries, key=lambda found: found[0])[1:]
+        if best[0] is None:
+            return ins
+        inside[best[0]] = False
+        inside[best[1]] = True
+    return np.flatnonzero(inside)
+
+
+def _dropped(
+    gain: FloatArray, cost: FloatArray, ins: IntArray, spare: float
+) -> tuple[IntArray | None, IntArray] | None:
+    free = ins[gain[ins] <= spare]
+    if not len(free):
+        return None
+    return free[[int(cost[free].argmax())]], np.zeros(0, np.int64)
+
+
+def _pairs(items: IntArray) -> IntArray:
+    """All pairs, shape (pairs, 2); of many items only neighbouring ones, to bound the table."""
+    if len(items) <= 40:
+        left, right = np.triu_indices(len(items), 1)
+        return np.stack([items[left], items[right]], axis=1)
+    return np.stack([items[:-1], items[1:]], axis=1)
+
+
+def _exchange(
+    gain: FloatArray, cost: FloatArray, spare: float, left: IntArray, right: IntArray
+) -> tuple[float, IntArray | None, IntArray]:
+    """The exchange of chosen items for others that saves most and loses at most ``spare``."""
+    nothing = (0.0, None, np.zeros(0, np.int64))
+    if not (len(left) and len(right)) or len(left) * len(right) > TABLE:
+        return nothing
+    loss = gain[left].sum(1)[:, None] - gain[right].sum(1)
+    saved = np.where(loss <= spare, cost[left].sum(1)[:, None] - cost[right].sum(1), 0)
+    best = int(saved.argmax())
+    row, column = divmod(best, len(right))
+    if saved[row, column] <= 1e-12 * cost[left[row]].sum():
+        return nothing
+    return float(saved[row, column]), left[row], right[column]

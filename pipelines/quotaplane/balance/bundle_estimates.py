@@ -1,0 +1,222 @@
+"""What each bundle carries, estimated from noisy samples, and how uncertain that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+WINDOWS: Final = ((4, 3.2), (2, 3.8), (1, 4.5))
+"""So many latest samples are compared with the mean before; a difference of so many standard errors
+is a change of load. A long window sees small changes, a short one sees big ones at once."""
+
+KEPT: Final = 4
+"""Latest samples that are kept of each bundle: as many as the longest window has."""
+
+SMALLEST_NOISE: Final = 0.02
+"""Relative standard deviation of samples that is always assumed."""
+
+BUNDLE_PRIOR_SAMPLES: Final = 4.0
+"""The cluster's noise counts like so many samples of a bundle's own."""
+
+CLUSTER_PRIOR_SAMPLES: Final = 20.0
+"""The option ``noise_prior`` counts like so many samples of the cluster."""
+
+
+@dataclass(frozen=True)
+class BundleEstimates:
+    """Estimates of N bundles. Loads are bytes per second, in and out together."""
+
+    names: tuple[str, ...]
+    latest: FloatArray
+    """Shape (4, N): the latest samples, the newest first."""
+    mean: FloatArray
+    """Shape (N,): mean of the latest ``samples`` samples."""
+    samples: FloatArray
+    """Shape (N,): how many samples ``mean`` is of; few after a change of load."""
+    squares: FloatArray
+    """Shape (N,): sum of squared relative deviations of samples from the mean before them."""
+    deviations: FloatArray
+    """Shape (N,): how many deviations ``squares`` is the sum of."""
+    share_in: FloatArray
+    """Shape (N,): the share of its bytes that comes in."""
+    messages_per_byte: FloatArray
+    """Shape (N,): messages, in and out together, for each byte."""
+
+    @classmethod
+    def empty(cls) -> BundleEstimates:
+        """Estimates of no bundles."""
+        none = np.zeros(0)
+        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none)
+
+    def relative_variance(self, options: BalanceOptions) -> FloatArray:
+        """Variance of one sample divided by the squared mean; shape (N,).
+
+        A bundle's own deviations are few, so the cluster's are mixed in.
+        """
+        prior = options.noise_prior**2
+        total = self.squares.sum() + CLUSTER_PRIOR_SAMPLES * prior
+        pooled = total / (self.deviations.sum() + CLUSTER_PRIOR_SAMPLES)
+        own = (self.squares + BUNDLE_PRIOR_SAMPLES * pooled) / (
+            self.deviations + BUNDLE_PRIOR_SAMPLES
+        )
+        variance: FloatArray = np.maximum(own, SMALLEST_NOISE**2)
+        return variance
+
+    def variance_of_mean(self, options: BalanceOptions) -> FloatArray:
+        """Squared standard error of ``mean``; shape (N,)."""
+        square: FloatArray = self.mean**2 / np.maximum(self.samples, 1)
+        return square * self.relative_variance(options)
+
+    def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
+        """The estimates of exactly the bundles of ``load``, and which of them were known before.
+
+        A bundle that is new starts with its load as its only sample.
+        """
+        names = tuple(load.bundles)
+        if names == self.names:
+            return self, np.ones(len(names), np.bool_)
+        first = _first(load)
+        if not self.names:
+            return first, np.zeros(len(names), np.bool_)
+        place = dict(zip(self.names, range(len(self.names)), strict=True))
+        at = np.fromiter((place.get(name, -1) for name in names), np.int64, len(names))
+        known = at >= 0
+        merged = [
+            np.where(known, getattr(self, name)[..., at], getattr(first, name)) for name in COLUMNS
+        ]
+        return BundleEstimates(names, *merged), known
+
+    def taken(self, places: Sequence[int]) -> BundleEstimates:
+        """The estimates of some bundles only, in the order of their places."""
+        at = np.array(places, np.int64)
+        names = tuple(self.names[place] for place in places)
+        return BundleEstimates(names, *(getattr(self, name)[..., at] for name in COLUMNS))
+
+    def joined(self, others: BundleEstimates) -> BundleEstimates:
+        """These and other bundles; of a bundle that is in both, these."""
+        mine = set(self.names)
+        rest = others.taken([i for i, name in enumerate(others.names) if name not in mine])
+        if not rest.names:
+            return self
+        return BundleEstimates(
+            self.names + rest.names,
+            *(np.concatenate([getattr(self, n), getattr(rest, n)], axis=-1) for n in COLUMNS),
+        )
+
+    def sampled(
+        self, load: ClusterLoad, new: BoolArray, options: BalanceOptions
+    ) -> BundleEstimates:
+        """Take in one more sample of the bundles that are marked in ``new``.
+
+        Args:
+            load: with the same bundles as these estimates.
+            new: shape (N,): the bundle's load was measured anew.
+            options: noise and memory.
+
+        Returns:
+            The mean of the latest samples since each bundle's load has changed.
+        """
+        if not new.any():
+            return self
+        sample = load.throughput()
+        latest = np.where(new, np.vstack([sample, self.latest[:-1]]), self.latest)
+        window, changed = self._changes(latest, load, new, options)
+        count = np.where(changed, window, np.minimum(self.samples + 1, options.memory_samples))
+        means = np.cumsum(latest, axis=0) / np.arange(1, KEPT + 1)[:, None]
+        of_window = means[window - 1, np.arange(len(window))]
+        mean = np.where(changed, of_window, self.mean + (sample - self.mean) / count)
+        squares, deviations = self._noise(sample, new & ~changed, options)
+        share, per_byte = _mix(load, sample)
+        weight = np.where(new & (sample > 0), 1 / np.minimum(count, 10), 0)
+        return replace(
+            self,
+            latest=latest,
+            mean=np.where(new, mean, self.mean),
+            samples=np.where(new, count, self.samples),
+            squares=squares,
+            deviations=deviations,
+            share_in=self.share_in + weight * (share - self.share_in),
+            messages_per_byte=self.messages_per_byte + weight * (per_byte - self.messages_per_byte),
+        )
+
+    def _noise(
+        self, sample: FloatArray, counts: BoolArray, options: BalanceOptions
+    ) -> tuple[FloatArray, FloatArray]:
+        """Add the squared deviation of a sample; of more than 3 standard deviations only 3."""
+        known = self.mean > 0
+        deviation = np.divide(sample - self.mean, self.mean, out=np.zeros_like(sample), where=known)
+        square = deviation**2 / (1 + 1 / np.maximum(self.samples, 1))
+        square = np.minimum(square, 9 * self.relative_variance(options))
+        full = options.memory_samples
+        counts = counts & known
+        keep = np.where(counts & (self.deviations >= full), 1 - 1 / full, 1.0)
+        return (
+            self.squares * keep + np.where(counts, square, 0),
+            self.deviations * keep + counts,
+        )
+
+    def _changes(
+        self, latest: FloatArray, load: ClusterLoad, new: BoolArray, options: BalanceOptions
+    ) -> tuple[IntArray, BoolArray]:
+        """Whose load has changed: of single bundles, then of all others of a broker together.
+
+        Returns:
+            The latest samples since the change, and whether there was one; shape (N,) each.
+        """
+        variance = np.log1p(self.relative_variance(options))
+        floor = 1e-6 * max(float(self.mean.mean()), 1e-300)
+        window = np.ones(len(new), np.int64)
+        changed = np.zeros(len(new), np.bool_)
+        sums = np.cumsum(latest, axis=0)
+        for length, bound in WINDOWS:
+            of_window = sums[length - 1] / length
+            error = np.sqrt(variance * (1 / length + 1 / np.maximum(self.samples, 1)))
+            change = np.abs(np.log((of_window + floor) / (self.mean + floor))) / error
+            found = new & (self.samples >= length) & (change > bound)
+            window[found] = length
+            changed |= found
+        brokers = len(load.brokers)
+        for length, bound in WINDOWS:
+            rest = new & ~changed & (self.samples >= length)
+            owner = load.owner[rest]
+            mean = self.mean[rest]
+            before = np.bincount(owner, mean, brokers)
+            now = np.bincount(owner, sums[length - 1][rest] / length, brokers)
+            spread = mean**2 * variance[rest] * (1 / length + 1 / self.samples[rest])
+            error = np.sqrt(np.bincount(owner, spread, brokers)) / np.maximum(before, floor)
+            change = np.abs(np.log((now + floor) / (before + floor)))
+            found = rest & (change > bound * error)[load.owner]
+            window[found] = length
+            changed |= found
+        return window, changed
+
+
+COLUMNS: Final = (
+    *("latest", "mean", "samples", "squares", "deviations"),
+    *("share_in", "messages_per_byte"),
+)
+"""The fields of ``BundleEstimates`` that are arrays; the last axis has the bundles."""
+
+
+def _first(load: ClusterLoad) -> BundleEstimates:
+    sample = load.throughput()
+    zeros = np.zeros(len(sample))
+    share, per_byte = _mix(load, sample)
+    latest = np.tile(sample, (KEPT, 1))
+    names = tuple(load.bundles)
+    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte)
+
+
+def _mix(load: ClusterLoad, sample: FloatArray) -> tuple[FloatArray, FloatArray]:
+    positive = sample > 0
+    share = np.divide(load.rates[:, 0], sample, out=np.full(len(sample), 0.5), where=positive)
+    messages = load.rates[:, 2] + load.rates[:, 3]
+    per_byte = np.divide(messages, sample, out=np.zeros(len(sample)), where=positive)
+    return share, per_byte

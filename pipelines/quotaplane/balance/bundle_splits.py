@@ -1,0 +1,156 @@
+"""Bundles that no move can help with: too big for any broker, or for the room that there is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from quotaplane.balance.bundle_fences import BundleFences, namespace_of
+from quotaplane.balance.bundle_names import parse_bundle
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.decisions import Skip, Split
+from quotaplane.balance.load_board import LoadBoard
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.errors import InputError
+
+
+class SplitDesk:
+    """Asks for splits, and says why one is not possible."""
+
+    def __init__(
+        self,
+        board: LoadBoard,
+        load: ClusterLoad,
+        fences: BundleFences,
+        resting: Mapping[int, str],
+        options: BalanceOptions,
+    ) -> None:
+        """Prepare. ``load`` is sorted by name; ``resting`` as of ``Relief``."""
+        self._board, self._load, self._fences = board, load, fences
+        self._resting, self._options = resting, options
+        self._more: Counter[str] = Counter()
+        self._waiting = {
+            int(load.owner[i])
+            for i, label in resting.items()
+            if label == "InFlight" and board.owner[i] == load.owner[i]
+        }
+        self.splits: list[Split] = []
+        self.skips: list[Skip] = []
+
+    def waits(self, source: int) -> bool:
+        """Whether a bundle of the broker is being split: its parts decide what is to be moved."""
+        return source in self._waiting
+
+    def too_big(self, source: int) -> bool:
+        """Ask for a split if the broker's biggest bundle is more than any broker may carry."""
+        bundle = self._biggest(source)
+        if bundle < 0:
+            return False
+        board, options = self._board, self._options
+        most = (1 + options.stop_below) * board.mean * board.capacity - board.foreign
+        fits = (board.takes[:, None] & (most >= board.need[bundle])).reshape(most.shape).all(axis=1)
+        if fits.any():
+            return False
+        column = board.scarcest(source)
+        share = board.need[bundle, column] / (board.mean * board.capacity[source, column])
+        return self._ask(
+            bundle,
+            source,
+            f"the bundle alone is {share:.2f} x the mean load of a broker, no broker may carry it"
+            f" and stay below {1 + options.stop_below:.2f}",
+        )
+
+    def too_coarse(self, source: int) -> bool:
+        """Ask for a split of the broker's biggest bundle because none fits anywhere."""
+        bundle = self._biggest(source)
+        excess = self._board.excess(source, self._options.stop_below)
+        if bundle < 0 or not (self._board.need[bundle] >= 0.1 * np.maximum(excess, 0)).all():
+            return False
+        return self._ask(
+            bundle,
+            source,
+            f"{self._load.brokers[source]} carries {self._board.ratio(source):.2f} x the mean,"
+            " and no move or swap of its bundles brings it lower",
+        )
+
+    def _biggest(self, source: int) -> int:
+        mine = np.flatnonzero(self._board.owner == source)
+        column = self._board.scarcest(source)
+        order = mine[np.argsort(-self._board.need[mine, column], kind="stable")]
+        for bundle in order[:1].tolist():
+            if not self._fences.stays(self._load.bundles[bundle], False):
+                return int(bundle)
+        return -1
+
+    def _ask(self, bundle: int, source: int, reason: str) -> bool:
+        name = self._load.bundles[bundle]
+        refusal = self._refusal(bundle, name)
+        if refusal:
+            self.skips.append(Skip(name, *refusal))
+            return False
+        self.splits.append(Split(name, self._load.brokers[source], (), "TooBig", reason))
+        self._more[namespace_of(name)] += 1
+        return True
+
+    def _refusal(self, bundle: int, name: str) -> tuple[str, str] | None:
+        options, load = self._options, self._load
+        if not options.allow_splits:
+            return "TooBig", "a split would help, but splits are switched off"
+        if self._resting.get(bundle) in ("InFlight", "Missed"):
+            return self._resting[bundle], "a split would help, but an order for it is not settled"
+        if len(load.topics) and load.topics[bundle] == 1:
+            return "TooBig", "a split would help, but the bundle has one topic"
+        try:
+            parsed = parse_bundle(name)
+        except InputError:
+            return "TooBig", "a split would help, but the name does not tell its hash range"
+        if parsed.high - parsed.low < 2:
+            return "TooBig", "a split would help, but its hash range has one place"
+        if len(self.splits) >= options.max_splits_per_round:
+            return "Budget", f"a split would help, but {len(self.splits)} are enough for one round"
+        count = bundles_of(load.bundles, parsed.namespace) + self._more[parsed.namespace]
+        if count >= options.max_bundles_per_namespace:
+            most = options.max_bundles_per_namespace
+            return "TooBig", f"a split would help, but its namespace has {count} of {most} bundles"
+        return None
+
+
+def bundles_of(sorted_bundles: Sequence[str], namespace: str) -> int:
+    """How many bundles a namespace has.
+
+    >>> bundles_of(("a/b/0x0_0x1", "a/b/0x1_0x2", "a/bc/0x0_0x2"), "a/b")
+    2
+    """
+    first = bisect_left(sorted_bundles, f"{namespace}/")
+    return bisect_left(sorted_bundles, f"{namespace}0", first) - first
+
+
+def halving_boundary(
+    low: int, high: int, hashes: Sequence[int], loads: Sequence[float]
+) -> int | None:
+    """The boundary that divides a bundle's load most evenly.
+
+    Args:
+        low: lowest hash of the bundle.
+        high: first hash after it.
+        hashes: of the bundle's topics.
+        loads: of the same topics, in any unit, at least 0.
+
+    Returns:
+        First hash of the second part; None = all topics have the same hash.
+
+    >>> halving_boundary(0, 100, [10, 20, 90], [5.0, 1.0, 1.0])
+    15
+    """
+    order = np.argsort(hashes, kind="stable")
+    places = np.asarray(hashes, np.int64)[order]
+    before = np.cumsum(np.asarray(loads, np.float64)[order])
+    cuts = np.flatnonzero(np.diff(places) > 0)
+    if not len(cuts):
+        return None
+    best = int(cuts[np.abs(before[cuts] - before[-1] / 2).argmin()])
+    middle = int(places[best] + (places[best + 1] - places[best]) // 2)
+    return min(max(middle, int(places[best]) + 1, low + 1), high - 1)

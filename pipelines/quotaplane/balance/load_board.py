@@ -1,0 +1,91 @@
+"""What every broker will carry after all that is ordered; changes with each decision of a round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quotaplane.balance.load_model import Workload
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+
+class LoadBoard:
+    """Predicted use of B brokers. N bundles, R resources.
+
+    A broker's ratio is its use of the resource that is used most, relative to the mean of the
+    cluster's scarcest resource. Moves do not change that mean.
+    """
+
+    def __init__(
+        self,
+        work: Workload,
+        owner: IntArray,
+        under_way: FloatArray,
+        gives: BoolArray,
+        takes: BoolArray,
+    ) -> None:
+        """Add up.
+
+        Args:
+            work: needs, foreign load and capacities.
+            owner: shape (N,): where each bundle will be.
+            under_way: shape (B, R): needs of bundles that no broker reports at the moment.
+            gives: shape (B,): brokers whose bundles count.
+            takes: shape (B,): brokers that may get bundles; the mean is over their capacity.
+        """
+        self.need, self.owner = work.need, owner.copy()
+        self.capacity = np.where(work.capacity > 0, work.capacity, np.inf)
+        self.takes = takes
+        self.has_limits = work.has_limits
+        brokers = len(takes)
+        own = np.stack(
+            [np.bincount(owner, column, brokers) for column in work.need.T], axis=1
+        ).reshape(brokers, -1)
+        self.foreign = work.foreign
+        self.idle = work.idle
+        self.used: FloatArray = own + under_way + work.foreign
+        room = np.where(takes[:, None], work.capacity, 0).sum(axis=0)
+        all_use = (own + under_way)[gives | takes].sum(axis=0) + work.foreign[takes].sum(axis=0)
+        mean = np.divide(all_use, room, out=np.zeros_like(all_use), where=room > 0)
+        self.mean = float(mean.max()) if takes.any() else 0.0
+
+    def ratios(self) -> FloatArray:
+        """Shape (B,)."""
+        most: FloatArray = (self.used / self.capacity).max(axis=1)
+        return most / self.mean if self.mean > 0 else np.zeros(len(most))
+
+    def ratio(self, broker: int) -> float:
+        """Of one broker."""
+        most = (self.used[broker] / self.capacity[broker]).max()
+        return float(most / self.mean) if self.mean > 0 else 0.0
+
+    def scarcest(self, broker: int) -> int:
+        """The resource that the broker uses most."""
+        return int((self.used[broker] / self.capacity[broker]).argmax())
+
+    def absolute(self) -> FloatArray:
+        """Each machine's use of what it has, idle use included; shape (B,)."""
+        share: FloatArray = ((self.used + self.idle) / self.capacity).max(axis=1)
+        return share
+
+    def room(self, above: float) -> FloatArray:
+        """What each broker can take until it carries (1 + above) times the mean; shape (B, R)."""
+        free: FloatArray = (1 + above) * self.mean * self.capacity - self.used
+        free[~self.takes] = -np.inf
+        # a hair more than fits is rounding, not load
+        return free + 1e-9 * self.mean * np.where(np.isinf(self.capacity), 0, self.capacity)
+
+    def excess(self, broker: int, above: float) -> FloatArray:
+        """What the broker carries more than (1 + above) times the mean; shape (R,)."""
+        over: FloatArray = self.used[broker] - (1 + above) * self.mean * self.capacity[broker]
+        return over
+
+    def after(self, need: FloatArray, broker: int | IntArray) -> FloatArray:
+        """Ratios of brokers if they got one more bundle that needs ``need``."""
+        most: FloatArray = ((self.used[broker] + need) / self.capacity[broker]).max(axis=-1)
+        return most / self.mean if self.mean > 0 else most * 0
+
+    def move(self, bundle: int, target: int) -> None:
+        """A bundle goes to another broker."""
+        self.used[self.owner[bundle]] -= self.need[bundle]
+        self.used[target] += self.need[bundle]
+        self.owner[bundle] = target

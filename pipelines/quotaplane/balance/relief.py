@@ -1,0 +1,295 @@
+"""Takes bundles off overloaded brokers: single moves first, then swaps, then a split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from quotaplane.balance.bundle_choice import cheapest_cover
+from quotaplane.balance.bundle_fences import BundleFences
+from quotaplane.balance.decisions import Move
+from quotaplane.balance.load_board import LoadBoard
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.round_budget import RoundBudget
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+TRIES: Final = 12
+"""How often bundles of one broker are chosen again because some found no target."""
+
+SWAP_TARGETS: Final = 8
+"""Swaps are tried with so many of the least used brokers."""
+
+
+class Relief:
+    """Decides moves one broker after the other, on a board that always shows the result so far."""
+
+    def __init__(
+        self,
+        board: LoadBoard,
+        bundles: tuple[str, ...],
+        brokers: tuple[str, ...],
+        bytes_per_s: FloatArray,
+        fences: BundleFences,
+        resting: Mapping[int, str],
+        avoids: Mapping[int, int],
+        ranges_under_way: set[str],
+        budget: RoundBudget,
+        options: BalanceOptions,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            board: what brokers will carry.
+            bundles: names, sorted.
+            brokers: names, sorted.
+            bytes_per_s: shape (N,).
+            fences: where bundles may be.
+            resting: bundles that must not be moved, and the label that says why.
+            avoids: of a bundle whose move was missed, the target that did not get it.
+            ranges_under_way: hash ranges of bundles that are moving.
+            budget: of this round.
+            options: of the strategy.
+        """
+        self.board, self.bundles, self.brokers = board, bundles, brokers
+        self.bytes_per_s, self.fences, self.resting = bytes_per_s, fences, resting
+        self.avoids, self.ranges, self.budget, self.options = (
+            *(avoids, ranges_under_way),
+            *(budget, options),
+        )
+        self.cost = bytes_per_s + options.move_cost_bytes_per_s
+        order = np.argsort(board.owner, kind="stable")
+        self._ends = np.searchsorted(board.owner[order], np.arange(len(brokers) + 1))
+        self._order = order
+        self.moves: list[Move] = []
+        self.why_not: Counter[str] = Counter()
+        """Of the broker that is being relieved: labels of bundles that could not leave."""
+        self._moved: set[int] = set()
+
+    def held(self, broker: int) -> IntArray:
+        """Bundles that were on a broker when the round began, and still are."""
+        mine = self._order[self._ends[broker] : self._ends[broker + 1]]
+        return np.array([i for i in mine.tolist() if i not in self._moved], np.int64)
+
+    def movable(self, broker: int, drained: bool = False) -> IntArray:
+        """The broker's bundles that may be moved now; counts the others in ``why_not``."""
+        found = []
+        for bundle in self.held(broker).tolist():
+            label = self.resting.get(bundle)
+            name = self.bundles[bundle]
+            if label is not None and not (drained and label == "Grace"):
+                self.why_not[label] += 1
+            elif self.fences.stays(name, drained):
+                self.why_not["Policy"] += 1
+            elif self.options.distinct_ranges and _range_of(name) in self.ranges:
+                self.why_not["SameRange"] += 1
+            else:
+                found.append(bundle)
+        return np.array(found, np.int64)
+
+    def relieve(self, source: int, until: float, fill: float, label: str) -> bool:
+        """Move the cheapest bundles off a broker until it carries (1 + until) times the mean.
+
+        Nobody gets more than (1 + fill) times the mean. Returns whether it was reached.
+        """
+        failed: set[int] = set()
+        candidates = self.movable(source)
+        for _ in range(TRIES):
+            excess = self.board.excess(source, until)
+            column = int((excess / self.board.capacity[source]).argmax())
+            if excess[column] <= 1e-9 * self.board.used[source, column]:
+                return True
+            most = self.board.room(fill).max(axis=0)
+            left = [i for i in candidates.tolist() if i not in self._moved and i not in failed]
+            left_over = np.array(left, np.int64)
+            if len(left):
+                need = self.board.need[left_over]
+                left_over = left_over[(need <= most).all(axis=1) & (need[:, column] > 0)]
+            if not len(left_over):
+                return False
+            gain = self.board.need[left_over, column]
+            chosen = left_over[cheapest_cover(gain, self.cost[left_over], float(excess[column]))]
+            for bundle in chosen[np.argsort(-self.board.need[chosen, column], kind="stable")]:
+                if not self._place(int(bundle), source, fill, label):
+                    failed.add(int(bundle))
+                    if self.budget.refused:
+                        return False
+        return False
+
+    def _place(self, bundle: int, source: int, fill: float, label: str) -> bool:
+        target = self._target(bundle, source, fill)
+        if target < 0:
+            return False
+        before = self.board.ratio(source)
+        if not self._order_move(
+            bundle,
+            target,
+            label,
+            lambda: (
+                f"{self.brokers[source]} would carry {before:.2f} x the mean; without it"
+                f" {self.board.ratio(source):.2f}, and the target {self.board.ratio(target):.2f}"
+            ),
+        ):
+            self.why_not["Budget"] += 1
+            return False
+        return True
+
+    def _target(self, bundle: int, source: int, fill: float) -> int:
+        """The least used broker of those that the bundle fits on; -1 = none."""
+        need = self.board.need[bundle]
+        fits = (self.board.room(fill) >= need).all(axis=1)
+        if not fits.any():
+            self.why_not["NoTarget"] += 1
+            return -1
+        open_ = self._open_to(bundle, source)
+        if not (fits & open_).any():
+            self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
+            return -1
+        places = np.flatnonzero(fits & open_)
+        return int(places[self.board.after(need, places).argmin()])
+
+    def _open_to(self, bundle: int, source: int) -> BoolArray:
+        mask = self.board.takes & self.fences.allowed(self.bundles[bundle], source)
+        mask[source] = False
+        if bundle in self.avoids and mask.sum() > 1:
+            mask[self.avoids[bundle]] = False
+        return mask
+
+    def _order_move(self, bundle: int, target: int, label: str, reason: Callable[[], str]) -> bool:
+        name = self.bundles[bundle]
+        range_ = _range_of(name)
+        if self.options.distinct_ranges and range_ in self.ranges:
+            self.why_not["SameRange"] += 1
+            return False
+        load = float(self.bytes_per_s[bundle])
+        if not self.budget.allows(load):
+            return False
+        source = int(self.board.owner[bundle])
+        self.budget.spend(load)
+        self.board.move(bundle, target)
+        self.fences.moved(name, source, target)
+        self.ranges.add(range_)
+        self._moved.add(bundle)
+        names = self.brokers[source], self.brokers[target]
+        self.moves.append(Move(name, *names, load, label, reason()))
+        return True
+
+    def swap(self, source: int, until: float) -> bool:
+        """Exchange a bundle for a smaller one of another broker; returns whether one was found."""
+        excess = self.board.excess(source, until)
+        column = int((excess / self.board.capacity[source]).argmax())
+        mine = self.movable(source)
+        if excess[column] <= 0 or not len(mine) or self.budget.moves < 2:
+            return False
+        room = self.board.room(self.options.stop_below)
+        open_ = np.flatnonzero(self.board.takes & (np.arange(len(room)) != source))
+        nearest = open_[np.argsort(-room[open_, column], kind="stable")][:SWAP_TARGETS]
+        best: tuple[float, int, int, int] | None = None
+        for target in nearest.tolist():
+            theirs = self.movable(target)
+            found = self._pair(mine, theirs, room[target], excess, column)
+            if found and (best is None or found[0] < best[0]):
+                best = (*found, target)
+        if best is None:
+            return False
+        _, out, back, target = best
+        return self._exchange(out, back, source, target)
+
+    def _pair(
+        self, mine: IntArray, theirs: IntArray, room: FloatArray, excess: FloatArray, column: int
+    ) -> tuple[float, int, int] | None:
+        if not len(theirs):
+            return None
+        need = self.board.need
+        lighter = need[mine][:, None] - need[theirs][None]
+        fits = (lighter <= room).all(axis=2)
+        gain = lighter[:, :, column]
+        enough = fits & (gain >= excess[column])
+        cost = self.cost[mine][:, None] + self.cost[theirs]
+        if enough.any():
+            score = np.where(enough, cost, np.inf)
+        else:
+            # a part of the excess, if it is worth two moves
+            worth = fits & (gain >= 0.25 * excess[column])
+            score = np.where(worth, cost / np.maximum(gain, 1e-300) * excess[column], np.inf)
+        best = int(score.argmin())
+        row, other = divmod(best, len(theirs))
+        if not np.isfinite(score[row, other]):
+            return None
+        return float(score[row, other]), int(mine[row]), int(theirs[other])
+
+    def _exchange(self, out: int, back: int, source: int, target: int) -> bool:
+        if not self._open_to(out, source)[target] or not self._open_to(back, target)[source]:
+            self.why_not["Policy"] += 1
+            return False
+        ranges = _range_of(self.bundles[out]), _range_of(self.bundles[back])
+        if self.options.distinct_ranges and ranges[0] == ranges[1]:
+            self.why_not["SameRange"] += 1
+            return False
+        both = float(self.bytes_per_s[out] + self.bytes_per_s[back])
+        if not self.budget.allows(both, 2):
+            self.why_not["Budget"] += 1
+            return False
+        before = self.board.ratio(source)
+        pair = (
+            f"{self.bundles[out]} goes to {self.brokers[target]}, {self.bundles[back]} comes back"
+        )
+        for bundle, to in ((out, target), (back, source)):
+            self.budget.begun = False  # the two are one: both fit, as was asked
+            self._order_move(
+                bundle,
+                to,
+                "Swap",
+                lambda: (
+                    f"no single bundle fits anywhere; {self.brokers[source]} carries"
+                    f" {before:.2f} x the mean, so {pair}"
+                ),
+            )
+        return True
+
+    def drain(self, source: int) -> int:
+        """Move everything off a broker that is taken out, the biggest first; returns how many stay.
+
+        A bundle goes where it fits; if that is nowhere, to the broker that then carries least,
+        unless it would use more than ``overloaded_share`` of its machine.
+        """
+        options = self.options
+        mine = self.movable(source, drained=True)
+        stay = len(self.held(source)) - len(mine)
+        size = (self.board.need[mine] / self.board.capacity[source]).max(axis=1)
+        for bundle in mine[np.argsort(-size, kind="stable")].tolist():
+            target = self._target(bundle, source, options.stop_below)
+            if target < 0:
+                target = self._target(bundle, source, options.start_above)
+            if target < 0:
+                target = self._least_bad(bundle, source)
+            moved = target >= 0 and self._order_move(
+                bundle,
+                target,
+                "Drain",
+                lambda: (
+                    f"{self.brokers[source]} is taken out; the target then carries"
+                    f" {self.board.ratio(target):.2f} x the mean"
+                ),
+            )
+            stay += not moved
+            if target >= 0 and not moved and self.budget.refused:
+                self.why_not["Budget"] += 1
+        return stay
+
+    def _least_bad(self, bundle: int, source: int) -> int:
+        places = np.flatnonzero(self._open_to(bundle, source))
+        if not len(places):
+            return -1
+        board = self.board
+        share = (board.used[places] + board.need[bundle] + board.idle) / board.capacity[places]
+        best = int(share.max(axis=1).argmin())
+        if board.has_limits and share[best].max() > self.options.overloaded_share:
+            return -1
+        return int(places[best])
+
+
+def _range_of(bundle: str) -> str:
+    return bundle.rpartition("/")[2]

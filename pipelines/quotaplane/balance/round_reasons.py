@@ -1,0 +1,83 @@
+"""Sentences for what a round did not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from quotaplane.balance.broker_watch import Overload, Verdict
+from quotaplane.balance.decisions import Skip
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.model import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from quotaplane.balance.relief import Relief
+
+_WHY: Final = {
+    "Grace": "were moved less than the grace period ago",
+    "InFlight": "are being moved or split",
+    "Missed": "wait for another try after a missed move",
+    "Policy": "may not leave, or not go to a broker with room, because of the policies",
+    "SameRange": "have the hash range of a bundle that is moving",
+    "NoTarget": "fit on no other broker",
+    "Budget": "would exceed the round's moves or bytes",
+}
+
+
+def broker_skips(
+    brokers: tuple[str, ...],
+    age_s: FloatArray,
+    live: BoolArray,
+    draining: BoolArray,
+    verdict: Verdict,
+    overload: Overload,
+    options: BalanceOptions,
+) -> list[Skip]:
+    """Brokers that are left out, or overloaded but not surely so."""
+    skips = []
+    for broker in np.flatnonzero(~live).tolist():
+        if np.isinf(age_s[broker]):
+            skips.append(Skip(brokers[broker], "NoLoadData", "no load report of it has come"))
+            continue
+        text = (
+            f"its numbers are {age_s[broker]:.0f} s old, the limit is {options.stale_after_s:.0f}"
+        )
+        skips.append(Skip(brokers[broker], "OutDatedData", text))
+    waits = verdict.above & ~verdict.watch.active & live & ~draining
+    for broker in np.flatnonzero(waits).tolist():
+        ratio, error = float(overload.ratio[broker]), float(overload.error[broker])
+        start = 1 + float(overload.start[broker])
+        carries = f"it carries {ratio:.2f} x the mean, above {start:.2f}"
+        if not verdict.confirmed[broker]:
+            window = options.confirm_window_samples
+            hits = int(verdict.watch.over[broker]).bit_count()
+            text = (
+                f"{carries}, but in {hits} of {window} samples; {options.confirm_samples} confirm"
+            )
+            skips.append(Skip(brokers[broker], "HitCount", text))
+        else:
+            text = f"{carries}, but {options.noise_z:g} standard errors of {error:.3f} explain that"
+            skips.append(Skip(brokers[broker], "Noise", text))
+    return skips
+
+
+def stuck(relief: Relief, source: int, before: float, stay: int | None = None) -> Skip:
+    """Why a broker was not relieved, or not drained, completely."""
+    why = relief.why_not
+    label = why.most_common(1)[0][0] if why else "NoBundles"
+    if relief.budget.refused and why["Budget"]:
+        label = "Budget"
+    parts = [f"{count} bundles {_WHY[name]}" for name, count in sorted(why.items()) if count]
+    left = f"{stay} bundles stay" if stay is not None else _left(relief, source, before)
+    return Skip(
+        relief.brokers[source],
+        label,
+        f"{left}: {', '.join(parts) or 'it has no bundle that could leave'}",
+        bundles=max(sum(why.values()), 1),
+    )
+
+
+def _left(relief: Relief, source: int, before: float) -> str:
+    now = relief.board.ratio(source)
+    return f"it carried {before:.2f} x the mean and will carry {now:.2f}"

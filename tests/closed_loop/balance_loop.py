@@ -1,0 +1,100 @@
+"""A small cluster in columns that does what the balancer orders; noise and time are explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.planner import BalanceRound, BalanceState, decide
+from quotaplane.balance.policies import Policies
+
+
+@dataclass
+class BalanceLoop:
+    """Rounds of a minute. B brokers, N bundles; every broker measures once a round."""
+
+    truth: np.ndarray
+    """Shape (N,): bytes per second without noise."""
+    owner: np.ndarray
+    brokers: int
+    options: BalanceOptions = field(default_factory=BalanceOptions)
+    policies: Policies = field(default_factory=Policies)
+    sigma: float = 0.0
+    seed: int = 1
+    size: Any = 1.0
+    """Capacity of each broker, in bytes per second / 1e9."""
+    foreign: Any = 0.0
+    """Of each broker, the part of its machine that others use."""
+    with_limits: bool = False
+    executes: Callable[[int, str], bool] = lambda _round, _bundle: True
+    """Whether a move is carried out."""
+    draining: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        """Begin at minute 0."""
+        self.random = np.random.default_rng(self.seed)
+        self.state = BalanceState.empty()
+        self.minute = 0
+        self.decided: list[Decisions] = []
+        self.names = [f"acme/n{i:05d}/0x00000000_0xffffffff" for i in range(len(self.truth))]
+        self.broker_names = [f"b{i:04d}" for i in range(self.brokers)]
+
+    def load(self) -> ClusterLoad:
+        """What is measured now."""
+        noise = self.random.normal(size=len(self.truth))
+        sample = self.truth * np.exp(self.sigma * noise - self.sigma**2 / 2)
+        rates = np.stack([sample * 0.4, sample * 0.6, sample / 1e3, sample / 1e3], axis=1)
+        usage, limit = np.zeros((2, self.brokers, 5))
+        if self.with_limits:
+            carried = np.bincount(self.owner, sample, self.brokers)
+            limit[:, 0] = 800.0 * np.asarray(self.size)
+            usage[:, 0] = limit[:, 0] * (carried / (1e9 * np.asarray(self.size)) + self.foreign)
+        return ClusterLoad(self.broker_names, usage, limit, self.names, self.owner.copy(), rates)
+
+    def run(self, minutes: int) -> BalanceLoop:
+        """Let the balancer decide once a minute, and do what it says."""
+        for _ in range(minutes):
+            draining = np.isin(np.arange(self.brokers), self.draining)
+            round_ = BalanceRound(self.load(), 60.0 * self.minute, np.zeros(self.brokers), draining)
+            self.state, decided = decide(self.state, round_, self.options, self.policies)
+            for move in decided.moves:
+                if self.executes(self.minute, move.bundle):
+                    at = self.names.index(move.bundle)
+                    assert self.broker_names[self.owner[at]] == move.source
+                    self.owner[at] = self.broker_names.index(move.target)
+            self.decided.append(decided)
+            self.minute += 1
+        return self
+
+    def ratio(self) -> float:
+        """The most loaded broker by the mean, without noise."""
+        use = np.bincount(self.owner, self.truth, self.brokers) / (1e9 * np.asarray(self.size))
+        use = use + self.foreign
+        weight = np.broadcast_to(np.asarray(self.size, np.float64), (self.brokers,))
+        return float(use.max() / np.average(use, weights=weight))
+
+    def moves(self) -> int:
+        """How many moves were decided so far."""
+        return sum(len(decided.moves) for decided in self.decided)
+
+    def bytes_moved(self) -> float:
+        """Of the moves so far, as part of the cluster's bytes, without noise."""
+        place = {name: i for i, name in enumerate(self.names)}
+        moved = sum(self.truth[place[m.bundle]] for one in self.decided for m in one.moves)
+        return float(moved / self.truth.sum())
+
+
+def balanced_owner(truth: np.ndarray, brokers: int) -> np.ndarray:
+    """The biggest bundle first, each to the broker that carries least."""
+    owner = np.zeros(len(truth), np.int64)
+    carried = np.zeros(brokers)
+    for bundle in np.argsort(-truth):
+        owner[bundle] = carried.argmin()
+        carried[owner[bundle]] += truth[bundle]
+    return owner
