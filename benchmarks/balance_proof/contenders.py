@@ -46,7 +46,9 @@ def _ours(cluster: PulsarCluster, folder: Path) -> Iterator[None]:
     command = [sys.executable, "-m", "quotaplane", "balance"]
     running = [
         Program([*command, "collect", "--conf", str(conf)], folder / "collector.log"),
-        Program([str(ROOT / "spark-submit.sh"), "balance", "--conf", str(conf)], folder / "job.log"),
+        Program(
+            [str(ROOT / "spark-submit.sh"), "balance", "--conf", str(conf)], folder / "job.log"
+        ),
     ]
     try:
         running[1].wait_for("ready", _READY_WITHIN_S)

@@ -81,7 +81,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, audits, maintenance",
-        ("deltalog", "groups", "settings"),
+        ("balance", "deltalog", "groups", "settings"),
     ),
     "registry": Room(
         "the table `resource_groups`, read and changed without a JVM",
@@ -119,6 +119,13 @@ ROOMS: Final = {
         (
             *("groups", "history", "registry", "settings", "streams"),
             *("throttle", "transport", "wire"),
+        ),
+    ),
+    "streams.balance": Room(
+        "the balance job: load reports in, plans of moves and splits out",
+        (
+            *("balance", "history", "settings", "streams", "streams.quota"),
+            *("transport", "wire"),
         ),
     ),
     "sim": Room(

@@ -18,6 +18,8 @@ TYPES: Final = {
     pa.bool_(): "BOOLEAN",
     pa.date32(): "DATE",
     TIMESTAMP: "TIMESTAMP",
+    pa.float32(): "FLOAT",
+    pa.int32(): "INT",
 }
 """Spark SQL's names of the column types."""
 
@@ -51,10 +53,14 @@ def _column(field: pa.Field) -> str:
     name = f"`{field.name}`" if field.name in ("group", "date") else field.name
     comment = (field.metadata or {}).get(b"comment", b"").decode()
     return (
-        f"{name} {TYPES[field.type]}"
+        f"{name} {_sql_type(field.type)}"
         + ("" if field.nullable else " NOT NULL")
         + (f" COMMENT {_quoted(comment)}" if comment else "")
     )
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    return f"ARRAY<{TYPES[kind.value_type]}>" if pa.types.is_list(kind) else TYPES[kind]
 
 
 def _quoted(text: str) -> str:

@@ -30,7 +30,7 @@ from quotaplane.history.store import (
     table_uri,
     writing,
 )
-from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, THROTTLED, Table
+from quotaplane.history.tables import APPENDED, OPTIONAL, RESOURCE_GROUPS, ROUNDS, Table
 from quotaplane.settings import History
 
 KEEP_DAYS: Final = 30
@@ -70,7 +70,7 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     with writing(history):
         done = [_maintain(history, table, before) for table in APPENDED]
         options = storage_options(history)
-        for table in THROTTLED:
+        for table in OPTIONAL:
             # A history of an earlier version lacks these until a job adds them.
             if DeltaTable.is_deltatable(table_uri(history, table.name), options):
                 done.append(_maintain(history, table, before))

@@ -205,19 +205,19 @@ class Settings(Section):
         # A job that reads its own output, or the other job's, would process it as input.
         reports, limits = self.own_topics
         taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
-        for key in ("events_topic", "decisions_topic"):
-            name = getattr(self.throttle, key)
+        keys = ("throttle.events_topic", "throttle.decisions_topic")
+        for key in (*keys, "balance.loads_topic", "balance.plans_topic"):
+            section, _, field = key.partition(".")
+            name = getattr(getattr(self, section), field)
             if isinstance(self.transport, PulsarTransport):
                 name = self.transport.full_name(name)
             elif "://" in name:
-                raise ValueError(f"throttle.{key}: only Pulsar has topics like {name!r}")
-            if key == "decisions_topic" and name.startswith("non-persistent://"):
-                raise ValueError(
-                    f"throttle.{key}: {name!r} is not stored; choose a persistent topic"
-                )
+                raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
+            if field in ("decisions_topic", "plans_topic") and name.startswith("non-persistent://"):
+                raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
-                raise ValueError(f"throttle.{key}: the topic {name!r} is already {taken[name]}")
-            taken[name] = f"used as throttle.{key}"
+                raise ValueError(f"{key}: the topic {name!r} is already {taken[name]}")
+            taken[name] = f"used as {key}"
         return self
 
     @property

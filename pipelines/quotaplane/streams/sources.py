@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,35 @@ def packed_events(
     )
 
 
+class Decoder(Protocol):
+    """Decodes the messages of a batch."""
+
+    def __call__(
+        self,
+        values: Sequence[bytes | None],
+        published_at_ms: IntArray,
+        positions: Sequence[str],
+        now_ms: int,
+    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        """Payloads by shard, dead letters (``REJECTED``), and the number of entries."""
+
+
 def _to_report_events(reports: Reports, shards: int) -> Mapper:
+    def decoder(
+        values: Sequence[bytes | None],
+        published_at_ms: IntArray,
+        positions: Sequence[str],
+        now_ms: int,
+    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        decoded = decode(values, published_at_ms, positions, now_ms=now_ms, reports=reports)
+        return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
+
+    return _to_decoded(decoder, "reports", reports.max_report_bytes, reports.oldest_s, shards)
+
+
+def _to_decoded(
+    decoder: Decoder, kind: str, most_bytes: int, oldest_s: float, shards: int
+) -> Mapper:
     keys = keys_of_shards(shards)
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -65,9 +93,9 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
                 continue
             now_ms = batch["now_ms"][0].as_py()
             size = batch["size"].to_numpy()
-            large = size > reports.max_report_bytes
+            large = size > most_bytes
             published_at_ms = batch["published_at_ms"].to_numpy(zero_copy_only=False)
-            late = now_ms - published_at_ms > reports.oldest_s * 1000.0
+            late = now_ms - published_at_ms > oldest_s * 1000.0
             wanted = ~large & ~late
             over = wanted & (bytes_left <= 0)
             bytes_left -= int(size[wanted].sum())
@@ -75,19 +103,18 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
             letters = []
             refused = large | over
             if refused.any():
-                letters = [_too_large(batch, large, reports), _too_much(batch, over)]
+                letters = [_too_large(batch, large, most_bytes), _too_much(batch, over)]
                 batch = batch.filter(pa.array(~refused))
-            decoded = decode(
+            payloads, rejected, entries = decoder(
                 batch["value"].to_pylist(),
                 published_at_ms[~refused],
                 batch["position"].to_pylist(),
-                now_ms=now_ms,
-                reports=reports,
+                now_ms,
             )
             # Small entries take more memory decoded than encoded.
-            bytes_left -= max(decoded.entries.num_rows * BYTES_PER_ENTRY - used_bytes, 0)
-            yield packed_events("reports", pack_reports(decoded, shards), keys)
-            rejected = pa.concat_tables([decoded.rejected, *letters])
+            bytes_left -= max(entries * BYTES_PER_ENTRY - used_bytes, 0)
+            yield packed_events(kind, payloads, keys)
+            rejected = pa.concat_tables([rejected, *letters])
             if rejected.num_rows:
                 # Any shard will do; the tasks of this stage take different ones.
                 shard = _partition_id() % shards
@@ -96,10 +123,9 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
     return to_events
 
 
-def _too_large(batch: pa.RecordBatch, large: BoolArray, reports: Reports) -> pa.Table:
+def _too_large(batch: pa.RecordBatch, large: BoolArray, most: int) -> pa.Table:
     """Dead letters of reports of which only the beginning was read."""
     rows = batch.filter(pa.array(large))
-    most = reports.max_report_bytes
     details = [
         f"{size} bytes; reports.max_report_bytes is {most}; raw is its beginning"
         for size in rows["size"].to_pylist()
@@ -161,7 +187,35 @@ def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
     ``now`` is the micro-batch's time, so that a repeated batch gives the same result. Of a report
     that is too large, only the beginning leaves the JVM.
     """
-    most = settings.reports.max_report_bytes
+    reports_of = settings.reports
+    mapper = _to_report_events(reports_of, settings.shards)
+    return _messages(reports, reports_of.max_report_bytes).mapInArrow(mapper, EVENT_SCHEMA)
+
+
+def decoded_events(
+    messages: DataFrame,
+    decoder: Decoder,
+    kind: str,
+    *,
+    most_bytes: int,
+    oldest_s: float,
+    shards: int,
+) -> DataFrame:
+    """Decode messages into events of a kind, and their dead letters, as ``report_events`` does.
+
+    Args:
+        messages: ``value``, ``published_at_ms``, ``position``.
+        decoder: called with some of the messages at a time.
+        kind: of the events.
+        most_bytes: a larger message is not read.
+        oldest_s: an older message is cheap to decode, so it does not count as much.
+        shards: number of shards.
+    """
+    mapper = _to_decoded(decoder, kind, most_bytes, oldest_s, shards)
+    return _messages(messages, most_bytes).mapInArrow(mapper, EVENT_SCHEMA)
+
+
+def _messages(reports: DataFrame, most: int) -> DataFrame:
     beginning = f"substring(value, 1, {_KEPT_BYTES})"
     return reports.selectExpr(
         f"CASE WHEN octet_length(value) > {most} THEN {beginning} ELSE value END AS value",
@@ -169,7 +223,7 @@ def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
         "published_at_ms",
         "position",
         "unix_millis(current_timestamp()) AS now_ms",
-    ).mapInArrow(_to_report_events(settings.reports, settings.shards), EVENT_SCHEMA)
+    )
 
 
 def group_events(spark: SparkSession, history: History, shards: int) -> DataFrame:

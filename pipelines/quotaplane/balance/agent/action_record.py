@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from quotaplane.history.balance_tables import BALANCE_ACTIONS
 from quotaplane.history.store import ensure_tables
-from quotaplane.history.tables import BALANCE_ACTIONS, STAMP_COLUMNS
+from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History

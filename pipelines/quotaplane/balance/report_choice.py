@@ -1,0 +1,138 @@
+"""Which load reports count: of each broker the newest one. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from quotaplane.balance.reported_loads import ReportedLoads
+from quotaplane.model import IntArray
+
+
+class MostLoads(NamedTuple):
+    """How much is remembered at most; named after their settings."""
+
+    max_brokers: int = 10_000
+    max_bundles: int = 2_000_000
+    gone_after_s: float = 3600.0
+
+
+NOT_NEWER: Final = "not_newer"
+TOO_MANY: Final = "too_many"
+
+
+class Chosen(NamedTuple):
+    """The reports that count after some arrived."""
+
+    latest: ReportedLoads
+    """One report per broker, by broker's name; bundles by name within a broker."""
+    fresh: frozenset[str]
+    """Brokers whose report is a new one."""
+    used: int
+    """Reports that arrived and count now."""
+    superseded: int
+    """Reports that arrived together with a newer one of their broker."""
+    refused: tuple[tuple[int, str], ...]
+    """Rows of the reports that arrived and were refused, with ``NOT_NEWER`` or ``TOO_MANY``."""
+    gone: tuple[str, ...]
+    """Brokers that were forgotten because their numbers are too old."""
+
+
+def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: MostLoads) -> Chosen:
+    """Replace brokers' reports by newer ones, and forget brokers whose numbers are too old.
+
+    A report is newer if its start time, or with the same start time its sequence, is greater. The
+    result does not depend on the order of the reports, only on their positions.
+
+    >>> choose(ReportedLoads.none(), ReportedLoads.none(), 0, MostLoads()).latest.reports.num_rows
+    0
+    """
+    known = latest.reports.num_rows
+    both = ReportedLoads.join([latest, arrived])
+    rows = both.reports
+    total = rows.num_rows
+    _, code = np.unique(np.array(rows["broker"].to_pylist(), object), return_inverse=True)
+    _, place = np.unique(np.array(rows["position"].to_pylist(), object), return_inverse=True)
+    started, sequence = (rows[name].to_numpy() for name in ("started_at_ms", "sequence"))
+    is_new = np.arange(total) >= known
+    # Of equal ones the one that was used first stays; then the first position.
+    order = np.lexsort((-place, ~is_new, sequence, started, code))
+    last = np.flatnonzero(np.r_[code[order][1:] != code[order][:-1], np.ones(min(total, 1), bool)])
+    winners = order[last]
+    repeated = _not_newer(order, code, started, sequence, is_new)
+    fits = _fitting(both, winners, code, is_new, most)
+    too_many = winners[~fits & is_new[winners]]
+    # A broker whose new report is too much keeps its old one.
+    olds = np.flatnonzero(~is_new & np.isin(code, code[too_many]))
+    kept = np.concatenate([winners[fits], olds])
+    kept = kept[np.argsort(code[kept], kind="stable")]
+    measured = rows["measured_at_ms"].to_numpy()
+    old = now_ms - measured[kept] > most.gone_after_s * 1000
+    names = rows["broker"].to_pylist()
+    kept, gone = kept[~old], [names[row] for row in kept[old].tolist()]
+    used = kept[is_new[kept]]
+    refused = [(int(row - known), NOT_NEWER) for row in np.flatnonzero(repeated).tolist()]
+    refused += [(int(row - known), TOO_MANY) for row in too_many.tolist()]
+    beaten = int(is_new.sum()) - len(refused) - int(is_new[winners[fits]].sum())
+    return Chosen(
+        _by_name(both.take(kept)),
+        frozenset(names[row] for row in used.tolist()),
+        len(used),
+        beaten,
+        tuple(sorted(refused)),
+        tuple(gone),
+    )
+
+
+def _not_newer(
+    order: IntArray, code: IntArray, started: IntArray, sequence: IntArray, is_new: IntArray
+) -> IntArray:
+    """Which reports that arrived are not newer than the known one of their broker, or are equal to
+    another one that arrived; shape (reports,).
+    """
+    repeated = np.zeros(len(order), bool)
+    if not len(order):
+        return repeated
+    size = int(code.max()) + 1
+    old_start, old_sequence = np.full(size, -1), np.full(size, -1)
+    old = np.flatnonzero(~is_new)
+    old_start[code[old]], old_sequence[code[old]] = started[old], sequence[old]
+    repeated = is_new & (
+        (started < old_start[code])
+        | ((started == old_start[code]) & (sequence <= old_sequence[code]))
+    )
+    this, next_ = order[:-1], order[1:]
+    alike = (
+        (code[this] == code[next_])
+        & (started[this] == started[next_])
+        & (sequence[this] == sequence[next_])
+        & is_new[this]
+    )
+    repeated[this[alike]] = True
+    return repeated
+
+
+def _fitting(
+    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: IntArray, most: MostLoads
+) -> IntArray:
+    """Which of the winners fit: known brokers first, then new ones by name."""
+    sizes = np.bincount(both.bundles["report"].to_numpy(), minlength=len(code))
+    is_known = np.isin(code[winners], code[~is_new])
+    order = np.lexsort((code[winners], is_new[winners], ~is_known))
+    allowed = (np.cumsum(sizes[winners][order]) <= most.max_bundles) & (
+        np.arange(len(order)) < most.max_brokers
+    )
+    fits = np.ones(len(winners), bool)
+    fits[order] = allowed | ~is_new[winners][order]
+    return fits
+
+
+def _by_name(loads: ReportedLoads) -> ReportedLoads:
+    """Bundles by name within each report, so that equal reports are equal, and names compress."""
+    bundles = loads.bundles
+    if not bundles.num_rows:
+        return loads
+    keys = [("report", "ascending"), ("bundle", "ascending")]
+    return ReportedLoads(loads.reports, bundles.take(pc.sort_indices(bundles, keys)))

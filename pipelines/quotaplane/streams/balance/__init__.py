@@ -1,0 +1,1 @@
+"""The balance job: load reports in, plans of moves and splits out."""

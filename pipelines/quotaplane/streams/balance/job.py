@@ -1,0 +1,137 @@
+"""The balance job: reads load reports and writes plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import pack
+from quotaplane.history.tables import REBALANCED
+from quotaplane.model import IntArray
+from quotaplane.settings import KafkaTransport, PulsarTransport, Settings
+from quotaplane.streams.balance.plan_finisher import COUNTERS, GAUGES, BalanceFinisher
+from quotaplane.streams.balance.program import OURS, BalanceProgram, balance_program
+from quotaplane.streams.balance.reports_held import BalanceJobState
+from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.job import JobSpec
+from quotaplane.streams.job_output import transport_in_words
+from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.quota.dead_letters import letters_of
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.sources import Decoder, decoded_events
+from quotaplane.streams.status import JobStatus
+from quotaplane.transport import open_transport
+from quotaplane.transport.base import Topics, Transport
+from quotaplane.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def load_bounds(settings: Settings) -> LoadBounds:
+    """Which load reports are used."""
+    return LoadBounds(
+        max_report_bytes=settings.reports.max_report_bytes,
+        max_bundles_per_report=settings.balance.max_bundles_per_report,
+        max_rate_per_s=settings.reports.max_rate_per_s,
+        max_clock_skew_s=settings.reports.max_clock_skew_s,
+        gone_after_s=settings.balance.gone_after_s,
+    )
+
+
+def load_decoder(bounds: LoadBounds) -> Decoder:
+    """Load reports as payloads for the operator's only shard."""
+
+    def decoder(
+        values: Sequence[bytes | None],
+        published_at_ms: IntArray,
+        positions: Sequence[str],
+        now_ms: int,
+    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        decoded = decode_load_reports(
+            values, published_at_ms, positions, now_ms=now_ms, bounds=bounds
+        )
+        reports = decoded.loads.reports.num_rows
+        payloads = [(0, pack_loads(decoded.loads))] if reports else []
+        return payloads, decoded.rejected, decoded.loads.bundles.num_rows
+
+    return decoder
+
+
+class BalanceSpec(JobSpec):
+    """The balance job's declarations: see ``JobSpec``. A cluster has one state."""
+
+    name = "balance"
+    query_name = "quotaplane-balance"
+    inputs_noun = "load reports"
+    tables = REBALANCED
+    last_table = REBALANCED[-1]
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.model_copy(update={"shards": 1}))
+        self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
+        """A folder beside the quota job's checkpoint."""
+        self.oldest_s = settings.balance.gone_after_s
+        self.most_per_batch = settings.balance.max_reports_per_trigger
+        self.max_message_bytes = settings.reports.max_report_bytes
+
+    def check(self) -> None:
+        """Check options and policies."""
+        balance_program(self.settings.balance, epoch=0)
+
+    def open_transport(self) -> Transport:
+        """Open the topics of load reports and plans."""
+        balance, transport = self.settings.balance, self.settings.transport
+        if isinstance(transport, (KafkaTransport, PulsarTransport)):
+            most = {"max_reports_per_trigger": balance.max_reports_per_trigger}
+            transport = transport.model_copy(update=most)
+        return open_transport(transport, Topics(balance.loads_topic, balance.plans_topic))
+
+    def program(self, epoch: int) -> BalanceProgram:
+        """The program that decides."""
+        return balance_program(self.settings.balance, epoch)
+
+    def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
+        """Decoded load reports."""
+        bounds = load_bounds(self.settings)
+        return decoded_events(
+            arriving,
+            load_decoder(bounds),
+            "loads",
+            most_bytes=bounds.max_report_bytes,
+            oldest_s=bounds.gone_after_s,
+            shards=1,
+        )
+
+    def finisher(self, folder: CheckpointFolder) -> BalanceFinisher:
+        """Rows, the plan, counts."""
+        return BalanceFinisher(self.settings.balance.cluster, folder.positions)
+
+    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+        """Dead letters that stand for the input left out."""
+        rows = letters_of(
+            len(left_out),
+            reason=pa.array([part.reason for part in left_out]),
+            detail=pa.array([part.detail for part in left_out]),
+            position=pa.array([part.position for part in left_out]),
+            published_at_ms=-1,
+            reports=pa.array([part.inputs for part in left_out]),
+        )
+        _, outputs = self.program(epoch).run(BalanceJobState(), {"rejected": [pack(rows)]}, batch)
+        return outputs
+
+    def status(self) -> JobStatus:
+        """Counters and gauges of the status line."""
+        return JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+
+    def in_words(self) -> Sequence[str]:
+        """Topics, cluster, strategy and mode."""
+        balance = self.settings.balance
+        return (
+            transport_in_words(self.settings.transport, [balance.loads_topic], balance.plans_topic),
+            f"balances the cluster {balance.cluster} every {balance.round_interval_s:g} s",
+            f"strategy {OURS}, mode {balance.mode}",
+        )

@@ -1,0 +1,246 @@
+"""The balance job's program: newest reports in, a decision at each interval. One state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import pack
+from quotaplane.balance.decisions import LABELS, Decisions, Skip
+from quotaplane.balance.options import BalanceOptions, read_options
+from quotaplane.balance.planner import BalanceState, decide
+from quotaplane.balance.policies import Policies, read_policies
+from quotaplane.balance.report_choice import NOT_NEWER, MostLoads, choose
+from quotaplane.balance.reported_loads import ReportedLoads
+from quotaplane.balance.reports_intake import gone_skip, round_of
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.settings import Balance
+from quotaplane.streams.balance.reports_held import BalanceJobState
+from quotaplane.streams.balance.round_rows import decision_rows, load_rows, round_row
+from quotaplane.streams.quota.dead_letters import letters_of, refused_reports
+from quotaplane.streams.shard_program import Arrived, Batch, Output
+from quotaplane.wire import reasons
+from quotaplane.wire.balance_plans import encode_plan
+from quotaplane.wire.load_batch import unpack_loads
+
+OURS: Final = "quotaplane"
+"""The name of quotaplane's own strategy."""
+
+PLAN_BYTES: Final = 900_000
+"""A larger plan loses its last moves: Kafka accepts 1 MB by default."""
+TOO_LARGE: Final = "PlanTooLarge"
+LABELS.setdefault(TOO_LARGE, "the plan would not fit into a message; later rounds decide again")
+_HOUR_MS: Final = 3_600_000
+_DETAILS: Final = {
+    NOT_NEWER: "its broker has sent this report, or a newer one, before",
+    "too_many": "more than balance.max_brokers or balance.max_bundles allow",
+}
+_REASONS: Final = {NOT_NEWER: reasons.NOT_NEWER, "too_many": reasons.TOO_MANY_BROKERS}
+
+
+@dataclass(frozen=True)
+class BalanceProgram:
+    """Keeps each broker's newest report and decides once per ``round_interval_s``.
+
+    Inputs: packed ``loads`` and dead letters ``rejected``. Outputs, by history table: packed rows;
+    ``plan``: the bytes of a plan; ``counts``: JSON.
+    """
+
+    epoch: int
+    balance: Balance
+    options: BalanceOptions
+    policies: Policies
+    name: str = "balance"
+    has_timer: bool = True
+
+    def load(self, blob: bytes | None) -> BalanceJobState:
+        """Decode a state."""
+        return BalanceJobState() if blob is None else BalanceJobState.from_bytes(blob)
+
+    def dump(self, state: BalanceJobState) -> bytes:
+        """Encode a state."""
+        return state.to_bytes()
+
+    def due_ms(self, state: BalanceJobState) -> int | None:
+        """The next round."""
+        return state.next_round_ms
+
+    def run(
+        self, state: BalanceJobState, arrived: Arrived, batch: Batch
+    ) -> tuple[BalanceJobState, Sequence[Output]]:
+        """Take in the reports, then decide if the time has come."""
+        loads = unpack_loads(arrived.get("loads", ()))
+        state, letters, counts = self._taken_in(state, loads, batch.now_ms)
+        refused = list(arrived.get("rejected", ()))
+        if letters is not None:
+            refused.append(pack(letters))
+        outputs = []
+        if refused:
+            table = refused_reports(refused, None)
+            outputs.append(Output("rejected_reports", pack(table)))
+        if state.next_round_ms is None and state.latest.reports.num_rows:
+            state = replace(state, next_round_ms=batch.now_ms + self._interval_ms)
+        if state.next_round_ms is not None and state.next_round_ms <= batch.now_ms:
+            state, more, seen = self._round(state, batch)
+            outputs += more
+            counts |= seen
+        outputs.append(Output("counts", json.dumps(counts).encode()))
+        return state, outputs
+
+    @property
+    def _interval_ms(self) -> int:
+        return max(round(self.balance.round_interval_s * 1000), 1)
+
+    def _taken_in(
+        self, state: BalanceJobState, loads: ReportedLoads, now_ms: int
+    ) -> tuple[BalanceJobState, pa.Table | None, dict[str, float]]:
+        most = MostLoads(
+            self.balance.max_brokers, self.balance.max_bundles, self.balance.gone_after_s
+        )
+        chosen = choose(state.latest, loads, now_ms, most)
+        gone = {*state.gone, *chosen.gone}
+        fresh = (state.fresh | chosen.fresh) - gone
+        gone -= {*chosen.latest.reports["broker"].to_pylist()}
+        counts: dict[str, float] = {"reports": chosen.used, "superseded": chosen.superseded}
+        if loads.reports.num_rows:
+            newest_ms = int(loads.reports["published_at_ms"].to_numpy().max())
+            counts["newest_ms"] = newest_ms
+        state = replace(
+            state, latest=chosen.latest, fresh=frozenset(fresh), gone=tuple(sorted(gone))
+        )
+        if not chosen.refused:
+            return state, None, counts
+        rows = loads.reports.take(pa.array([row for row, _ in chosen.refused]))
+        why = [reason for _, reason in chosen.refused]
+        letters = letters_of(
+            len(why),
+            reason=pa.array([_REASONS[reason] for reason in why]),
+            detail=pa.array([_DETAILS[reason] for reason in why]),
+            position=rows["position"],
+            published_at_ms=rows["published_at_ms"],
+        )
+        return state, letters, counts
+
+    def _round(
+        self, state: BalanceJobState, batch: Batch
+    ) -> tuple[BalanceJobState, list[Output], dict[str, float]]:
+        seen = round_of(state.latest, batch.now_ms)
+        before = (
+            BalanceState.empty()
+            if state.strategy is None
+            else BalanceState.from_bytes(state.strategy)
+        )
+        after, decided = decide(before, seen.round, self.options, self.policies)
+        forgotten = [gone_skip(name, self.balance.gone_after_s) for name in state.gone]
+        decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips, *forgotten)))
+        hour = batch.now_ms // _HOUR_MS
+        every = state.rounds == 0 or hour != state.full_hour
+        brokers = state.latest.reports["broker"].to_pylist()
+        rows = [place for place, name in enumerate(brokers) if every or name in state.fresh]
+        tables = {
+            "load": load_rows(state.latest.take(rows), self.balance.cluster),
+            "balance_decisions": decision_rows(
+                decisions, self.balance.cluster, enforced=self.balance.mode == "auto"
+            ),
+            "balance_rounds": round_row(
+                seen.round.load,
+                decisions,
+                cluster=self.balance.cluster,
+                strategy=OURS,
+                settings=self._settings_text(),
+                first=state.rounds == 0,
+                every_broker=every,
+                oldest_s=float(seen.round.age_s.max(initial=0.0)),
+                mode=self.balance.mode,
+            ),
+        }
+        outputs = [Output(name, pack(table)) for name, table in tables.items() if len(table)]
+        if decisions.moves or decisions.splits:
+            plan = encode_plan(
+                decisions,
+                epoch=self.epoch,
+                seq=batch.seq,
+                decided_at_ms=batch.now_ms,
+                mode=self.balance.mode,
+            )
+            outputs.append(Output("plan", plan))
+        state = replace(
+            state,
+            fresh=frozenset(),
+            gone=(),
+            next_round_ms=batch.now_ms + self._interval_ms,
+            full_hour=hour if every else state.full_hour,
+            rounds=state.rounds + 1,
+            strategy=after.to_bytes(),
+        )
+        return state, outputs, self._seen(seen.round.age_s, decisions, tables["balance_rounds"])
+
+    def _seen(self, age_s: Any, decisions: Decisions, row: pa.Table) -> dict[str, float]:
+        silent = int(np.count_nonzero(age_s > self.options.stale_after_s))
+        return {
+            "decided": 1,
+            "moves": len(decisions.moves),
+            "splits": len(decisions.splits),
+            "skips": len(decisions.skips),
+            "brokers_live": len(age_s) - silent,
+            "brokers_silent": silent,
+            "bundles": row["bundles"][0].as_py(),
+            "max_mean": row["max_mean"][0].as_py(),
+        }
+
+    def _settings_text(self) -> str:
+        """Options and policies as JSON, the same text for the same settings."""
+        policies = self.policies.model_dump(mode="json")
+        policies["drained_brokers"] = sorted(policies["drained_brokers"])
+        settings = {"options": self.options.model_dump(mode="json"), "policies": policies}
+        return json.dumps(settings, sort_keys=True)
+
+
+def balance_program(balance: Balance, epoch: int) -> BalanceProgram:
+    """The program of the settings.
+
+    Raises:
+        ConfigError: an option or a policy is unknown or wrong.
+    """
+    made: dict[str, Any] = {}
+    readers: Mapping[str, Any] = {"options": read_options, "policies": read_policies}
+    for key, read in readers.items():
+        try:
+            made[key] = read(getattr(balance, key))
+        except InputError as error:
+            raise ConfigError(f"balance.{key}.{error}") from None
+    options = made["options"]
+    if balance.gone_after_s <= options.stale_after_s:
+        raise ConfigError(
+            f"balance.gone_after_s must be above balance.options.stale_after_s "
+            f"({options.stale_after_s:g})"
+        )
+    return BalanceProgram(epoch, balance, options, made["policies"])
+
+
+def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
+    """The decisions without the last moves and splits that would not fit into a message."""
+    texts = [sum(map(len, map(str.encode, (*move[:3], *move[4:])))) for move in decisions.moves]
+    texts += [
+        sum(map(len, map(str.encode, (each.bundle, each.owner, each.label, each.reason))))
+        + 5 * len(each.boundaries)
+        for each in decisions.splits
+    ]
+    room = np.cumsum(np.array([*texts], np.int64) + 40) <= most_bytes
+    if room.all():
+        return decisions
+    kept, moves = int(room.sum()), len(decisions.moves)
+    left_out = len(room) - kept
+    skip = Skip(
+        "", TOO_LARGE, f"{left_out} moves and splits do not fit into a plan's message", left_out
+    )
+    return Decisions(
+        decisions.moves[: min(kept, moves)],
+        decisions.splits[: max(kept - moves, 0)],
+        (*decisions.skips, skip),
+    )

@@ -1,0 +1,260 @@
+"""The balance job's program, its rows and messages, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.balance.decisions import Decisions, Move, Split
+from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import ConfigError
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.tables import REBALANCED, TABLES
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
+from quotaplane.settings import Balance, History, load_settings, parse_settings
+from quotaplane.streams.balance.plan_finisher import BalanceFinisher
+from quotaplane.streams.balance.program import BalanceProgram, balance_program, fitting
+from quotaplane.streams.balance.reports_held import BalanceJobState
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.wire.balance_plans import decode_plan, encode_plan
+from quotaplane.wire.broker_loads import BrokerLoad
+from quotaplane.wire.load_batch import pack_loads
+from quotaplane.wire.load_reports import encode_load_report
+from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
+
+BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0})
+EPOCH = 7
+
+
+def payload(*reports: BrokerLoad, now_ms: int = NOW_MS) -> dict[str, list[bytes]]:
+    return {"loads": [pack_loads(decoded(*map(encode_load_report, reports), now_ms=now_ms).loads)]}
+
+
+class Run:
+    """A program fed by hand; its state goes through bytes after every batch."""
+
+    def __init__(self, balance: Balance = BALANCE) -> None:
+        self.program: BalanceProgram = balance_program(balance, EPOCH)
+        self.blob: bytes | None = None
+        self.seq = 0
+
+    @property
+    def due_ms(self) -> int | None:
+        return self.program.due_ms(self.program.load(self.blob))
+
+    def batch(self, now_ms: int, arrived: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+        state, outputs = self.program.run(
+            self.program.load(self.blob), arrived, Batch(0, self.seq, now_ms)
+        )
+        self.blob = self.program.dump(state)
+        self.seq += 1
+        found: dict[str, list[bytes]] = {}
+        for kind, value in outputs:
+            found.setdefault(kind, []).append(value)
+        return found
+
+
+def counts_of(outputs: dict[str, list[bytes]]) -> dict[str, float]:
+    found: dict[str, float] = json.loads(outputs["counts"][0])
+    return found
+
+
+def rows_of(outputs: dict[str, list[bytes]], table: str) -> list[dict[str, Any]]:
+    return [row for each in outputs.get(table, ()) for row in unpack(each)[0].to_pylist()]
+
+
+def skewed(sequence: int, at_ms: int) -> tuple[BrokerLoad, ...]:
+    """b1 has ten bundles, b2 and b3 nothing."""
+    return (
+        load_of("b1", (1e6,) * 10, sequence=sequence, at_ms=at_ms, cpu=50.0),
+        load_of("b2", (), sequence=sequence, at_ms=at_ms),
+        load_of("b3", (), sequence=sequence, at_ms=at_ms),
+    )
+
+
+def test_the_first_round_waits_until_every_broker_could_report() -> None:
+    run = Run()
+    assert run.due_ms is None
+    quiet = run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    assert quiet.keys() == {"counts"}
+    assert counts_of(quiet)["reports"] == 3
+    assert run.due_ms == NOW_MS + 60_000
+    first = run.batch(NOW_MS + 60_000, {})
+    assert first.keys() == {"counts", "load", "balance_decisions", "balance_rounds", "plan"}
+    assert run.due_ms == NOW_MS + 120_000
+    (row,) = rows_of(first, "balance_rounds")
+    assert (row["first"], row["every_broker"], row["bundles"]) == (True, True, 10)
+    assert (row["bytes_per_s"], row["max_mean"], row["brokers"]) == (1e7, 3.0, ["b1", "b2", "b3"])
+    assert row["moves"] == counts_of(first)["moves"] > 0
+    decisions = rows_of(first, "balance_decisions")
+    moves = [each for each in decisions if each["kind"] == "move"]
+    plan = decode_plan(first["plan"][0])
+    assert [(m["subject"], m["source"], m["target"]) for m in moves] == [
+        move[:3] for move in plan.decisions.moves
+    ]
+    assert {m["plan_hash"] for m in moves} == {plan.plan_hash} == {row["plan_hash"]}
+    assert (plan.epoch, plan.seq, plan.decided_at_ms, plan.mode) == (
+        7,
+        1,
+        NOW_MS + 60_000,
+        "propose",
+    )
+    assert {each["enforced"] for each in decisions} == {False}
+
+
+def test_the_record_has_new_reports_and_now_and_then_all() -> None:
+    run = Run()
+    hour = -NOW_MS % 3_600_000
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    run.batch(NOW_MS + 60_000, {})
+    run.batch(NOW_MS + 61_000, payload(load_of("b2", (3.0,), first=99, sequence=2)))
+    second = run.batch(NOW_MS + 120_000, {})
+    (row,) = rows_of(second, "load")
+    assert (row["broker"], row["bundles"], row["topics"]) == ("b2", [bundle_of(99)], [3])
+    assert row["bytes_in_per_s"] == [1.5]
+    third = run.batch(NOW_MS + hour, {})
+    assert [row["broker"] for row in rows_of(third, "load")] == ["b1", "b2", "b3"]
+    assert rows_of(third, "balance_rounds")[0]["every_broker"]
+
+
+def test_a_silent_broker_is_noticed_without_any_report_and_forgotten_later() -> None:
+    balance = BALANCE.model_copy(
+        update={"options": {"stale_after_s": 100.0}, "gone_after_s": 300.0}
+    )
+    run = Run(balance)
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    assert counts_of(run.batch(NOW_MS + 60_000, {}))["brokers_silent"] == 0
+    assert counts_of(run.batch(NOW_MS + 120_000, {}))["brokers_silent"] == 3
+    last = run.batch(NOW_MS + 301_000, {})
+    skips = [row for row in rows_of(last, "balance_decisions") if row["label"] == "BrokerGone"]
+    assert [row["subject"] for row in skips] == ["b1", "b2", "b3"]
+    assert skips[0]["reason"] == "no numbers of b1 for 300 s (balance.gone_after_s): forgotten"
+    assert rows_of(last, "balance_rounds")[0]["brokers"] == []
+    assert not [
+        row
+        for row in rows_of(run.batch(NOW_MS + 361_000, {}), "balance_decisions")
+        if row["label"] == "BrokerGone"
+    ]
+
+
+def test_refused_reports_are_dead_letters() -> None:
+    run = Run()
+    run.batch(NOW_MS, payload(load_of("b1")))
+    junk = decoded(b"junk").rejected
+    again = run.batch(NOW_MS + 1, payload(load_of("b1")) | {"rejected": [pack(junk)]})
+    letters = rows_of(again, "rejected_reports")
+    assert [(row["reason"], row["position"]) for row in letters] == [
+        ("not_newer", "loads/0@0"),
+        ("wrong_protobuf", "loads/0@0"),
+    ]
+    assert counts_of(again)["reports"] == 0
+
+
+def test_a_batch_that_runs_again_gives_the_same_bytes() -> None:
+    one, other = Run(), Run()
+    for now_ms, arrived in (
+        (NOW_MS, payload(*skewed(1, NOW_MS))),
+        (NOW_MS + 60_000, payload(load_of("b2", (9e6,), first=50, sequence=2))),
+        (NOW_MS + 120_000, {}),
+    ):
+        assert one.batch(now_ms, arrived) == other.batch(now_ms, arrived)
+        assert one.blob == other.blob
+
+
+def test_the_state_is_the_same_after_bytes() -> None:
+    assert BalanceJobState.from_bytes(BalanceJobState().to_bytes()) == BalanceJobState()
+
+
+def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -> Any:
+    assert isinstance(outputs, dict)
+    finisher = BalanceFinisher("east", lambda seq: {"loads": {"0": seq}})
+    return finisher.finish(Round(EPOCH, seq, NOW_MS), outputs)
+
+
+def test_a_round_is_written_and_read_back(history: History) -> None:
+    ensure_tables(history)
+    run = Run(BALANCE.model_copy(update={"cluster": "east"}))
+    junk = {"rejected": [pack(decoded(b"junk").rejected)]}
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    done = finished(run.batch(NOW_MS + 60_000, junk))
+    assert [message.key for message in done.messages] == ["east"]
+    assert done.status.counts["decided"] == 1
+    assert done.status.rejected == {"wrong_protobuf": 1}
+    with HistoryWriter(history, "app", REBALANCED, REBALANCED[-1]) as writer:
+        writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
+        writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
+    for name in ("load", "balance_decisions", "balance_rounds", "rejected_reports"):
+        rows = read_rows(open_table(history, name))
+        assert len(rows) == len(done.tables[name])
+        assert set(rows.column_names) == set(TABLES[name].schema.names)
+    load = {row["broker"]: row for row in read_rows(open_table(history, "load")).to_pylist()}
+    assert load["b1"]["bytes_in_per_s"] == [5e5] * 10
+    assert load["b2"]["bundles"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"options": {"start": 1}}, "balance.options.start: Extra inputs are not permitted"),
+        ({"options": {"start_above": -1}}, "balance.options.start_above: Input should be greater"),
+        ({"policies": {"isolation": [{}]}}, "balance.policies.isolation.0.namespaces: Field"),
+        (
+            {"gone_after_s": 1000},
+            "balance.gone_after_s must be above balance.options.stale_after_s",
+        ),
+    ],
+)
+def test_wrong_settings_are_found_before_anything_starts(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        balance_program(Balance(**changes), EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"loads_topic": "reports"}, "balance.loads_topic: the topic 'reports' is already used"),
+        ({"plans_topic": "load-reports"}, "already used as balance.loads_topic"),
+        ({"plans_topic": "decisions"}, "already used as throttle.decisions_topic"),
+        ({"plans_topic": ".."}, "balance.plans_topic: '..' can't be the name of a topic"),
+        ({"gone_after_s": 5}, "gone_after_s must be above round_interval_s"),
+        ({"mode": "yes"}, "balance.mode: Input should be 'propose' or 'auto'"),
+    ],
+)
+def test_topics_and_times_must_fit_together(section: dict[str, Any], message: str) -> None:
+    raw = {"transport": {"kind": "delta", "path": "t"}, "history": {"path": "h"}, "checkpoint": "c"}
+    with pytest.raises(ConfigError) as error:
+        parse_settings(raw | {"balance": section})
+    assert message in str(error.value)
+
+
+def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
+    moves = [Move(bundle_of(n), "b1", "b2", 1.0, "Overloaded", "x" * 100) for n in range(100)]
+    splits = [Split(bundle_of(200), "b1", (5,), "TooBig", "")]
+    whole = Decisions(moves, splits)
+    assert fitting(whole) is whole
+    cut = fitting(whole, 5_000)
+    assert 0 < len(cut.moves) < 100 and not cut.splits
+    assert cut.skips[0].bundles == 101 - len(cut.moves)
+    assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
+
+
+def test_the_tables_are_named_after_the_columns_of_reports() -> None:
+    assert pa.types.is_list(TABLES["load"].schema.field("bytes_in_per_s").type)
+
+
+def test_the_settings_file_shows_the_defaults() -> None:
+    settings = load_settings(Path(__file__).parents[2] / "conf" / "balance.yaml")
+    assert settings.balance == Balance()
+    shown = yaml.safe_load((Path(__file__).parents[2] / "conf" / "balance.yaml").read_text())
+    assert shown["balance"].keys() == Balance.model_fields.keys()
+    balance_program(settings.balance, EPOCH)
