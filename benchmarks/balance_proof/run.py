@@ -113,6 +113,8 @@ def _connect(loads: Mapping[str, LoadProcess]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("not all clients connect; see produced.log and consumed.log")
         time.sleep(0.5)
+    # Silence until the first event: nobody can balance the trickle.
+    loads["produce"].want(dict.fromkeys(trickle, 0.0))
 
 
 class _Watch:

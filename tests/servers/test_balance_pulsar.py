@@ -11,6 +11,7 @@ from typing import Any
 
 import pulsar
 import pytest
+import yaml
 from deltalake import DeltaTable
 
 from quotaplane.balance.decisions import Decisions, Move, Split
@@ -196,6 +197,42 @@ def test_a_plan_is_refused_when_a_bundle_is_elsewhere(
     assert f"bundle {low} has no owner" in capsys.readouterr().err
     assert rig.owner(high) == rig.brokers[1]  # nothing was done, not even what could have been
     assert rig.actions()[-1]["outcome"] == "refused"
+
+
+def test_the_clusters_policies_are_printed(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace = rig.cluster.rest().create_namespace("public/apart")
+    rig.cluster.rest().call("POST", f"namespaces/{namespace}/antiAffinity", "group-1")
+    policy = {
+        "namespaces": ["public/alone"],
+        "primary": [rig.brokers[0]],
+        "secondary": [rig.brokers[1]],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "2", "usage_threshold": "80"},
+        },
+    }
+    path = "clusters/quotaplane/namespaceIsolationPolicies/alone"
+    rig.cluster.rest().call("POST", path, policy)
+    try:
+        capsys.readouterr()
+        assert rig.run("collect", "--policies") == 0
+        assert yaml.safe_load(capsys.readouterr().out) == {
+            "balance": {
+                "policies": {
+                    "isolation": [
+                        {
+                            "namespaces": ["public/alone"],
+                            "primary": [rig.brokers[0]],
+                            "secondary": [rig.brokers[1]],
+                            "min_primary": 2,
+                        }
+                    ],
+                    "anti_affinity": {namespace: "group-1"},
+                }
+            }
+        }
+    finally:
+        rig.cluster.rest().call("DELETE", path)
 
 
 def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:

@@ -12,7 +12,9 @@ from quotaplane.terminal import warn
 
 _EPILOG = """\
 Runs until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of JSON. --once reads and
-publishes each broker once, prints what it published, and ends. See docs/balance-executor.md.
+publishes each broker once, prints what it published, and ends. --policies prints the cluster's
+isolation policies and anti-affinity groups as the setting balance.policies, and publishes nothing.
+See docs/balance-executor.md.
 """
 
 
@@ -22,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("--conf", metavar="FILE", required=True, help="the balance job's settings")
     parser.add_argument("--once", action="store_true", help="one round only")
+    parser.add_argument("--policies", action="store_true", help="print the cluster's policies")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +36,23 @@ def run(args: argparse.Namespace) -> int:
         TransportError: the topics can't be reached.
     """
     settings = load_settings(args.conf)
-    return asyncio.run(_collect(settings, pulsar_cluster(settings.transport), once=args.once))
+    transport = pulsar_cluster(settings.transport)
+    if args.policies:
+        return asyncio.run(_print_policies(transport))
+    return asyncio.run(_collect(settings, transport, once=args.once))
+
+
+async def _print_policies(transport: PulsarTransport) -> int:
+    import yaml
+
+    from quotaplane.balance.agent.cluster_view import read_policies
+    from quotaplane.pulsar_admin.resource_groups import read_runtime
+    from quotaplane.pulsar_admin.rest import Rest
+
+    async with Rest(transport) as rest:
+        policies = await read_policies(rest, (await read_runtime(rest)).cluster)
+    print(yaml.safe_dump({"balance": {"policies": policies}}, sort_keys=False), end="")
+    return 0
 
 
 async def _collect(settings: Settings, transport: PulsarTransport, *, once: bool) -> int:

@@ -138,12 +138,12 @@ class BundleMover:
         url = self._addresses[move.target].url
         until_s = None
         while until_s is None or loop.time() < until_s:
+            # Before the question: an answer of before the unload's end may still be the source.
+            ended = unloading.done()
             owner = await claim(self._rest, move.bundle, url)
-            if unloading.done():
-                until_s = until_s or loop.time() + _CLAIMS_AFTER_UNLOAD_S
-                if owner is not None:
-                    return names.get(owner.name, owner.name)
-            elif owner is not None and (source is None or owner.name != source.name):
+            if owner is not None and (ended or source is None or owner.name != source.name):
                 return names.get(owner.name, owner.name)
+            if ended and until_s is None:
+                until_s = loop.time() + _CLAIMS_AFTER_UNLOAD_S
             await asyncio.sleep(_CLAIM_EVERY_S)
         return ""

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.pace import at_once
+from quotaplane.agents.pace import Pace, at_once
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
 from quotaplane.balance.policies import IsolationRule, Policies
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
-from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.bulk import READS_PER_S, read_names
 from quotaplane.pulsar_admin.bundle_actions import owned_bundles
-from quotaplane.pulsar_admin.isolation import NamespaceIsolation, read_isolation
+from quotaplane.pulsar_admin.isolation import (
+    NamespaceIsolation,
+    anti_affinity_group,
+    read_isolation,
+)
 from quotaplane.pulsar_admin.rest import Rest
 
-_AT_ONCE = 8
+_AT_ONCE: Final = 8
 
 
 class ClusterView(NamedTuple):
@@ -52,6 +56,32 @@ async def read_cluster(rest: Rest, cluster: str) -> ClusterView:
     rules = await read_isolation(rest, cluster)
     load = joined(brokers, [owned[name] for name in brokers], [stats[name] for name in brokers])
     return ClusterView({name: addresses[name] for name in brokers}, load, isolation_policies(rules))
+
+
+async def read_policies(rest: Rest, cluster: str) -> dict[str, Any]:
+    """A cluster's isolation policies and anti-affinity groups, as the setting balance.policies.
+
+    One request for each namespace, at most ``READS_PER_S``.
+
+    Raises:
+        ClusterError: a part can't be read, or can't be expressed.
+    """
+    policies = isolation_policies(await read_isolation(rest, cluster))
+    pace, groups = Pace(READS_PER_S), dict[str, str]()
+    namespaces: list[str] = []
+    for tenant in await read_names(rest, Rest.path("tenants")):
+        await pace.take()
+        namespaces += await read_names(rest, Rest.path("namespaces", tenant))
+
+    async def read(namespace: str) -> None:
+        await pace.take()
+        group = await anti_affinity_group(rest, namespace)
+        if group is not None:
+            groups[namespace] = group
+
+    await at_once(_AT_ONCE, read, namespaces)
+    isolation = policies.model_dump(mode="json")["isolation"]
+    return {"isolation": isolation, "anti_affinity": dict(sorted(groups.items()))}
 
 
 def joined(
