@@ -54,6 +54,8 @@ def _ours(cluster: PulsarCluster, folder: Path) -> Iterator[None]:
         running[1].wait_for("ready", _READY_WITHIN_S)
         execute = [*command, "execute", "--auto", "--conf", str(conf)]
         running.append(Program(execute, folder / "executor.log"))
+        # Spark's first batches take longest; a job that runs has them behind it.
+        running[1].wait_for("decided=1", _READY_WITHIN_S)
         yield
         for program in running:
             program.check()

@@ -72,9 +72,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
             held.callback(load.stop)
         _connect(loads)
         say(f"{contender.title}: topics are placed, clients connected")
-        held.enter_context(contender.control(cluster, folder))
         watch = _Watch(cluster)
         held.callback(watch.stop)
+        held.enter_context(contender.control(cluster, folder))
         records = []
         for scene in SCENES:
             say(f"{contender.title}: {scene.title}")
@@ -172,7 +172,9 @@ def _record(
     within = [one for one in seen if 0 < one[0] <= scene.watch_s]
     wanted = np.zeros((int(scene.watch_s), BROKERS))
     last: Owners = {}
-    looks = iter([*[(0.0, owners) for _, owners in earlier], *within])
+    # What was seen last before the event, or else first, is where all begins.
+    begin = [(0.0, owners) for _, owners in (earlier or within[:1])]
+    looks = iter([*begin, *within])
     coming = next(looks, None)
     for second in range(len(wanted)):
         while coming is not None and coming[0] <= second + 1:
