@@ -102,7 +102,7 @@ def ask_manager(jars: Path, lines: Sequence[str]) -> list[str]:
 def _run(source: str, classpath: str, asked: bytes, *options: str) -> bytes:
     path = Path(__file__).with_name(source)
     done = subprocess.run(
-        [_java(), *options, "-cp", classpath, str(path)], input=asked, capture_output=True
+        [java_of_a_jdk(), *options, "-cp", classpath, str(path)], input=asked, capture_output=True
     )
     if done.returncode:
         raise RuntimeError(f"{source} with {classpath} failed:\n{done.stderr.decode()}")
@@ -110,7 +110,12 @@ def _run(source: str, classpath: str, asked: bytes, *options: str) -> bytes:
 
 
 @cache
-def _java() -> str:
+def java_of_a_jdk() -> str:
+    """The java of a JDK, which can compile.
+
+    Raises:
+        RuntimeError: there is only a JRE.
+    """
     home = Path(launcher_environment()["JAVA_HOME"])
     if not (home / "bin" / "javac").exists():
         raise RuntimeError(f"{home} is a JRE; tests of this kind need a JDK (see README.md)")

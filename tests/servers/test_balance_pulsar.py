@@ -159,7 +159,7 @@ def test_moves_are_made_verified_and_recorded(rig: Rig) -> None:
     first, second = rig.namespace("moved"), rig.namespace("moved-too")
     # Both namespaces have the same ranges, which Pulsar 4.0 mixes up when they move at once.
     bundles = [f"{namespace}/{range_}" for range_ in RANGES for namespace in (first, second)]
-    moves = [Move(bundle, *rig.brokers, 0.0, "Draining", "maintenance") for bundle in bundles]
+    moves = [Move(bundle, *rig.brokers, 0.0, "Drain", "maintenance") for bundle in bundles]
     plan = rig.propose(Decisions(moves))
     before = len(rig.actions()) if (rig.folder / "history").exists() else 0
     assert rig.run("execute", "--plan", plan, "--why", "maintenance") == 0
@@ -183,13 +183,13 @@ def test_a_plan_is_refused_when_a_bundle_is_elsewhere(
     plan = rig.propose(
         Decisions(
             [
-                Move(low, *rig.brokers, 0.0, "Draining", ""),
-                Move(high, *reversed(rig.brokers), 0.0, "Draining", ""),
+                Move(low, *rig.brokers, 0.0, "Drain", ""),
+                Move(high, *reversed(rig.brokers), 0.0, "Drain", ""),
             ]
         )
     )
     rig.cluster.move(topics_in(namespace, 1)[0], 1)
-    back = rig.propose(Decisions([Move(low, rig.brokers[1], "h:1", 0.0, "Draining", "")]))
+    back = rig.propose(Decisions([Move(low, rig.brokers[1], "h:1", 0.0, "Drain", "")]))
     assert rig.run("execute", "--plan", back, "--why", "test") == 8
     assert "broker h:1 is not in the cluster any more" in capsys.readouterr().err
     rig.cluster.rest().call("PUT", f"namespaces/{namespace}/{RANGES[0]}/unload")

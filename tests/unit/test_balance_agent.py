@@ -17,6 +17,7 @@ from quotaplane.balance.agent.plans_listener import PlansListener
 from quotaplane.balance.decisions import Decisions, Move
 from quotaplane.errors import InputError
 from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings.balance import Balance
 from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.balance_plans import encode_plan
@@ -29,7 +30,7 @@ QUICK = Execute(retry_after_s=0.0, slow_move_s=5.0)
 
 
 def move(bundle: str, source: int, target: int, bytes_per_s: float = 0.0) -> Move:
-    return Move(bundle, BROKERS[source], BROKERS[target], bytes_per_s, "Draining", "")
+    return Move(bundle, BROKERS[source], BROKERS[target], bytes_per_s, "Drain", "")
 
 
 def with_cluster(cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]]) -> Any:
@@ -43,7 +44,7 @@ def with_cluster(cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]]) -
 
 def moved(cluster: FakeBundles, wanted: Move, settings: Execute = QUICK) -> MoveResult:
     async def work(rest: Rest) -> MoveResult:
-        executor = Executor(settings, rest, "blue", None, print)
+        executor = Executor(Balance(execute=settings), rest, "blue", None, print)
         view = (await executor.check(message(Decisions()))).view
         return await BundleMover(rest, "blue", view.addresses, settings).move(wanted)
 
@@ -58,7 +59,7 @@ def executed(
     say: Callable[[str], None] = print,
 ) -> dict[str, int]:
     async def work(rest: Rest) -> dict[str, int]:
-        executor = Executor(settings, rest, "blue", None, say)
+        executor = Executor(Balance(execute=settings), rest, "blue", None, say)
         verdict = await executor.check(message(plan))
         assert verdict.refusals == ()
         return dict(await executor.execute(message(plan), verdict, ended))
@@ -68,7 +69,7 @@ def executed(
 
 def refused(cluster: FakeBundles, plan: Decisions, age_s: float = 0.0) -> tuple[str, ...]:
     async def work(rest: Rest) -> tuple[str, ...]:
-        executor = Executor(QUICK, rest, "blue", None, print)
+        executor = Executor(Balance(execute=QUICK), rest, "blue", None, print)
         return (await executor.check(message(plan, age_s=age_s))).refusals
 
     return with_cluster(cluster, work)
@@ -297,7 +298,7 @@ def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode:
 
     async def work(rest: Rest) -> dict[str, Any]:
         settings = QUICK.model_copy(update={"max_moves_at_once": 1})
-        executor = Executor(settings, rest, "blue", record, said.append)  # type: ignore[arg-type]
+        executor = Executor(Balance(execute=settings), rest, "blue", record, said.append)  # type: ignore[arg-type]
         listener = PlansListener(outbox, said.append)
         follower = PlanFollower(executor, listener, record, said.append)  # type: ignore[arg-type]
         stop = asyncio.Event()

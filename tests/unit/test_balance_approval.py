@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,8 +106,35 @@ def test_a_split_needs_its_owner() -> None:
 
 def test_capacity_counts() -> None:
     weights = np.array([4.0, 1.0, 1.0])
-    found = refusals(PLAN, SKEWED, capacity=weights)
+    found = refusals(PLAN, SKEWED, weights=weights)
     assert "it would not help any more" in found
+
+
+def with_machines(load: ClusterLoad, cpu: list[float], limit: list[float]) -> ClusterLoad:
+    usage, limits = np.zeros((3, 5)), np.zeros((3, 5))
+    usage[:, 0], limits[:, 0] = cpu, limit
+    return replace(load, usage=usage, limit=limits)
+
+
+def test_a_larger_machine_may_carry_more() -> None:
+    level = cluster([0, 0, 0, 0, 1, 2], [10] * 6)
+    to_big = Decisions([move(0, 0, 1, 10), move(1, 0, 1, 10), move(2, 0, 1, 10)])
+    assert "b1 would carry 2.00 times the mean" in refusals(to_big, level)
+    large = with_machines(level, [40.0, 40.0, 10.0], [100.0, 400.0, 100.0])
+    assert refusals(to_big, large, resources=("bandwidthIn", "cpu")) == ""
+
+
+def test_a_bundle_may_leave_a_machine_that_is_full_of_something_else() -> None:
+    level = cluster([0, 0, 1, 1, 2, 2], [10] * 6)
+    away = Decisions([move(0, 0, 1, 10)])
+    assert "it would not help any more" in refusals(away, level)
+    foreign = with_machines(level, [90.0, 30.0, 30.0], [100.0] * 3)
+    most = "b1 would carry 1.50 times the mean"
+    assert refusals(away, foreign, resources=("cpu",)).count("times the mean") == 1
+    assert most in refusals(away, foreign, resources=("cpu",))
+    small = Decisions([move(0, 0, 1, 4)])
+    less = replace(foreign, rates=foreign.rates * np.array([[0.4], *[[1.0]] * 5]))
+    assert refusals(small, less, resources=("cpu",)) == ""
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0.0, 10.0)), max_size=60), st.integers(1, 10))

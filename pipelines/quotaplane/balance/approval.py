@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.cluster_load import RESOURCES, ClusterLoad
 from quotaplane.balance.decisions import Decisions, Move
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
@@ -46,8 +46,9 @@ def check_plan(
     plan: Decisions,
     load: ClusterLoad,
     tolerance: Tolerance,
-    capacity: FloatArray | None = None,
+    weights: FloatArray | None = None,
     drained: BoolArray | None = None,
+    resources: Sequence[str] = (),
 ) -> PlanCheck:
     """Check a plan against fresh owners and rates. The plan is refused if
 
@@ -56,8 +57,9 @@ def check_plan(
        say where it goes;
     2. the traffic of the bundles that are not moved yet differs from the plan's by more than
        ``changed_share``;
-    3. the highest load among the brokers that it touches would not go down (not asked of moves away
-       from drained brokers);
+    3. it would not help any more: the highest load among the brokers that it touches would not go
+       down, nor does each bundle leave a fuller machine for a less full one (not asked of plans
+       that drain a broker);
     4. a receiver would carry more than ``receiver_share`` times the mean, and (where no broker is
        drained) the plan would not halve the excess of the busiest broker over the mean, either.
 
@@ -65,8 +67,12 @@ def check_plan(
         plan: its moves and splits.
         load: the cluster now: B brokers.
         tolerance: see there.
-        capacity: (B,) weight of each broker; None = all are alike.
+        weights: (B,) configured capacity of each broker; None = all are alike.
         drained: (B,) brokers to be taken out; None = none.
+        resources: which of ``RESOURCES`` are balanced, those that decide first. A broker's capacity
+            is its weight times its limit of the first one whose limits are all known.
+
+    A broker's load is bytes per second by its capacity.
 
     >>> load = ClusterLoad(("b1", "b2"), np.zeros((2, 5)), np.zeros((2, 5)), ("t/n/0x0_0x1",),
     ...     np.array([1]), np.array([[3e6, 0, 0, 0]]))
@@ -75,7 +81,8 @@ def check_plan(
     ('broker b3 is not in the cluster any more',)
     """
     drained = np.zeros(len(load.brokers), np.bool_) if drained is None else drained
-    weights = np.ones(len(load.brokers)) if capacity is None else capacity
+    weights = np.ones(len(load.brokers)) if weights is None else weights
+    weights, fullness = _machines(load, weights, resources)
     broker_at = {name: at for at, name in enumerate(load.brokers)}
     bundle_at = {name: at for at, name in enumerate(load.bundles)}
     moved_on, done = _moved_on(plan, load, broker_at, bundle_at)
@@ -97,7 +104,8 @@ def check_plan(
     highest = float(after_share[touched].max(initial=0.0))
     refusals = _changed(open_moves, rates, tolerance)
     of_load = ~drained[source] & ~drained[target] if len(open_moves) else np.zeros(0, np.bool_)
-    if of_load.all() and len(open_moves) and highest >= before:
+    to_emptier = bool((fullness[source] > fullness[target]).all())
+    if of_load.all() and len(open_moves) and highest >= before and not to_emptier:
         refusals.append(
             f"it would not help any more: the busiest broker that it touches has {before:.2f} times"
             f" the mean now, and would have {highest:.2f}"
@@ -105,6 +113,21 @@ def check_plan(
     most = max(tolerance.receiver_share, (1.0 + before) / 2.0 if of_load.all() else 0.0)
     refusals += _above(load, np.unique(target), after_share, most)
     return PlanCheck(tuple(refusals), done, before, highest)
+
+
+def _machines(
+    load: ClusterLoad, weights: FloatArray, resources: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Capacities (B,), and what each machine uses of its fullest resource (B,)."""
+    known = [
+        column
+        for column in (RESOURCES.index(name) for name in resources)
+        if (load.limit[:, column] > 0).all()
+    ]
+    if not known:
+        return weights, np.zeros(len(weights))
+    shares = load.usage[:, known] / load.limit[:, known]
+    return weights * load.limit[:, known[0]], shares.max(axis=1)
 
 
 def _moved_on(

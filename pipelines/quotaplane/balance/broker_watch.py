@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
+
+PROVEN_SAMPLES: Final = 15
+"""A broker that was overloaded probably still is, if it seems so: for so many samples a quarter
+of ``noise_z`` is enough."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,15 @@ class BrokerWatch:
     """Shape (B,): one bit a sample, the latest lowest: the sample was above ``start_above``."""
     active: BoolArray
     """Shape (B,): bundles are leaving, until ``stop_below`` is reached."""
+    proven: IntArray
+    """Shape (B,): so many more samples a quarter of ``noise_z`` is enough."""
 
     @classmethod
     def empty(cls) -> BrokerWatch:
         """No brokers."""
-        return cls((), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        return cls(
+            (), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        )
 
     def aligned(self, brokers: tuple[str, ...]) -> BrokerWatch:
         """The same for exactly these brokers."""
@@ -39,6 +47,7 @@ class BrokerWatch:
             np.append(self.counted_at_s, -np.inf)[at],
             np.append(self.over, 0)[at],
             np.append(self.active, False)[at],
+            np.append(self.proven, 0)[at],
         )
 
     def fresh(
@@ -94,7 +103,8 @@ def judge(
 
     A broker becomes active when ``confirm_samples`` of its latest ``confirm_window_samples``
     samples are above its start, and the mean of its samples is so by ``noise_z`` standard errors.
-    It stays active until it carries less than 1 + ``stop_below``.
+    A quarter of that
+    is enough if it was active lately. It stays so until it carries less than 1 + ``stop_below``.
     """
     bits = (1 << options.confirm_window_samples) - 1
     one = (overload.sample_ratio > 1 + overload.start).astype(np.int64)
@@ -102,9 +112,14 @@ def judge(
     hits = sum(((over >> place) & 1) for place in range(options.confirm_window_samples))
     confirmed = np.asarray(hits) >= options.confirm_samples
     above = overload.ratio > 1 + overload.start
-    sure = overload.ratio - options.noise_z * overload.error > 1 + overload.start
+    z = np.where(watch.proven > 0, options.noise_z / 4, options.noise_z)
+    sure = overload.ratio - z * overload.error > 1 + overload.start
     active = (watch.active | (confirmed & above & sure)) & (overload.ratio > 1 + options.stop_below)
     counted = np.where(fresh, measured_at_s, watch.counted_at_s)
+    proven = np.where(active, PROVEN_SAMPLES, np.maximum(watch.proven - fresh, 0))
     return Verdict(
-        replace(watch, counted_at_s=counted, over=over, active=active), above, confirmed, sure
+        replace(watch, counted_at_s=counted, over=over, active=active, proven=proven),
+        above,
+        confirmed,
+        sure,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -10,6 +12,9 @@ from quotaplane.model import FloatArray, IntArray
 
 STARTS: Final = 12
 """The search begins once at each of so many biggest bundles."""
+
+MANY: Final = 150
+"""With more items than this the first few starts are as good as all."""
 
 ROUNDS: Final = 24
 """At most so many improvements."""
@@ -41,8 +46,9 @@ def cheapest_cover(gain: FloatArray, cost: FloatArray, enough: float) -> IntArra
         return np.arange(len(gain))
     order = np.lexsort((cost, -gain))
     gain_sorted, cost_sorted = gain[order], cost[order]
+    ascending = (-gain_sorted).tolist()
     best = min(
-        (_greedy(gain_sorted, start, enough) for start in _starts(gain_sorted, enough)),
+        (_greedy(ascending, start, enough) for start in _starts(gain_sorted, enough)),
         key=lambda chosen: (float(cost_sorted[chosen].sum()), len(chosen)),
     )
     items: IntArray = order[_improved(gain_sorted, cost_sorted, enough, best)]
@@ -53,42 +59,45 @@ def _starts(gain: FloatArray, enough: float) -> list[int]:
     """Where the greedy begins: the smallest item that is enough alone, and those after it."""
     alone = int(np.searchsorted(-gain, -enough, side="right")) - 1
     first = max(alone, 0)
-    return list(range(first, min(first + STARTS, len(gain))))
+    return list(range(first, min(first + (STARTS if len(gain) <= MANY else 3), len(gain))))
 
 
-def _greedy(gain: FloatArray, start: int, enough: float) -> IntArray:
+def _greedy(gain: Sequence[float], start: int, enough: float) -> IntArray:
     """From ``start`` on, take what is still missing, the biggest first; the last one overshoots.
 
-    ``gain`` descends. After each item, one more item could finish at once; the least total wins.
+    After each item, one more item could finish at once; the least total wins. ``gain`` has the
+    gains negated, so that it ascends.
     """
     chosen: list[int] = []
+    taken: set[int] = set()
     best: list[int] | None = None
-    best_sum = np.inf
+    least = np.inf
     done, place = 0.0, start
-    ascending = -gain
-    while True:
+    while done < enough:
         missing = enough - done
         # the last of the items that are at least what is missing
-        closing = int(np.searchsorted(ascending, -missing, side="right")) - 1
-        while closing >= 0 and closing in chosen:
+        closing = bisect_right(gain, -missing) - 1
+        while closing in taken:
             closing -= 1
-        if closing >= 0 and done + gain[closing] < best_sum:
-            best, best_sum = [*chosen, closing], done + float(gain[closing])
-        place = max(place, int(np.searchsorted(ascending, -missing, side="left")))
+        if closing >= 0 and done - gain[closing] < least:
+            best, least = [*chosen, closing], done - gain[closing]
+        place = max(place, bisect_left(gain, -missing))
         if place >= len(gain):
             break
         chosen.append(place)
-        done += float(gain[place])
+        taken.add(place)
+        done -= gain[place]
         place += 1
-        if done >= enough:
-            if done < best_sum:
-                best = list(chosen)
-            break
+    if done >= enough and done < least:
+        best = chosen
     if best is None:
-        best = list(chosen)
-        rest = [i for i in range(start) if i not in chosen]
-        while gain[best].sum() < enough and rest:
-            best.append(rest.pop())
+        best = chosen
+        for item in range(start - 1, -1, -1):
+            if done >= enough:
+                break
+            if item not in taken:
+                best.append(item)
+                done -= gain[item]
     return np.array(sorted(best), np.int64)
 
 

@@ -43,14 +43,17 @@ class BundleFences:
         self._policies, self._brokers, self._live = policies, brokers, live
         self._bundles, self._owner = bundles, owner
         self._by_rule: dict[str, BoolArray] = {}
+        self.restricts = bool(policies.isolation or policies.anti_affinity)
+        """Whether some bundle may not go everywhere."""
         self._everywhere: BoolArray = np.ones(len(brokers), np.bool_)
 
     def stays(self, bundle: str, drained: bool) -> bool:
         """Whether the bundle is not ours to move at all."""
-        namespace = namespace_of(bundle)
-        if namespace.startswith(BROKERS_OWN):
-            return not (drained and namespace == SYSTEM)
-        return not drained and self._policies.is_excluded(namespace)
+        if bundle.startswith(BROKERS_OWN):
+            return not (drained and namespace_of(bundle) == SYSTEM)
+        if drained or not self._policies.excluded_namespaces:
+            return False
+        return self._policies.is_excluded(namespace_of(bundle))
 
     def allowed(self, bundle: str, source: int) -> BoolArray:
         """Brokers that a bundle may go to from its ``source``; shape (B,)."""
@@ -75,6 +78,8 @@ class BundleFences:
 
     def moved(self, bundle: str, source: int, target: int) -> None:
         """A move was decided."""
+        if not self._policies.anti_affinity:
+            return
         namespace = namespace_of(bundle)
         group = self._policies.anti_affinity.get(namespace)
         if group is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
 import numpy as np
 
 from quotaplane.balance.load_model import Workload
@@ -36,6 +39,7 @@ class LoadBoard:
         self.capacity = np.where(work.capacity > 0, work.capacity, np.inf)
         self.takes = takes
         self.has_limits = work.has_limits
+        self._rooms: dict[float, FloatArray] = {}
         brokers = len(takes)
         own = np.stack(
             [np.bincount(owner, column, brokers) for column in work.need.T], axis=1
@@ -47,6 +51,9 @@ class LoadBoard:
         all_use = (own + under_way)[gives | takes].sum(axis=0) + work.foreign[takes].sum(axis=0)
         mean = np.divide(all_use, room, out=np.zeros_like(all_use), where=room > 0)
         self.mean = float(mean.max()) if takes.any() else 0.0
+        self._ratio: list[float] = self.ratios().tolist()
+        self._heap = [(self._ratio[b], b) for b in np.flatnonzero(takes).tolist()]
+        heapify(self._heap)
 
     def ratios(self) -> FloatArray:
         """Shape (B,)."""
@@ -55,8 +62,23 @@ class LoadBoard:
 
     def ratio(self, broker: int) -> float:
         """Of one broker."""
-        most = (self.used[broker] / self.capacity[broker]).max()
-        return float(most / self.mean) if self.mean > 0 else 0.0
+        return self._ratio[broker]
+
+    def least_used(self, count: int) -> Iterator[int]:
+        """The brokers that take bundles, those with the lowest ratio first; at most ``count``."""
+        shown: list[tuple[float, int]] = []
+        seen: set[int] = set()
+        try:
+            while self._heap and len(shown) < count:
+                entry = heappop(self._heap)
+                ratio, broker = entry
+                if ratio == self._ratio[broker] and broker not in seen:
+                    seen.add(broker)
+                    shown.append(entry)
+                    yield broker
+        finally:
+            for entry in shown:
+                heappush(self._heap, entry)
 
     def scarcest(self, broker: int) -> int:
         """The resource that the broker uses most."""
@@ -68,11 +90,16 @@ class LoadBoard:
         return share
 
     def room(self, above: float) -> FloatArray:
-        """What each broker can take until it carries (1 + above) times the mean; shape (B, R)."""
-        free: FloatArray = (1 + above) * self.mean * self.capacity - self.used
-        free[~self.takes] = -np.inf
-        # a hair more than fits is rounding, not load
-        return free + 1e-9 * self.mean * np.where(np.isinf(self.capacity), 0, self.capacity)
+        """What each broker can take until it carries (1 + above) times the mean; shape (B, R).
+
+        The array is kept up to date; do not change it.
+        """
+        if above not in self._rooms:
+            # a hair more than fits is rounding, not load
+            free: FloatArray = (1 + above + 1e-9) * self.mean * self.capacity - self.used
+            free[~self.takes] = -np.inf
+            self._rooms[above] = free
+        return self._rooms[above]
 
     def excess(self, broker: int, above: float) -> FloatArray:
         """What the broker carries more than (1 + above) times the mean; shape (R,)."""
@@ -86,6 +113,14 @@ class LoadBoard:
 
     def move(self, bundle: int, target: int) -> None:
         """A bundle goes to another broker."""
-        self.used[self.owner[bundle]] -= self.need[bundle]
-        self.used[target] += self.need[bundle]
+        source = int(self.owner[bundle])
+        need = self.need[bundle]
         self.owner[bundle] = target
+        for broker, change in ((source, -need), (target, need)):
+            self.used[broker] += change
+            for room in self._rooms.values():
+                room[broker] -= change
+            most = max((self.used[broker] / self.capacity[broker]).tolist())
+            self._ratio[broker] = most / self.mean if self.mean > 0 else 0.0
+            if self.takes[broker]:
+                heappush(self._heap, (self._ratio[broker], broker))

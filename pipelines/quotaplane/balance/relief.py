@@ -19,6 +19,12 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 TRIES: Final = 12
 """How often bundles of one broker are chosen again because some found no target."""
 
+NEAREST: Final = 8
+"""So many least used brokers are looked at before all are."""
+
+SWAP_WORTH: Final = 0.02
+"""A swap must bring at least this part of the mean load, or all that is too much."""
+
 SWAP_TARGETS: Final = 8
 """Swaps are tried with so many of the least used brokers."""
 
@@ -139,12 +145,21 @@ class Relief:
     def _target(self, bundle: int, source: int, fill: float) -> int:
         """The least used broker of those that the bundle fits on; -1 = none."""
         need = self.board.need[bundle]
-        fits = (self.board.room(fill) >= need).all(axis=1)
-        if not fits.any():
-            self.why_not["NoTarget"] += 1
-            return -1
-        open_ = self._open_to(bundle, source)
+        room = self.board.room(fill)
+        open_: BoolArray | None = None
+        if self.fences.restricts or bundle in self.avoids:
+            open_ = self._open_to(bundle, source)
+        needs = need.tolist()
+        for target in self.board.least_used(NEAREST):
+            if target != source and (open_ is None or open_[target]):
+                free = room[target].tolist()
+                if all(one <= other for one, other in zip(needs, free, strict=True)):
+                    return target
+        fits = (room >= need).all(axis=1)
+        if open_ is None:
+            open_ = self._open_to(bundle, source)
         if not (fits & open_).any():
+            fits[source] = False
             self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
             return -1
         places = np.flatnonzero(fits & open_)
@@ -186,10 +201,12 @@ class Relief:
         room = self.board.room(self.options.stop_below)
         open_ = np.flatnonzero(self.board.takes & (np.arange(len(room)) != source))
         nearest = open_[np.argsort(-room[open_, column], kind="stable")][:SWAP_TARGETS]
+        worth = SWAP_WORTH * self.board.mean * self.board.capacity[source, column]
+        least = min(worth, float(excess[column]))
         best: tuple[float, int, int, int] | None = None
         for target in nearest.tolist():
             theirs = self.movable(target)
-            found = self._pair(mine, theirs, room[target], excess, column)
+            found = self._pair(mine, theirs, room[target], (float(excess[column]), least), column)
             if found and (best is None or found[0] < best[0]):
                 best = (*found, target)
         if best is None:
@@ -198,22 +215,32 @@ class Relief:
         return self._exchange(out, back, source, target)
 
     def _pair(
-        self, mine: IntArray, theirs: IntArray, room: FloatArray, excess: FloatArray, column: int
+        self,
+        mine: IntArray,
+        theirs: IntArray,
+        room: FloatArray,
+        wanted: tuple[float, float],
+        column: int,
     ) -> tuple[float, int, int] | None:
+        """The cheapest pair that brings the whole excess, or the least for its bytes that brings
+        at least the second of ``wanted``: its cost for the whole excess, and the two bundles.
+        """
+        excess, least = wanted
         if not len(theirs):
             return None
         need = self.board.need
         lighter = need[mine][:, None] - need[theirs][None]
         fits = (lighter <= room).all(axis=2)
         gain = lighter[:, :, column]
-        enough = fits & (gain >= excess[column])
+        enough = fits & (gain >= excess)
         cost = self.cost[mine][:, None] + self.cost[theirs]
         if enough.any():
             score = np.where(enough, cost, np.inf)
         else:
             # a part of the excess, if it is worth two moves
-            worth = fits & (gain >= 0.25 * excess[column])
-            score = np.where(worth, cost / np.maximum(gain, 1e-300) * excess[column], np.inf)
+            worth = fits & (gain >= least)
+            score = np.full(gain.shape, np.inf)
+            np.divide(cost * excess, gain, out=score, where=worth)
         best = int(score.argmin())
         row, other = divmod(best, len(theirs))
         if not np.isfinite(score[row, other]):
@@ -265,19 +292,23 @@ class Relief:
                 target = self._target(bundle, source, options.start_above)
             if target < 0:
                 target = self._least_bad(bundle, source)
-            moved = target >= 0 and self._order_move(
-                bundle,
-                target,
-                "Drain",
-                lambda: (
-                    f"{self.brokers[source]} is taken out; the target then carries"
-                    f" {self.board.ratio(target):.2f} x the mean"
-                ),
-            )
+            moved = target >= 0 and self._drained_to(bundle, target)
             stay += not moved
             if target >= 0 and not moved and self.budget.refused:
                 self.why_not["Budget"] += 1
         return stay
+
+    def _drained_to(self, bundle: int, target: int) -> bool:
+        source = self.brokers[self.board.owner[bundle]]
+        return self._order_move(
+            bundle,
+            target,
+            "Drain",
+            lambda: (
+                f"{source} is taken out; the target then carries"
+                f" {self.board.ratio(target):.2f} x the mean"
+            ),
+        )
 
     def _least_bad(self, bundle: int, source: int) -> int:
         places = np.flatnonzero(self._open_to(bundle, source))

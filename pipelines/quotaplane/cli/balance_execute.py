@@ -91,7 +91,7 @@ async def _show(settings: Settings, rest: Rest, listener: PlansListener) -> int:
     if plan is None:
         tell("there is no plan with anything to do on the topic")
         return 0
-    executor = Executor(settings.balance.execute, rest, await _cluster(rest), None, warn)
+    executor = Executor(settings.balance, rest, await _cluster(rest), None, warn)
     verdict = await executor.check(plan)
     for split in plan.decisions.splits:
         print_line({"split": split.bundle, **_fields(split, 1)})
@@ -114,7 +114,7 @@ async def _approved(
 
     record = await asyncio.to_thread(ActionRecord, settings.history, why, "manual")
     try:
-        executor = Executor(settings.balance.execute, rest, await _cluster(rest), record, warn)
+        executor = Executor(settings.balance, rest, await _cluster(rest), record, warn)
         verdict = await executor.check(plan)
         if verdict.refusals:
             text = "; ".join(verdict.refusals)
@@ -140,7 +140,7 @@ async def _follow(
 
     record = await asyncio.to_thread(ActionRecord, settings.history, why, "auto")
     try:
-        executor = Executor(settings.balance.execute, rest, await _cluster(rest), record, warn)
+        executor = Executor(settings.balance, rest, await _cluster(rest), record, warn)
         follower = PlanFollower(executor, listener, record, warn)
         lines = asyncio.create_task(print_status(follower.status))
         await follower.run(stop)

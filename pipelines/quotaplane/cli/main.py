@@ -30,10 +30,10 @@ COMMANDS: Final = {
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
-    "balance": ("quotaplane.cli.balance", "balance brokers: collect load, execute plans"),
+    "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
-"""Subcommand: (module, help line)."""
+"""Subcommand: (module, help line). A name may have two words."""
 
 _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
@@ -58,6 +58,8 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code (2 for bad input, 130 after Ctrl-C)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if " ".join(arguments[:2]) in COMMANDS:
+        arguments[:2] = [" ".join(arguments[:2])]
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     try:
         try:

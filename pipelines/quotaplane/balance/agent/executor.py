@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,16 @@ from quotaplane.balance.approval import PlanCheck, Tolerance, check_plan
 from quotaplane.balance.bundle_names import parse_bundle
 from quotaplane.balance.decisions import Move, Split
 from quotaplane.balance.move_pace import MovePace
+from quotaplane.balance.options import read_options
+from quotaplane.balance.policies import read_policies
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings.balance_agents import Execute
+from quotaplane.settings.balance import Balance
 from quotaplane.wire.balance_plans import PlanMessage
 
-NOT_DONE = "not done"
+NOT_DONE: Final = "not done"
+_DRAIN: Final = "Drain"
+"""The planner's label of moves away from a broker that is taken out."""
 
 
 class Verdict(NamedTuple):
@@ -41,7 +45,7 @@ class Executor:
     """Executes plans on one cluster.
 
     Args:
-        settings: pace and tolerances.
+        balance: pace and tolerances, what is balanced, and capacity weights.
         rest: client of the cluster's REST API.
         cluster: the cluster's name.
         record: where every action is recorded; None = nowhere.
@@ -51,21 +55,24 @@ class Executor:
 
     def __init__(
         self,
-        settings: Execute,
+        balance: Balance,
         rest: Rest,
         cluster: str,
         record: ActionRecord | None,
         say: Say,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
     ) -> None:
+        settings = balance.execute
         self._settings, self._rest, self._cluster = settings, rest, cluster
+        self._resources = read_options(balance.options).resources
+        self._policies = read_policies(balance.policies)
         self._record, self._say, self._now_ms = record, say, now_ms
         self.pace = MovePace(settings.max_moves_at_once, settings.slow_move_s)
         self.counts: Counter[str] = Counter()
         self.moved_bytes_per_s = 0.0
         self.took_s: list[float] = []
 
-    async def check(self, plan: PlanMessage, drained: tuple[str, ...] = ()) -> Verdict:
+    async def check(self, plan: PlanMessage) -> Verdict:
         """Check a plan against the cluster as it is now; changes nothing.
 
         Raises:
@@ -73,10 +80,12 @@ class Executor:
         """
         view = await read_cluster(self._rest, self._cluster)
         decisions, load = plan.decisions, view.load
-        draining = {move.source for move in decisions.moves if "drain" in move.label.lower()}
+        draining = {move.source for move in decisions.moves if move.label == _DRAIN}
         tolerance = Tolerance(self._settings.changed_share, self._settings.receiver_share)
-        out = np.array([name in draining or name in drained for name in load.brokers], np.bool_)
-        check = check_plan(decisions, load, tolerance, drained=out)
+        drained = draining | self._policies.drained_brokers
+        out = np.array([name in drained for name in load.brokers], np.bool_)
+        weights = self._policies.weights(load.brokers)
+        check = check_plan(decisions, load, tolerance, weights, out, self._resources)
         refusals = list(check.refusals)
         age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
         if age_s > self._settings.max_plan_age_s:

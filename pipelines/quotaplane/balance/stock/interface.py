@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 class StockRound(NamedTuple):
@@ -21,6 +22,8 @@ class StockRound(NamedTuple):
     """Shape (N,): unloaded less than the grace period ago."""
     now_s: float
     """Seconds of a clock; only differences count."""
+    samples: IntArray | None = None
+    """Shape (N,): samples in ``long_term``, 1 to 1000; None = 1000 each."""
 
 
 class Shedder(Protocol):
@@ -28,3 +31,11 @@ class Shedder(Protocol):
 
     def shed(self, round_: StockRound) -> Decisions:
         """Decide which bundles leave their brokers. Moves are ordered as Pulsar unloads them."""
+
+
+@runtime_checkable
+class ForgetsBrokers(Protocol):
+    """A strategy with a history of each broker (``onActiveBrokersChange``)."""
+
+    def active_brokers(self, brokers: Sequence[str]) -> None:
+        """Forget all other brokers. The leader calls it before each round."""

@@ -1,0 +1,27 @@
+"""Where names are in another list of names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from quotaplane.model import IntArray
+
+
+def same_names(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether the lists are equal; fast if they are the same object."""
+    return one is other or (len(one) == len(other) and one == other)
+
+
+def name_places(wanted: Sequence[str], names: Sequence[str]) -> IntArray:
+    """The index in ``names`` of each wanted one, -1 if it is not there.
+
+    >>> name_places(("b1", "b3"), ("b2", "b1")).tolist()
+    [1, -1]
+    """
+    if not len(names):
+        return np.full(len(wanted), -1, np.int64)
+    places = pd.Index(np.array(names, object)).get_indexer(pd.Index(np.array(wanted, object)))
+    return places.astype(np.int64)

@@ -1,0 +1,73 @@
+"""OverloadShedder: brokers above a fixed usage lose bundles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from quotaplane.balance.decisions import Decisions, Skip
+from quotaplane.balance.stock.bundle_ranking import (
+    MB,
+    Ranking,
+    SelectedBundles,
+    first_until,
+    max_usage,
+    short_term_bytes,
+    too_few_bundles,
+    traffic_of,
+)
+from quotaplane.balance.stock.interface import StockRound
+from quotaplane.balance.stock.leader_maps import LeaderMaps
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.model import IntArray
+
+MARGIN: Final = 0.05
+"""``ADDITIONAL_THRESHOLD_PERCENT_MARGIN``: so much more than needed is moved."""
+
+
+class OverloadShedder:
+    """Sheds from brokers with usage >= threshold: the biggest bundles, until their sum reaches
+    throughput * (usage - threshold + 0.05). It keeps no state but the order of maps.
+    """
+
+    def __init__(self, settings: StockSettings) -> None:
+        self._settings = settings
+        self._maps = LeaderMaps()
+        self._selected = SelectedBundles()
+
+    def shed(self, round_: StockRound) -> Decisions:
+        """See ``Shedder``."""
+        load, maps = round_.load, self._maps
+        maps.begin(load)
+        threshold = self._settings.loadBalancerBrokerOverloadedThresholdPercentage / 100.0
+        usage, traffic = max_usage(load, self._settings), traffic_of(load)
+        overloaded = usage >= threshold
+        with np.errstate(invalid="ignore", over="ignore"):
+            amount = traffic.bytes_per_s * (usage - threshold + MARGIN)
+        size = short_term_bytes(round_)
+        ranking = Ranking(round_, maps, overloaded & (traffic.bundles > 1), size)
+        skips: list[Skip] = []
+        chosen: dict[int, tuple[IntArray, str, str]] = {}
+        listed = maps.brokers()
+        for broker in listed[overloaded[listed]].tolist():
+            name, bundles = load.brokers[broker], int(traffic.bundles[broker])
+            if bundles <= 1:
+                skips.append(too_few_bundles(name, bundles))
+                continue
+            skips.extend(ranking.left_out(broker))
+            able = ranking.of(broker)
+            if not len(able):
+                skips.append(Skip(name, "NoBundles", "no bundle may leave it now", bundles))
+                continue
+            reason = (
+                f"{name} uses {usage[broker]:.1%}, threshold {threshold:.1%}:"
+                f" at least {amount[broker] / MB:.4g} MB/s leave it"
+            )
+            taken = able[: first_until(size[able], float(amount[broker]))]
+            chosen[broker] = taken, "Overloaded", reason
+        calm = len(load.brokers) - int(overloaded.sum())
+        if calm:
+            reason = f"{calm} of {len(load.brokers)} brokers use less than {threshold:.1%}"
+            skips.append(Skip("", "Balanced", reason, 0))
+        return Decisions(self._selected.moves(round_, maps, chosen), (), skips)

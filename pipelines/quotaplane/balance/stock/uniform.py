@@ -1,0 +1,125 @@
+"""UniformLoadShedder: the broker with the most traffic loses bundles if the gap is too wide."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.balance.decisions import Decisions, Skip
+from quotaplane.balance.stock.bundle_ranking import (
+    Ranking,
+    SelectedBundles,
+    short_term_bytes,
+    short_term_messages,
+    too_few_bundles,
+    traffic_of,
+)
+from quotaplane.balance.stock.interface import StockRound
+from quotaplane.balance.stock.java import INT_MAX, to_int, wrap_int
+from quotaplane.balance.stock.leader_maps import LeaderMaps
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.model import FloatArray, IntArray
+
+DELTA: Final = 1000
+"""Added to what is still to be moved before a bundle is compared with it, in 32 bits."""
+
+_EPS: Final = 1e-6
+
+
+class _Extremes(NamedTuple):
+    """The brokers with the most and the least traffic."""
+
+    most: float
+    least: float
+    broker: int
+    """The one with the most."""
+
+    def gap_to_move(self, share: float) -> int:
+        """The amount that is to leave the broker: cut to a whole number, at most 2^31 - 1."""
+        return to_int((self.most - self.least) * share)
+
+
+class UniformLoadShedder:
+    """Compares the brokers with the most and the least message rate, and throughput. Keeps no state
+    but the order of maps.
+    """
+
+    def __init__(self, settings: StockSettings) -> None:
+        self._settings = settings
+        self._maps = LeaderMaps()
+        self._selected = SelectedBundles()
+
+    def shed(self, round_: StockRound) -> Decisions:
+        """See ``Shedder``."""
+        load, settings = round_.load, self._settings
+        self._maps.begin(load)
+        if not len(load.brokers):
+            return Decisions((), (), [Skip("", "NoBrokers", "there is no broker", 0)])
+        traffic = traffic_of(load)
+        messages, throughput = map(self._extremes, (traffic.messages_per_s, traffic.bytes_per_s))
+        percent = (messages.most - messages.least) * 100 / messages.least
+        ratio = throughput.most / throughput.least
+        most_percent = settings.loadBalancerMsgRateDifferenceShedderThreshold
+        most_ratio = settings.loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold
+        share = settings.maxUnloadPercentage
+        if most_percent > 0 and percent > most_percent:
+            found, minimum, values = (
+                messages,
+                settings.minUnloadMessage,
+                short_term_messages(round_),
+            )
+            unit = "messages/s"
+            why = f"{percent:.4g} % more than the least, threshold {most_percent:g} %"
+        elif most_ratio > 0 and ratio > most_ratio:
+            found, minimum = throughput, settings.minUnloadMessageThroughput
+            values, unit = short_term_bytes(round_), "bytes/s"
+            why = f"{ratio:.4g} times the least, threshold {most_ratio:g}"
+        else:
+            reason = (
+                f"the most messages/s are {percent:.4g} % above the least (threshold"
+                f" {most_percent:g} %), the most bytes/s {ratio:.4g} times the least (threshold"
+                f" {most_ratio:g})"
+            )
+            return Decisions((), (), [Skip("", "Balanced", reason, 0)])
+        name, bundles = load.brokers[found.broker], int(traffic.bundles[found.broker])
+        need = found.gap_to_move(share)
+        if bundles <= 1:
+            return Decisions((), (), [too_few_bundles(name, bundles)])
+        if need < minimum:
+            reason = f"{need} {unit} would leave it, less than the minimum of {minimum}"
+            return Decisions((), (), [Skip(name, "BelowMinimum", reason, 0)])
+        sheds = np.zeros(len(load.brokers), np.bool_)
+        sheds[found.broker] = True
+        ranking = Ranking(round_, self._maps, sheds, values)
+        able = ranking.of(found.broker)
+        taken = able[_that_fit(values[able], need, settings.maxUnloadBundleNumPerShedding)]
+        skips = list(ranking.left_out(found.broker))
+        if not len(taken):
+            reason = f"none of its {len(able)} bundles that may leave fits in {need} {unit}"
+            skips.append(Skip(name, "NoBundles", reason, len(able)))
+            return Decisions((), (), skips)
+        reason = f"{name} has {found.most:.6g} {unit}, {why}: {need} {unit} leave it"
+        chosen = {found.broker: (taken, "Overloaded", reason)}
+        return Decisions(self._selected.moves(round_, self._maps, chosen), (), skips)
+
+    def _extremes(self, traffic: FloatArray) -> _Extremes:
+        """First ones in the order of the map. The least begins at 2^31 - 1, and 0 counts as 1."""
+        listed = self._maps.brokers()
+        most = int(listed[traffic[listed].argmax()])
+        least = min(float(traffic.min()), float(INT_MAX))
+        if abs(least) <= _EPS:
+            least = 1.0
+        return _Extremes(float(traffic[most]), least, most)
+
+
+def _that_fit(values: FloatArray, need: int, most: int) -> IntArray:
+    """Places of the bundles that are taken, in 32-bit arithmetic as Pulsar's."""
+    taken: list[int] = []
+    for place, value in enumerate(values.tolist()):
+        if most != -1 and len(taken) >= most:
+            break
+        if value <= wrap_int(need + DELTA):
+            taken.append(place)
+            need = wrap_int(need + to_int(-value))
+    return np.array(taken, np.int64)

@@ -1,0 +1,148 @@
+"""``quotaplane balance CASES``: forms of cases and answers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotaplane.cli.main import main
+
+FIRST, SECOND = "acme/a/0x00000000_0x80000000", "acme/a/0x80000000_0xffffffff"
+HOT: dict[str, Any] = {
+    "b1": {
+        "cpu": [90, 100],
+        "bandwidthIn": [90, 100],
+        "bundles": {FIRST: [5e7, 5e7, 1000, 1000], SECOND: [4e7, 4e7, 900, 900]},
+    },
+    "b2": {"cpu": [5, 100], "bandwidthIn": [5, 100]},
+}
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def run(cases: str | object, *options: str) -> tuple[int, str, str]:
+        file = tmp_path / "cases.json"
+        file.write_text(cases if isinstance(cases, str) else json.dumps(cases))
+        code = main(["balance", str(file), *options])
+        told = capsys.readouterr()
+        return code, told.out, told.err.replace(str(tmp_path), "")
+
+    return run
+
+
+def test_a_stock_shedder_says_what_leaves_which_broker(ask: Ask) -> None:
+    assert ask({"rounds": [HOT, HOT]}, "--shed", "OverloadShedder") == (
+        0,
+        json.dumps([{"b1": [FIRST]}, {"b1": [FIRST]}]) + "\n",
+        "",
+    )
+
+
+def test_quotaplane_also_says_where_to(ask: Ask) -> None:
+    bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
+    round_ = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
+    code, out, _ = ask({"rounds": [round_], "conf": {"max_bytes_share_per_round": 1}})
+    (moves,) = json.loads(out)
+    assert code == 0
+    assert len(moves) == 3
+    assert {move.partition(" ")[0] for move in moves} == {"b1>b2"}
+
+
+def test_quotaplane_splits_a_bundle_that_fits_on_no_broker(ask: Ask) -> None:
+    assert json.loads(ask(HOT)[1]) == [[f"split {FIRST} at the middle"]]
+
+
+def test_a_bare_snapshot_is_one_round(ask: Ask) -> None:
+    assert json.loads(ask(HOT, "--shed", "ThresholdShedder")[1]) == [{"b1": [FIRST]}]
+
+
+def test_json_lines_are_one_case_each_with_strategies_of_their_own(ask: Ask) -> None:
+    cases = [{"cls": "OverloadShedder", "rounds": [HOT]}, {"cls": "UniformLoadShedder"}]
+    cases[1]["rounds"] = [{}]
+    lines = ask("\n".join(map(json.dumps, cases)))[1].splitlines()
+    assert [json.loads(line) for line in lines] == [[{"b1": [FIRST]}], [{}]]
+
+
+def test_recently_unloaded_bundles_stay(ask: Ask) -> None:
+    case = {"rounds": [HOT], "recent": [FIRST]}
+    assert json.loads(ask(case, "--shed", "OverloadShedder")[1]) == [{"b1": [SECOND]}]
+
+
+def test_explain_gives_a_reason_for_each_move_and_each_skip(ask: Ask) -> None:
+    out = ask({"rounds": [HOT]}, "--shed", "OverloadShedder", "--explain")[1]
+    (round_,) = json.loads(out)
+    (move,) = round_["moves"]
+    assert (move["bundle"], move["label"]) == (FIRST, "Overloaded")
+    assert "90.0%" in move["reason"]
+    assert {skip["label"] for skip in round_["skips"]} == {"Balanced"}
+
+
+def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    table = ask({"rounds": [HOT]}, "--shed", "OverloadShedder")[1]
+    assert f"1  move    {FIRST}  b1" in table
+    assert "round 1: 1 moves of 100.0 MB/s, 0 splits; busiest broker / mean 2.000" in table
+    assert json.loads(ask({"rounds": [HOT]}, "--shed", "OverloadShedder", "--json")[1])
+
+
+def broken(**changes: object) -> dict[str, Any]:
+    return {"rounds": [{**HOT, "b1": {**HOT["b1"], **changes}}]}
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "error"),
+    [
+        ("", (), "/cases.json: is empty; expected a JSON object"),
+        ("[]", (), "/cases.json: must be an object, not a list"),
+        ({"rounds": []}, ("--shed", "Best"), "unknown strategy 'Best' (there are: quotaplane, "),
+        (
+            {"rounds": [], "conf": {"lowerBoundaryShedding": True}},
+            ("--shed", "ThresholdShedder"),
+            "/cases.json: conf: Pulsar has no setting 'lowerBoundaryShedding'; do you mean lowerB",
+        ),
+        ({"rounds": [], "conf": {"start_over": 1}}, (), "/cases.json: start_over: "),
+        (broken(cpu=[-1, 100]), (), "rounds.0.b1.cpu.0: must be at least 0"),
+        (broken(cpu=[1]), (), "rounds.0.b1.cpu: "),
+        (broken(gpu=[1, 2]), (), "rounds.0.b1.gpu: unknown key"),
+        (broken(bundles={FIRST: [1, 2, 3]}), (), f"rounds.0.b1.bundles.{FIRST}: "),
+        (broken(topics={"t/n/0": 3}), (), "rounds.0: broker b1: topics: t/n/0 is none of its"),
+        (
+            '{"rounds": [{"b1": {"cpu": [NaN, 1]}}]}',
+            (),
+            "/cases.json: NaN is not a JSON number; leave the key out or use null",
+        ),
+        (
+            {"rounds": [{"b1": HOT["b1"], "b2": HOT["b1"]}]},
+            (),
+            f"rounds.0: bundle {FIRST}: both b1 and b2 report it",
+        ),
+        (
+            {"rounds": [], "policies": {"anti_affinity": {}}},
+            ("--shed", "AvgShedder"),
+            "/cases.json: policies: only for quotaplane's strategy, not for AvgShedder",
+        ),
+    ],
+)
+def test_bad_input_is_named_in_one_line(
+    ask: Ask, case: object, options: tuple[str, ...], error: str
+) -> None:
+    code, out, told = ask(case, *options)
+    assert (code, out) == (2, "")
+    assert error in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("strategy", ["quotaplane", "OverloadShedder", "AvgShedder"])
+def test_a_cluster_of_one_or_none_moves_nothing(ask: Ask, strategy: str) -> None:
+    out = ask({"rounds": [{}, {"b1": HOT["b1"]}]}, "--shed", strategy, "--explain")[1]
+    first, second = json.loads(out)
+    assert not first["moves"]
+    if strategy == "quotaplane":
+        assert not second["moves"]
+        assert {skip["label"] for skip in second["skips"]} == {"NoBrokers"}

@@ -1,0 +1,96 @@
+"""The leader around the stock strategies: averages, the grace period, reading cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.stock.averages import BundleAverages
+from quotaplane.balance.stock.leader import Leader, parse_case
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.errors import InputError
+
+NAMES = ("t/a/0x00000000_0xffffffff", "t/b/0x00000000_0xffffffff", "t/c/0x00000000_0xffffffff")
+
+
+def load_of(sizes: dict[str, float]) -> ClusterLoad:
+    return ClusterLoad(
+        ("b1",),
+        np.zeros((1, 5)),
+        np.zeros((1, 5)),
+        tuple(sizes),
+        np.zeros(len(sizes), np.int64),
+        np.array([[size, 0, 0, 0] for size in sizes.values()], np.float64).reshape(-1, 4),
+    )
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(NAMES), st.floats(0, 1e12), max_size=3), max_size=30)
+)
+def test_averages_are_those_of_one_bundle_after_the_other(rounds: list[dict[str, float]]) -> None:
+    averages = BundleAverages()
+    model: dict[str, tuple[int, float, float]] = {}
+    for sizes in rounds:
+        got = averages.update(load_of(sizes))
+        now = {}
+        for name, size in sizes.items():
+            count, short, long = model.get(name, (0, 50000.0, 50000.0))
+            few, many = min(count + 1, 10), min(count + 1, 1000)
+            now[name] = (
+                many,
+                ((few - 1) * short + size) / few,
+                ((many - 1) * long + size) / many,
+            )
+        model = now
+        assert got.samples.tolist() == [count for count, _, _ in model.values()]
+        assert got.short_term[:, 0].tolist() == [short for _, short, _ in model.values()]
+        assert got.long_term[:, 0].tolist() == [long for _, _, long in model.values()]
+
+
+def test_counts_of_samples_end_at_10_and_1000() -> None:
+    averages = BundleAverages()
+    for _ in range(1100):
+        averages.update(load_of({NAMES[0]: 1000.0}))
+    last = averages.update(load_of({NAMES[0]: 0.0}))
+    assert last.samples.tolist() == [1000]
+    assert last.short_term[0, 0] == pytest.approx(900)
+    assert last.long_term[0, 0] == pytest.approx(999)
+
+
+def test_a_bundle_counts_as_recent_until_the_grace_period_is_over() -> None:
+    leader = Leader(StockSettings(loadBalancerSheddingGracePeriodMinutes=1), [NAMES[2]])
+    load = load_of(dict.fromkeys(NAMES, 1.0))
+    leader.note_unloaded([NAMES[0]], 0.0)
+    assert leader.round(load, 60.0).recent.tolist() == [True, False, True]
+    assert leader.round(load, 60.1).recent.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ([], "case: expected an object"),
+        ({}, "rounds: expected a list"),
+        ({"rounds": [3]}, "round 0: round: expected an object"),
+        ({"rounds": [], "recent": "x"}, "recent: expected a list of bundles"),
+        ({"rounds": [], "conf": {"maxUnload": 1}}, "no setting 'maxUnload'"),
+        ({"rounds": [{}, {"b1": {"disk": [1, 2]}}]}, "round 1: broker b1: has no field 'disk'"),
+        ({"rounds": [{"b1": {"cpu": [1]}}]}, r"broker b1: cpu: is \[1\]; expected 2 numbers"),
+        ({"rounds": [{"b1": {"cpu": [True, 1]}}]}, "broker b1: cpu: "),
+        ({"rounds": [{"b1": {"cpu": [10**400, 1]}}]}, "broker b1: cpu: a number is too large"),
+        ({"rounds": [{"b1": {"cpu": [float("nan"), 1]}}]}, "broker b1: usage of cpu is nan"),
+        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3]}}}]}, "broker b1: x: is"),
+        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3, -4]}}}]}, "bundle x: rate of messages_out"),
+        (
+            {"rounds": [{b: {"bundles": {"x": [0, 0, 0, 0]}} for b in ("b1", "b2")}]},
+            "bundle x: is reported by b1 and by b2",
+        ),
+    ],
+)
+def test_cases_that_are_wrong_are_refused_by_name(case: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_case(case)
