@@ -77,10 +77,9 @@ class FakeBundles(RestServer):
         self.under_way.add(range_)
         self.most_under_way = max(self.most_under_way, len(self.under_way))
         time.sleep(self.unload_s)
-        self.owned[bundle] = ""
-        if self.snatched[bundle]:
-            self.snatched[bundle] -= 1
-            self.owned[bundle] = "h:2"
+        snatched = self.snatched[bundle] > 0
+        self.snatched[bundle] -= snatched
+        self.owned[bundle] = "h:2" if snatched else ""
         self.under_way.discard(range_)
         return Answer(204)
 

@@ -132,8 +132,8 @@ def test_a_bundle_may_leave_a_machine_that_is_full_of_something_else() -> None:
     most = "b1 would carry 1.50 times the mean"
     assert refusals(away, foreign, resources=("cpu",)).count("times the mean") == 1
     assert most in refusals(away, foreign, resources=("cpu",))
-    small = Decisions([move(0, 0, 1, 4)])
-    less = replace(foreign, rates=foreign.rates * np.array([[0.4], *[[1.0]] * 5]))
+    small = Decisions([move(0, 0, 1, 1)])
+    less = replace(foreign, rates=foreign.rates * np.array([[0.1], *[[1.0]] * 5]))
     assert refusals(small, less, resources=("cpu",)) == ""
 
 

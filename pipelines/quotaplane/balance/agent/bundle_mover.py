@@ -71,7 +71,7 @@ class BundleMover:
                     where = f"is at {owner}" if owner else "has no owner"
                     return MoveResult(MOVED_ON, owner, 0, 0.0, f"it {where}, not at {source}")
                 begun_s = loop.time()
-                owner = await self._attempt(move)
+                owner = await self._attempt(move, owner)
                 took_s = loop.time() - begun_s
                 if owner == move.target:
                     return MoveResult(DONE, owner, attempt, took_s)
@@ -112,12 +112,14 @@ class BundleMover:
             raise failure
         return ""
 
-    async def _attempt(self, move: Move) -> str:
-        """Unload the bundle and claim it for the target; returns the owner, "" = none."""
+    async def _attempt(self, move: Move, holder: str) -> str:
+        """Unload the bundle from its holder and claim it for the target; returns the owner, "" =
+        none.
+        """
         unloading = asyncio.create_task(
             unload(self._rest, move.bundle, move.target, self._settings.unload_timeout_s)
         )
-        claiming = asyncio.create_task(self._claim(move, unloading))
+        claiming = asyncio.create_task(self._claim(move, holder, unloading))
         try:
             await unloading
             owner = await claiming
@@ -130,18 +132,18 @@ class BundleMover:
         owned = await owned_bundles(self._rest, self._cluster, move.target)
         return move.target if move.bundle in owned else owner if owner != move.target else ""
 
-    async def _claim(self, move: Move, unloading: asyncio.Task[None]) -> str:
-        """Claim the bundle for the target until somebody other than the source has it."""
+    async def _claim(self, move: Move, holder: str, unloading: asyncio.Task[None]) -> str:
+        """Claim the bundle for the target until somebody other than its holder has it."""
         loop = asyncio.get_running_loop()
-        source = self._addresses.get(move.source)
+        held = self._addresses.get(holder)
         names = {address.name: broker for broker, address in self._addresses.items()}
         url = self._addresses[move.target].url
         until_s = None
         while until_s is None or loop.time() < until_s:
-            # Before the question: an answer of before the unload's end may still be the source.
+            # Before the question: an answer of before the unload's end may be the holder.
             ended = unloading.done()
             owner = await claim(self._rest, move.bundle, url)
-            if owner is not None and (ended or source is None or owner.name != source.name):
+            if owner is not None and (ended or held is None or owner.name != held.name):
                 return names.get(owner.name, owner.name)
             if ended and until_s is None:
                 until_s = loop.time() + _CLAIMS_AFTER_UNLOAD_S
