@@ -55,6 +55,11 @@ ROOMS: Final = {
             *("settings", "transport", "wire"),
         ),
     ),
+    "balance.record": Room(
+        "recorded rounds, decided again by quotaplane or a strategy of Pulsar's",
+        ("balance", "balance.stock"),
+        True,
+    ),
     "wire": Room(
         "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
         ("balance", "groups", "settings"),
@@ -142,17 +147,10 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *(
-                "balance.agent",
-                "deltalog",
-                "enforce.agent",
-                "groups",
-                "history",
-                "laws",
-                "pulsar_admin",
-                "quota",
-            ),
-            *("registry", "settings", "sim", "streams", "throttle", "transport"),
+            *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
+            "enforce.agent",
+            *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
+            *("sim", "streams", "throttle", "transport"),
         ),
     ),
 }

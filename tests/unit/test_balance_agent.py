@@ -17,8 +17,8 @@ from quotaplane.balance.agent.plans_listener import PlansListener
 from quotaplane.balance.decisions import Decisions, Move
 from quotaplane.errors import InputError
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings.balance import Balance
 from quotaplane.settings.balance_agents import Collect, Execute
+from quotaplane.settings.balancing import Balance
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.balance_plans import encode_plan
 from quotaplane.wire.broker_loads import BrokerLoad

@@ -13,6 +13,7 @@ import yaml
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.balance.decisions import Decisions, Move, Split
+from quotaplane.balance.plan_size import fitting
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, open_table
@@ -21,7 +22,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import Balance, History, load_settings, parse_settings
 from quotaplane.streams.balance.plan_finisher import BalanceFinisher
-from quotaplane.streams.balance.program import BalanceProgram, balance_program, fitting
+from quotaplane.streams.balance.program import BalanceProgram, balance_program
 from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.balance_plans import decode_plan, encode_plan
@@ -243,7 +244,8 @@ def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
     whole = Decisions(moves, splits)
     assert fitting(whole) is whole
     cut = fitting(whole, 5_000)
-    assert 0 < len(cut.moves) < 100 and not cut.splits
+    assert 0 < len(cut.moves) < 100
+    assert not cut.splits
     assert cut.skips[0].bundles == 101 - len(cut.moves)
     assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
 

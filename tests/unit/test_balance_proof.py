@@ -33,7 +33,7 @@ from benchmarks.balance_proof.scenes import (
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
 from quotaplane.errors import ConfigError
-from quotaplane.settings.balance import Balance
+from quotaplane.settings.balancing import Balance
 
 
 def record(contender: str, scene: str, better_from: int | None) -> SceneRecord:

@@ -13,6 +13,7 @@ from quotaplane.balance.decisions import LABELS, Decisions
 from quotaplane.balance.stock.average_shedder import AvgShedder
 from quotaplane.balance.stock.leader import Leader, decide_rounds, parse_case, parse_round
 from quotaplane.balance.stock.leader_maps import is_never_shed
+from quotaplane.balance.stock.remembered_targets import RememberedTargets
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.errors import InputError
 from tests.jvm.balance_cases import RESOURCES, Case, random_case
@@ -245,3 +246,19 @@ def test_threshold_overshoots_even_with_the_best_placement() -> None:
         path.append(round(share / 10))
     assert path[:3] == [58, 40, 29]
     assert path[-1] == 17
+
+
+@pytest.mark.parametrize(
+    ("first", "found"), [(66981430.48670097, True), (66981430.0, False)], ids=["same", "other"]
+)
+def test_avg_finds_a_target_again_where_javas_hashes_are_equal(first: float, found: bool) -> None:
+    """From Pulsar's own class: with the 11th sample the count grows, and the short average loses
+    one unit in its last place; both together give the same hash.
+    """
+    rates = [first, 56576323.6792893, 162.12993659171295, 0.0]
+    case = parse_case({"rounds": [{"b1": {"bundles": {"t/n/0x00000000_0xffffffff": rates}}}] * 11})
+    leader, targets = Leader(case.settings), RememberedTargets()
+    *_, tenth, eleventh = [leader.round(load, 0.0) for load in case.rounds]
+    targets.put(tenth, 0, "b2")
+    assert targets.get(tenth, 0) == "b2"
+    assert targets.get(eleventh, 0) == ("b2" if found else None)

@@ -61,8 +61,9 @@ class BrokerWatch:
             options: ``sample_period_s``.
         """
         # a period that is measured by two clocks may be a little short
-        later = measured_at_s - self.counted_at_s >= 0.99 * options.sample_period_s
         first = np.isneginf(self.counted_at_s)
+        due_s = self.counted_at_s + 0.99 * options.sample_period_s
+        later = measured_at_s >= due_s
         newer = measured_at_s > self.counted_at_s
         return np.isfinite(measured_at_s) & (first | later | (differs & newer))
 

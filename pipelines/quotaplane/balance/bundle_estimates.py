@@ -69,10 +69,10 @@ class BundleEstimates:
         variance: FloatArray = np.maximum(own, SMALLEST_NOISE**2)
         return variance
 
-    def variance_of_mean(self, options: BalanceOptions) -> FloatArray:
-        """Squared standard error of ``mean``; shape (N,)."""
-        square: FloatArray = self.mean**2 / np.maximum(self.samples, 1)
-        return square * self.relative_variance(options)
+    def squared_error(self, options: BalanceOptions) -> FloatArray:
+        """Squared standard error of ``mean`` divided by its square; shape (N,)."""
+        square: FloatArray = self.relative_variance(options) / np.maximum(self.samples, 1)
+        return square
 
     def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
         """The estimates of exactly the bundles of ``load``, and which of them were known before.

@@ -43,7 +43,7 @@ class LoadBoard:
         brokers = len(takes)
         own = np.stack(
             [np.bincount(owner, column, brokers) for column in work.need.T], axis=1
-        ).reshape(brokers, -1)
+        ).reshape(brokers, work.need.shape[1])
         self.foreign = work.foreign
         self.idle = work.idle
         self.used: FloatArray = own + under_way + work.foreign

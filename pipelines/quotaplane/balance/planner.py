@@ -134,7 +134,8 @@ def _scene(
     load, now_s = round_.load, round_.now_s
     brokers = tuple(load.brokers)
     weights = policies.weights(brokers)
-    draining = round_.draining | np.array([name in policies.drained_brokers for name in brokers])
+    drained = [name in policies.drained_brokers for name in brokers]
+    draining = round_.draining | np.array(drained, np.bool_)
     live = round_.age_s <= options.stale_after_s
     takes = live & ~draining
     measured_at_s = now_s - round_.age_s
@@ -200,7 +201,7 @@ def _overload(
     per_mean = np.divide(1.0, estimates.mean, out=np.zeros(len(known)), where=known)
 
     need = work.need[np.arange(len(known)), scarcest[board.owner]]
-    relative = estimates.variance_of_mean(options) * per_mean**2
+    relative = estimates.squared_error(options)
     error = np.sqrt(np.bincount(board.owner, need**2 * relative, brokers)) / (capacity * mean)
 
     need_now = work.need[np.arange(len(known)), scarcest[load.owner]]
@@ -262,7 +263,7 @@ def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOpti
     full = options.overloaded_share if relief.board.has_limits else np.inf
     if relief.board.absolute().max() <= full:
         done = relief.relieve(source, options.start_above, options.start_above, "Overloaded")
-    if not done and not relief.budget.refused and not relief.why_not["InFlight"]:
+    if not done and relief.why_not.keys() <= {"NoTarget", "Policy"}:
         done = desk.too_coarse(source)
     return done
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from quotaplane.balance.reported_loads import ReportedLoads
-from quotaplane.model import IntArray
+from quotaplane.model import BoolArray, IntArray
 
 
 class MostLoads(NamedTuple):
@@ -87,12 +87,12 @@ def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: Mos
 
 
 def _not_newer(
-    order: IntArray, code: IntArray, started: IntArray, sequence: IntArray, is_new: IntArray
-) -> IntArray:
+    order: IntArray, code: IntArray, started: IntArray, sequence: IntArray, is_new: BoolArray
+) -> BoolArray:
     """Which reports that arrived are not newer than the known one of their broker, or are equal to
     another one that arrived; shape (reports,).
     """
-    repeated = np.zeros(len(order), bool)
+    repeated: BoolArray = np.zeros(len(order), bool)
     if not len(order):
         return repeated
     size = int(code.max()) + 1
@@ -115,8 +115,8 @@ def _not_newer(
 
 
 def _fitting(
-    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: IntArray, most: MostLoads
-) -> IntArray:
+    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, most: MostLoads
+) -> BoolArray:
     """Which of the winners fit: known brokers first, then new ones by name."""
     sizes = np.bincount(both.bundles["report"].to_numpy(), minlength=len(code))
     is_known = np.isin(code[winners], code[~is_new])
@@ -124,7 +124,7 @@ def _fitting(
     allowed = (np.cumsum(sizes[winners][order]) <= most.max_bundles) & (
         np.arange(len(order)) < most.max_brokers
     )
-    fits = np.ones(len(winners), bool)
+    fits: BoolArray = np.ones(len(winners), bool)
     fits[order] = allowed | ~is_new[winners][order]
     return fits
 

@@ -81,7 +81,8 @@ def _counts(column: pa.ChunkedArray) -> IntArray:
     counts = column.to_numpy().astype(np.int64)
     if len(counts) and counts.max() < 0:
         return np.zeros(0, np.int64)
-    return np.maximum(counts, 0)
+    known: IntArray = np.maximum(counts, 0)
+    return known
 
 
 def _owned(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +18,14 @@ from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
 from quotaplane.balance.stock.leader import Case, decide_rounds
+from quotaplane.balance.stock.place_cases import answer_places
+from quotaplane.balance.stock.placements import PLACEMENTS
 from quotaplane.balance.stock.settings import StockSettings, stock_settings
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
+from quotaplane.balance.stock.split_cases import ALGORITHMS, TRIGGERS, answer_splits
+from quotaplane.cli.balance_tables import decisions_table, placements_table, splits_table
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.strict_json import parse_json, source_name
-from quotaplane.text_table import render
 
 OURS: Final = "quotaplane"
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
@@ -70,9 +72,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--shed", metavar="S", help=f"which bundles leave: {OURS} (default), {', '.join(SHEDDERS)}"
     )
     chosen.add_argument(
-        "--place", metavar="P", help="where bundles may go: a placement of Pulsar's"
+        "--place", metavar="P", help=f"where bundles may go: {', '.join(PLACEMENTS)}"
     )
-    chosen.add_argument("--split", metavar="A", help="where bundles are split: an algorithm")
+    chosen.add_argument(
+        "--split",
+        metavar="A",
+        help=f"where a bundle is split: {', '.join(ALGORITHMS)}; or which: {', '.join(TRIGGERS)}",
+    )
     parser.add_argument("--explain", action="store_true", help="give labels and reasons")
     parser.add_argument("--json", action="store_true", help="print JSON also on a terminal")
 
@@ -84,18 +90,39 @@ def run(args: argparse.Namespace) -> int:
         InputError: a case is wrong; the answers of the cases before it are printed.
         ConfigError: an option is.
     """
-    strategy = _strategy(args.shed) if args.shed else None
+    answer_of = _answerer(args)
     as_json = args.json or not sys.stdout.isatty()
     for raw, source in read_cases(args.cases):
-        case = parse_balance_case(raw, source)
-        decided = list((strategy or _strategy(case.cls or OURS))(case, source))
-        if as_json:
-            named = (case.cls if strategy is None else args.shed) or OURS
-            answer = [_answer(named, each, explain=args.explain) for _, each in decided]
-            print(json.dumps(answer, allow_nan=False))
-        else:
-            print(_table(decided, explain=args.explain))
+        answer, table = answer_of(raw, source)
+        print(json.dumps(answer, allow_nan=False) if as_json else table())
     return 0
+
+
+def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Callable[[], str]]]:
+    """The function that answers a case: as JSON, and as a table if that is wanted."""
+    wanted = args.shed or args.place or args.split
+
+    def place(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
+        placed = answer_places(_of_class(raw, wanted), source=source)
+        return placed, lambda: placements_table(placed)
+
+    def split(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
+        found = answer_splits(_of_class(raw, wanted), source=source)
+        return found, lambda: splits_table(found)
+
+    def shed(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
+        case = parse_balance_case(raw, source)
+        name = wanted or case.cls or OURS
+        decided = list(_strategy(name)(case, source))
+        answer = [_answer(name, each, explain=args.explain) for _, each in decided]
+        return answer, lambda: decisions_table(decided, explain=args.explain)
+
+    return place if args.place else split if args.split else shed
+
+
+def _of_class(raw: object, name: str) -> object:
+    """A case with another strategy."""
+    return {**raw, "cls": name} if isinstance(raw, dict) else raw
 
 
 def read_cases(path: str) -> Iterator[tuple[object, str]]:
@@ -188,78 +215,3 @@ def _answer(strategy: str, decided: Decisions, *, explain: bool) -> Any:
     for move in decided.moves:
         leaving.setdefault(move.source, []).append(move.bundle)
     return {source: sorted(bundles) for source, bundles in sorted(leaving.items())}
-
-
-def _table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain: bool) -> str:
-    """All rounds of a case for a terminal."""
-    rows: list[tuple[Any, ...]] = []
-    for number, (_, each) in enumerate(decided, 1):
-        rows += [
-            (
-                number,
-                "move",
-                move.bundle,
-                move.source,
-                move.target or "(placement)",
-                round(move.bytes_per_s / 1e6, 3),
-                move.label,
-                move.reason,
-            )
-            for move in each.moves
-        ]
-        rows += [
-            (
-                number,
-                "split",
-                split.bundle,
-                split.owner,
-                " ".join(map(hex, split.boundaries)),
-                None,
-                split.label,
-                split.reason,
-            )
-            for split in each.splits
-        ]
-        if explain:
-            rows += [
-                (number, "skip", skip.subject or "(cluster)", "", "", None, skip.label, skip.reason)
-                for skip in each.skips
-            ]
-    columns = ("round", "action", "bundle", "from", "to", "MB/s", "label", "reason")
-    return "\n".join([render(columns, rows, "table"), *_summaries(decided)])
-
-
-def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str]:
-    """A line for each round: how uneven the brokers' bytes are, and would be."""
-    for number, (load, each) in enumerate(decided, 1):
-        moved = sum(move.bytes_per_s for move in each.moves)
-        after = predicted(load, each)
-        yield (
-            f"round {number}: {len(each.moves)} moves of {moved / 1e6:.1f} MB/s, "
-            f"{len(each.splits)} splits; busiest broker / mean {imbalance(load):.3f}"
-            + (f" -> {imbalance(after):.3f}" if after else "")
-        )
-
-
-def imbalance(load: ClusterLoad) -> float:
-    """Bytes per second of the busiest broker, relative to the mean; 1 if there are none.
-
-    >>> from quotaplane.balance.cases import BrokerLoadCase
-    >>> busy = BrokerLoadCase(bundles={"t/n/0x00000000_0xffffffff": [1e6, 2e6, 10, 20]})
-    >>> imbalance(load_of({"b1": busy, "b2": BrokerLoadCase()}, "case"))
-    2.0
-    """
-    carried = load.throughput_of_brokers()
-    return float(carried.max() / carried.mean()) if carried.any() else 1.0
-
-
-def predicted(load: ClusterLoad, decided: Decisions) -> ClusterLoad | None:
-    """The load once every move is made; None if a move has no target yet."""
-    brokers = {name: place for place, name in enumerate(load.brokers)}
-    bundles = {name: place for place, name in enumerate(load.bundles)}
-    owner = load.owner.copy()
-    for move in decided.moves:
-        if move.target not in brokers:
-            return None
-        owner[bundles[move.bundle]] = brokers[move.target]
-    return replace(load, owner=owner)

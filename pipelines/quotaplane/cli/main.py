@@ -33,6 +33,14 @@ COMMANDS: Final = {
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
     "balance execute": ("quotaplane.cli.balance_execute", "show or execute the balancer's plans"),
+    "balance replay": (
+        "quotaplane.cli.balance_replay",
+        "decide the balancer's recorded rounds again, and compare",
+    ),
+    "balance what-if": (
+        "quotaplane.cli.balance_what_if",
+        "show what another strategy would have done with the recorded load",
+    ),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line). A name may have two words."""

@@ -46,5 +46,7 @@ def _read(stream: Any) -> pa.Table:
     rows = pa.RecordBatchReader.from_stream(stream).read_all()
     # Strings arrive as views, which few pyarrow functions support.
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    for view, kind in tuple(plain.items()):
+        plain[pa.list_(pa.field("element", view, nullable=False))] = pa.list_(kind)
     fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))

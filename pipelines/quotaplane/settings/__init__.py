@@ -17,7 +17,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
-from quotaplane.settings.balance import Balance as Balance
+from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section

@@ -24,7 +24,7 @@ from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings.balance import Balance
+from quotaplane.settings.balancing import Balance
 from quotaplane.wire.balance_plans import PlanMessage
 
 NOT_DONE: Final = "not done"

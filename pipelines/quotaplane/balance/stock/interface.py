@@ -24,6 +24,13 @@ class StockRound(NamedTuple):
     """Seconds of a clock; only differences count."""
     samples: IntArray | None = None
     """Shape (N,): samples in ``long_term``, 1 to 1000; None = 1000 each."""
+    report_age_s: FloatArray | None = None
+    """Shape (B,): age of each broker's report; None = all new. Only TransferShedder looks."""
+    since_unload_s: FloatArray | None = None
+    """Shape (B,): how long before its report the broker last unloaded a bundle (infinite: never;
+    below 0: after it); None = no broker did. Only TransferShedder looks."""
+    missing: Sequence[str] = ()
+    """Brokers that are in the cluster, but sent no report. Only TransferShedder looks."""
 
 
 class Shedder(Protocol):

@@ -171,6 +171,10 @@ class ConcurrentMapOrder:
         self._names, self.spreads, self._order = names, spreads, order[order >= 0]
         return self._order
 
+    def listed(self, spreads: HashArray) -> IntArray:
+        """The iteration order of a new map after insertion of keys with these mixed hashes."""
+        return self._insert(spreads, 0)
+
     def _insert(self, spreads: HashArray, before: int) -> IntArray:
         """Keys 0 to ``before`` are there, listed as ``_order``; the others are inserted."""
         listed, there = self._order, before

@@ -19,8 +19,8 @@ from quotaplane.balance.stock.java import (
 )
 from quotaplane.model import BoolArray, IntArray
 
-_MOST_PENDING: Final = 16
-"""After so many rounds bundles are inserted, so that loads of earlier rounds are not kept."""
+_MOST_PENDING: Final = 4
+"""Bundles of earlier rounds are inserted then, one round at a time: so no round is slow."""
 
 _FEW: Final = 8
 """Up to an eighth of all bundles are compared without the map of all of them."""
@@ -75,7 +75,7 @@ class LeaderMaps:
             self._places = None
             self._pending.append((load, self._broker_order))
             if len(self._pending) > _MOST_PENDING:
-                self._insert_pending()
+                self._insert(*self._pending.pop(0))
             found = [at for at, name in enumerate(load.bundles) if name.startswith(_SPECIAL)]
             self._never_shed = np.zeros(len(load.bundles), np.bool_)
             self._never_shed[[at for at in found if is_never_shed(load.bundles[at])]] = True
@@ -121,7 +121,10 @@ class LeaderMaps:
 
     def _insert_pending(self) -> None:
         for load, broker_order in self._pending:
-            place = np.empty(len(broker_order), np.int64)
-            place[broker_order] = np.arange(len(broker_order))
-            self._bundles.replace(load.bundles, np.argsort(place[load.owner], kind="stable"))
+            self._insert(load, broker_order)
         self._pending.clear()
+
+    def _insert(self, load: ClusterLoad, broker_order: IntArray) -> None:
+        place = np.empty(len(broker_order), np.int64)
+        place[broker_order] = np.arange(len(broker_order))
+        self._bundles.replace(load.bundles, np.argsort(place[load.owner], kind="stable"))

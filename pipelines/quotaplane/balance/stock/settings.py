@@ -109,6 +109,7 @@ class StockSettings:
     loadBalancerDistributeBundlesEvenlyEnabled: bool = _of(True, "filters of placement")
     loadBalancerBrokerMaxTopics: int = _of(50000, "filters of placement")
     preferLaterVersions: bool = _of(False, "filters of placement")
+    failureDomainsEnabled: bool = _of(False, "filters of placement")
     # splits
     loadBalancerAutoBundleSplitEnabled: bool = _of(True, BOTH)
     loadBalancerAutoUnloadSplitBundlesEnabled: bool = _of(True, BOTH)

@@ -10,6 +10,7 @@ from quotaplane.balance.stock.interface import Shedder
 from quotaplane.balance.stock.overload import OverloadShedder
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.threshold import ThresholdShedder
+from quotaplane.balance.stock.transfer_shedder import TransferShedder
 from quotaplane.balance.stock.uniform import UniformLoadShedder
 from quotaplane.errors import InputError
 
@@ -18,6 +19,7 @@ SHEDDERS: Final[dict[str, Callable[[StockSettings], Shedder]]] = {
     "ThresholdShedder": ThresholdShedder,
     "UniformLoadShedder": UniformLoadShedder,
     "AvgShedder": AvgShedder,
+    "TransferShedder": TransferShedder,
 }
 """A new instance of each from settings."""
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
+from quotaplane.balance.plan_size import OURS
 from quotaplane.history.tables import REBALANCED
 from quotaplane.model import IntArray
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings
 from quotaplane.streams.balance.plan_finisher import COUNTERS, GAUGES, BalanceFinisher
-from quotaplane.streams.balance.program import OURS, BalanceProgram, balance_program
+from quotaplane.streams.balance.program import BalanceProgram, balance_program
 from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec

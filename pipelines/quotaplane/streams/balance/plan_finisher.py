@@ -17,7 +17,7 @@ from quotaplane.transport.base import Message
 from quotaplane.wire.rejected_reports import reports_by_reason
 
 COUNTERS: Final = ("reports", "decided", "moves", "splits", "skips")
-GAUGES: Final = ("brokers_live", "brokers_silent", "bundles", "max_mean", "lag_s")
+GAUGES: Final = ("brokers_live", "brokers_silent", "bundles", "imbalance_pct", "lag_s")
 """Fields of the status line; docs/balance-job.md explains them."""
 
 

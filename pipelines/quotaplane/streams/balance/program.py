@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.balance.decisions import LABELS, Decisions, Skip
+from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.options import BalanceOptions, read_options
+from quotaplane.balance.plan_size import OURS, fitting
 from quotaplane.balance.planner import BalanceState, decide
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.balance.report_choice import NOT_NEWER, MostLoads, choose
@@ -28,13 +29,6 @@ from quotaplane.wire import reasons
 from quotaplane.wire.balance_plans import encode_plan
 from quotaplane.wire.load_batch import unpack_loads
 
-OURS: Final = "quotaplane"
-"""The name of quotaplane's own strategy."""
-
-PLAN_BYTES: Final = 900_000
-"""A larger plan loses its last moves: Kafka accepts 1 MB by default."""
-TOO_LARGE: Final = "PlanTooLarge"
-LABELS.setdefault(TOO_LARGE, "the plan would not fit into a message; later rounds decide again")
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
     NOT_NEWER: "its broker has sent this report, or a newer one, before",
@@ -190,7 +184,7 @@ class BalanceProgram:
             "brokers_live": len(age_s) - silent,
             "brokers_silent": silent,
             "bundles": row["bundles"][0].as_py(),
-            "max_mean": row["max_mean"][0].as_py(),
+            "imbalance_pct": round(100 * (row["max_mean"][0].as_py() - 1)),
         }
 
     def _settings_text(self) -> str:
@@ -221,26 +215,3 @@ def balance_program(balance: Balance, epoch: int) -> BalanceProgram:
             f"({options.stale_after_s:g})"
         )
     return BalanceProgram(epoch, balance, options, made["policies"])
-
-
-def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
-    """The decisions without the last moves and splits that would not fit into a message."""
-    texts = [sum(map(len, map(str.encode, (*move[:3], *move[4:])))) for move in decisions.moves]
-    texts += [
-        sum(map(len, map(str.encode, (each.bundle, each.owner, each.label, each.reason))))
-        + 5 * len(each.boundaries)
-        for each in decisions.splits
-    ]
-    room = np.cumsum(np.array([*texts], np.int64) + 40) <= most_bytes
-    if room.all():
-        return decisions
-    kept, moves = int(room.sum()), len(decisions.moves)
-    left_out = len(room) - kept
-    skip = Skip(
-        "", TOO_LARGE, f"{left_out} moves and splits do not fit into a plan's message", left_out
-    )
-    return Decisions(
-        decisions.moves[: min(kept, moves)],
-        decisions.splits[: max(kept - moves, 0)],
-        (*decisions.skips, skip),
-    )

@@ -1,0 +1,368 @@
+"""TransferShedder, the shedder of Pulsar's extensible manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.balance.decisions import Decisions, Move, Skip
+from quotaplane.balance.stock.interface import StockRound
+from quotaplane.balance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.balance.stock.stock_policies import StockPolicies
+from quotaplane.balance.stock.top_bundles import grouped, load_classes, reported_bundles
+from quotaplane.balance.stock.transfer_loads import (
+    BrokerAverages,
+    LoadSpread,
+    divide,
+    weighted_max,
+)
+from quotaplane.balance.stock.transfer_policies import TransferRules
+from quotaplane.model import FloatArray, IntArray
+
+_ENOUGH: Final = 0.75
+"""A swap is good enough when it leaves the fullest broker less than this share."""
+
+
+class _View:
+    """The cluster as the leader sees it in one round."""
+
+    def __init__(
+        self,
+        round_: StockRound,
+        averages: BrokerAverages,
+        settings: StockSettings,
+        policies: StockPolicies | None,
+        map_order: IntArray,
+    ) -> None:
+        load = round_.load
+        brokers = len(load.brokers)
+        self.load, self.settings, self.recent = load, settings, round_.recent
+        self.rules = TransferRules(load, settings, policies)
+        # in and out are added up apart from each other, as a broker does it
+        inbound = np.bincount(load.owner, load.rates[:, 0], brokers)
+        outbound = np.bincount(load.owner, load.rates[:, 1], brokers)
+        self.throughput = (inbound + outbound).astype(np.float64)
+        self.bytes_per_s = load.throughput()
+        self.use, self.smooth_throughput = averages.update(
+            load.brokers,
+            weighted_max(load, settings),
+            self.throughput,
+            settings.loadBalancerHistoryResourcePercentage,
+        )
+        self.map_order = map_order
+        self._classes: FloatArray | None = None
+        self._spreads: HashArray = np.zeros(0, np.uint32)
+        self._grouped: tuple[IntArray, IntArray] | None = None
+        self._reported: dict[int, list[int]] = {}
+
+    def sorted_brokers(self) -> list[int]:
+        """All brokers, the least loaded first; equals in the order of Pulsar's map."""
+        order = self.map_order
+        found: list[int] = order[np.argsort(self.use[order], kind="stable")].tolist()
+        return found
+
+    def reported(self, broker: int) -> list[int]:
+        """The bundles that the broker reports, in the order of its report."""
+        if broker not in self._reported:
+            self._reported[broker] = self._report(broker)
+        return self._reported[broker]
+
+    def _report(self, broker: int) -> list[int]:
+        if self._classes is None or self._grouped is None:
+            self._classes = load_classes(self.load)
+            self._grouped = grouped(self.load.owner, len(self.load.brokers))
+            self._spreads = spread(string_hashes(self.load.bundles))
+        order, begins = self._grouped
+        own = order[begins[broker] : begins[broker + 1]]
+        own = own[self.bytes_per_s[own] != 0]
+        classes, bundles = self._classes[own], self.load.bundles
+        if len(set(map(tuple, classes.tolist()))) < len(own):  # the order decides between equals
+            own = order[begins[broker] : begins[broker + 1]]
+            own = own[ConcurrentMapOrder().listed(self._spreads[own])]
+        reportable = [
+            index
+            for index in own.tolist()
+            if self.bytes_per_s[index] != 0 and self.rules.is_reported(bundles[index])
+        ]
+        most = self.settings.loadBalancerMaxNumberOfBundlesInBundleLoadReport
+        return reported_bundles(reportable, self._classes, most)
+
+
+class _Pair(NamedTuple):
+    """The fullest and the emptiest broker that are left."""
+
+    fullest: int
+    emptiest: int
+    label: str
+    target: float
+    """Bytes per second that are to leave the fullest broker; may be no number."""
+
+
+class _Marked:
+    """What has been chosen for one pair."""
+
+    def __init__(self) -> None:
+        self.moves: list[tuple[int, int, int]] = []
+        """Bundle, from, to; as Pulsar decides them, swapped ones first."""
+        self.offload = 0.0
+        self.gain = 0.0
+        """Bytes per second that come back; Pulsar counts them only in debug mode."""
+
+
+class TransferShedder:
+    """Moves bundles from the fullest to the emptiest brokers, pair by pair.
+
+    State: the moving averages of brokers, and in how many rounds in a row something was wrong. Each
+    call of ``shed`` is one measurement of every broker *and* one cycle of the leader.
+
+    >>> from quotaplane.balance.cluster_load import ClusterLoad
+    >>> bundles = tuple(f"acme/orders/0x{i:08x}_0x{i + 1:08x}" for i in range(4))
+    >>> usage, limit = np.array([[90.0] * 5, [10.0] * 5]), np.full((2, 5), 100.0)
+    >>> owner, rates = np.zeros(4, int), np.full((4, 4), 1e6)
+    >>> load = ClusterLoad(("b1:1", "b2:1"), usage, limit, bundles, owner, rates)
+    >>> shedder = TransferShedder(StockSettings())
+    >>> round_ = StockRound(load, rates, rates, np.zeros(4, bool), 0.0)
+    >>> [shedder.shed(round_).skips[-1].label for _ in range(3)]
+    ['HitCount', 'HitCount', 'HitCount']
+    >>> [(move.source, move.target, move.label) for move in shedder.shed(round_).moves]
+    [('b1:1', 'b2:1', 'Overloaded')]
+    """
+
+    def __init__(self, settings: StockSettings, policies: StockPolicies | None = None) -> None:
+        self._settings = settings
+        self._policies = policies
+        self._averages = BrokerAverages()
+        self._map = ConcurrentMapOrder()
+        self._hits = 0
+
+    def shed(self, round_: StockRound) -> Decisions:
+        """Decide which bundles are transferred (``findBundlesForUnloading``).
+
+        With ``loadBalancerTransferEnabled`` = false moves have no target.
+        """
+        map_order = self._map.replace(round_.load.brokers)
+        view = _View(round_, self._averages, self._settings, self._policies, map_order)
+        fresh, skip = self._fresh_brokers(view, round_)
+        if skip:
+            return Decisions(skips=(skip,))
+        spread = LoadSpread(view.use[fresh].tolist())
+        cycle = _Cycle(view, spread)
+        if cycle.reason():
+            self._hits += 1
+        else:
+            self._hits = 0
+        needed = self._settings.loadBalancerSheddingConditionHitCountThreshold
+        if self._hits <= needed:
+            text = (
+                f"brokers must be out of balance in more than {needed} rounds in a row, and were in"
+                f" {self._hits}; standard deviation {spread.deviation:.3f}"
+            )
+            return Decisions(skips=(Skip("", "HitCount", text),))
+        decided = cycle.run()
+        if decided.moves:
+            self._hits = 0
+        return decided
+
+    def _fresh_brokers(self, view: _View, round_: StockRound) -> tuple[IntArray, Skip | None]:
+        """Brokers whose reports count, in the order of Pulsar's map; or why it skips."""
+        brokers, settings = view.load.brokers, self._settings
+        age = np.zeros(len(brokers)) if round_.report_age_s is None else round_.report_age_s
+        is_fresh = age <= settings.loadBalancerBrokerLoadDataTTLInSeconds
+        if round_.since_unload_s is not None:
+            hot = is_fresh & (round_.since_unload_s < settings.loadBalanceSheddingDelayInSeconds)
+            if hot.any():
+                text = (
+                    f"{np.count_nonzero(hot)} of {len(brokers)} brokers unloaded a bundle less than"
+                    f" {settings.loadBalanceSheddingDelayInSeconds} s before their reports"
+                )
+                return view.map_order, Skip(brokers[int(hot.argmax())], "CoolDown", text)
+        fresh = view.map_order[is_fresh[view.map_order]]
+        if not len(fresh):
+            if len(brokers):
+                oldest = settings.loadBalancerBrokerLoadDataTTLInSeconds
+                return fresh, Skip("", "OutDatedData", f"all reports are older than {oldest} s")
+            return fresh, Skip("", "NoBrokers", "no broker has sent a report")
+        if round_.missing:
+            text = f"{len(round_.missing)} brokers have sent no report"
+            return fresh, Skip(min(round_.missing), "NoLoadData", text)
+        return fresh, None
+
+
+class _Cycle:
+    """One cycle: pairs of brokers, from the outside inwards."""
+
+    def __init__(self, view: _View, spread: LoadSpread) -> None:
+        self._view, self._spread = view, spread
+        self._brokers = view.sorted_brokers()
+        self._low, self._high = 0, len(self._brokers) - 1
+        self._shed = 0
+        self._skips: list[Skip] = []
+        self._moves: list[Move] = []
+
+    def reason(self) -> str:
+        """The label of what is wrong with the cluster now; "" = nothing."""
+        settings = self._view.settings
+        if self._spread.deviation > settings.loadBalancerBrokerLoadTargetStd:
+            return "Overloaded"
+        if self._is_underloaded(self._brokers[self._low]):
+            return "Underloaded"
+        return "Overloaded" if self._is_overloaded(self._brokers[self._high]) else ""
+
+    def _is_underloaded(self, broker: int) -> bool:
+        half = self._view.settings.loadBalancerBrokerLoadTargetStd / 2
+        share = min(0.5, max(0.0, half))
+        if self._view.use[broker] < self._spread.average * share:
+            return True
+        throughput = self._view.smooth_throughput
+        return bool(throughput[broker] < throughput[self._brokers[self._high]] * share)
+
+    def _is_overloaded(self, broker: int) -> bool:
+        settings = self._view.settings
+        use = self._view.use[broker]
+        limit = settings.loadBalancerBrokerOverloadedThresholdPercentage / 100.0
+        above = self._spread.average + settings.loadBalancerBrokerLoadTargetStd
+        return bool(use > limit and use > above)
+
+    def run(self) -> Decisions:
+        """Shed from the fullest brokers until the cluster is balanced or the cycle's share done."""
+        most = self._view.settings.loadBalancerMaxNumberOfBrokerSheddingPerCycle
+        while self._shed < most and self._low < self._high:
+            label = self.reason()
+            if not label:
+                break
+            fullest, emptiest = self._brokers[self._high], self._brokers[self._low]
+            self._high -= 1
+            self._shed_pair(fullest, emptiest, label)
+        if not self._moves:
+            self._skips.append(self._why_nothing())
+        return Decisions(self._moves, (), self._skips)
+
+    def _shed_pair(self, fullest: int, emptiest: int, label: str) -> None:
+        view = self._view
+        use, throughput = view.use, view.throughput
+        high, low = float(use[fullest]), float(use[emptiest])
+        target = divide(float(throughput[fullest]) * ((high - low) / 2), high)
+        pair = _Pair(fullest, emptiest, label, target)
+        reported = view.reported(fullest)
+        if len(reported) < 2:
+            self._skip_broker(fullest, len(reported))
+            return
+        marked = _Chooser(view, pair).choose(reported)
+        self._record(pair, marked)
+        if marked.offload > 0:
+            moved = divide((marked.offload - marked.gain) * high, float(throughput[fullest]))
+            self._spread.offload(high, low, moved)
+            self._shed += 1
+            self._low += 1
+        else:
+            text = (
+                f"none of its {len(reported)} reported bundles can go to"
+                f" {view.load.brokers[emptiest]}: {target:,.0f} bytes/s should leave it"
+            )
+            self._skips.append(Skip(view.load.brokers[fullest], "NoBundles", text))
+
+    def _skip_broker(self, broker: int, reported: int) -> None:
+        label, text = "NoLoadData", "it reports no bundle with traffic that may be moved"
+        if reported:
+            label, text = "NoBundles", "it reports only one bundle with traffic"
+        self._skips.append(Skip(self._view.load.brokers[broker], label, text))
+
+    def _record(self, pair: _Pair, marked: _Marked) -> None:
+        load, view = self._view.load, self._view
+        use = f"{view.use[pair.fullest]:.1%} and {view.use[pair.emptiest]:.1%}"
+        names = f"{load.brokers[pair.fullest]} and {load.brokers[pair.emptiest]}"
+        text = (
+            f"averages of {names} are {use}; {pair.target:,.0f} bytes/s should go from the first to"
+            f" the second"
+        )
+        transfer = view.settings.loadBalancerTransferEnabled
+        for bundle, source, target in marked.moves:
+            self._moves.append(
+                Move(
+                    load.bundles[bundle],
+                    load.brokers[source],
+                    load.brokers[target] if transfer else "",
+                    float(view.bytes_per_s[bundle]),
+                    pair.label,
+                    text if source == pair.fullest else f"{text}; this one comes back in exchange",
+                )
+            )
+
+    def _why_nothing(self) -> Skip:
+        """Pulsar's label of a cycle that decided nothing."""
+        labels = [skip.label for skip in self._skips]
+        if "NoLoadData" in labels:
+            text = f"{labels.count('NoLoadData')} full brokers report no bundle that may be moved"
+            return Skip("", "NoLoadData", text)
+        if labels:
+            text = f"{len(labels)} full brokers have no bundle that fits"
+            return Skip("", "NoBundles", text)
+        return Skip("", "HitCount", "no pair of brokers may shed in this round")
+
+
+class _Chooser:
+    """Chooses bundles of one pair."""
+
+    def __init__(self, view: _View, pair: _Pair) -> None:
+        self._view, self._pair = view, pair
+        # One pass over the emptiest broker's bundles for all swaps of the pair.
+        self._swaps: Iterator[int] = iter(view.reported(pair.emptiest))
+        self._full = float(view.throughput[pair.fullest])
+        self._empty = float(view.throughput[pair.emptiest])
+
+    def choose(self, reported: list[int]) -> _Marked:
+        """Take bundles in the order of the report until one does not fit."""
+        view, marked = self._view, _Marked()
+        fullest, emptiest = self._pair.fullest, self._pair.emptiest
+        left = len(reported)
+        for bundle in reported:
+            if view.recent[bundle] or not self._may_go(bundle, fullest, emptiest):
+                continue
+            if left <= 1:
+                break
+            size = float(view.bytes_per_s[bundle])
+            if marked.offload - marked.gain + size > self._pair.target:
+                swapped = self._swap(size, marked)
+                if not swapped:
+                    break
+                marked.moves += [(other, emptiest, fullest) for other in swapped]
+                if view.settings.loadBalancerDebugModeEnabled:
+                    marked.gain += _total(view.bytes_per_s[swapped])
+            marked.moves.append((bundle, fullest, emptiest))
+            marked.offload += size
+            left -= 1
+        return marked
+
+    def _may_go(self, bundle: int, source: int, target: int) -> bool:
+        return self._view.rules.is_transferable(self._view.load.bundles[bundle], source, target)
+
+    def _swap(self, size: float, marked: _Marked) -> list[int]:
+        """Bundles of the emptiest broker to give in exchange; [] = there are none."""
+        view, swapped = self._view, list[int]()
+        if not view.settings.loadBalancerTransferEnabled:
+            return swapped
+        full = self._full - marked.offload + marked.gain - size
+        empty = self._empty + marked.offload - marked.gain + size
+        for bundle in self._swaps:
+            if not self._may_go(bundle, self._pair.emptiest, self._pair.fullest):
+                continue
+            back = float(view.bytes_per_s[bundle])
+            if back == 0:
+                continue
+            if full + back < self._full and empty - back < self._full:
+                swapped.append(bundle)
+                full, empty = full + back, empty - back
+                if empty <= full and full < self._full * _ENOUGH:
+                    return swapped
+        return []
+
+
+def _total(amounts: FloatArray) -> float:
+    """Added up one after the other, as Java does (Python's and numpy's sums do not)."""
+    total = 0.0
+    for amount in amounts.tolist():
+        total += amount
+    return total

@@ -1,0 +1,53 @@
+"""Options of the commands that read the balancer's record."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timezone
+
+from quotaplane.balance.options import BalanceOptions, read_options
+from quotaplane.balance.policies import Policies, read_policies
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.history.audit import parse_since
+from quotaplane.history.load_record import RecordedRound, read_record
+from quotaplane.settings import History, load_settings
+
+
+def add_record_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which rounds."""
+    parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
+    parser.add_argument("--cluster", metavar="NAME", help="if the record has several")
+    parser.add_argument("--since", metavar="TIME", help="2026-03-01T12:00:00Z, or 30s, 15m, 2h, 7d")
+    parser.add_argument("--until", metavar="TIME", help="as --since; without: all")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
+    """The rounds that the options name.
+
+    Raises:
+        InputError, ConfigError, HistoryError: an option is wrong, or there are none.
+    """
+    if (args.conf is None) == (args.history is None):
+        raise ConfigError("give either --history PATH or --conf FILE")
+    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    now = datetime.now(timezone.utc)
+    since = parse_since(args.since, now) if args.since else None
+    until = parse_since(args.until, now, "--until") if args.until else None
+    found = list(read_record(history, args.cluster, since, until))
+    if not found:
+        raise InputError("the record has no rounds in that time (with all brokers to begin with)")
+    return found
+
+
+def settings_in_force(each: RecordedRound) -> tuple[BalanceOptions, Policies]:
+    """Options and policies of a recorded round.
+
+    Raises:
+        InputError: they were recorded by a version with others.
+    """
+    try:
+        return read_options(each.settings["options"]), read_policies(each.settings["policies"])
+    except InputError as error:
+        raise InputError(f"the recorded settings are of another version: {error}") from None

@@ -1,0 +1,142 @@
+"""``quotaplane balance what-if``: recorded rounds of the balancer by another strategy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from quotaplane.balance.decisions import Decisions, Move
+from quotaplane.balance.options import read_options
+from quotaplane.balance.plan_size import OURS
+from quotaplane.balance.planner import BalanceRound
+from quotaplane.balance.record.what_if import (
+    Strategy,
+    StrategyOutcome,
+    our_strategy,
+    run_alternative,
+    stock_strategy,
+)
+from quotaplane.balance.reports_intake import round_of
+from quotaplane.balance.stock.settings import stock_setting_of_text, stock_settings
+from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
+from quotaplane.errors import ConfigError, InputError
+from quotaplane.history.load_record import RecordedRound
+from quotaplane.text_table import render
+
+_TITLES: Final = {
+    "rounds": "rounds",
+    "moves": "moves",
+    "moved_bytes_per_s": "bytes/s moved",
+    "repeat_moves": "repeat moves",
+    "splits": "splits",
+    "imbalance_mean": "max/mean: mean",
+    "imbalance_p95": "p95",
+    "imbalance_max": "max",
+    "imbalance_last": "last",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``quotaplane balance what-if``."""
+    add_record_options(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="changes",
+        help="an option of quotaplane's strategy, or with --strategy one of Pulsar's settings",
+    )
+    parser.add_argument(
+        "--strategy",
+        metavar="S",
+        default=OURS,
+        help=f"{OURS} (default) or a shedder of Pulsar's, for example AvgShedder",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was recorded beside what the alternative would have done.
+
+    Raises:
+        InputError, ConfigError: an option is wrong, or the record has no rounds in that time.
+        HistoryError: the record can't be read.
+    """
+    recorded = recorded_rounds(args)
+    strategy = _strategy(args.strategy, args.changes, recorded[0])
+    rounds = {(each.epoch, each.seq): round_of(each.loads, each.now_ms).round for each in recorded}
+    columns: dict[str, Any] = {
+        "recorded": _recorded(recorded, rounds).figures(),
+        _title(args.strategy, args.changes): run_alternative(rounds, strategy).figures(),
+    }
+    if args.json:
+        print(
+            json.dumps({"since_ms": recorded[0].now_ms, "until_ms": recorded[-1].now_ms, **columns})
+        )
+        return 0
+    lines = [
+        (title, *(_shown(figures[name]) for figures in columns.values()))
+        for name, title in _TITLES.items()
+    ]
+    print(render(["", *columns], lines, "table"))
+    return 0
+
+
+def _recorded(
+    recorded: Sequence[RecordedRound], rounds: Mapping[tuple[int, int], BalanceRound]
+) -> StrategyOutcome:
+    outcome = StrategyOutcome()
+    for each in recorded:
+        moves = [
+            Move(row["subject"], row["source"], row["target"], row["bytes_per_s"], row["label"], "")
+            for row in each.decisions
+            if row["kind"] == "move"
+        ]
+        splits = [row for row in each.decisions if row["kind"] == "split"]
+        load = rounds[each.epoch, each.seq].load
+        outcome.add(load, each.now_ms / 1000.0, Decisions(moves))
+        outcome.splits += len(splits)
+    return outcome
+
+
+def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strategy:
+    pairs = dict(map(_pair, changes))
+    if name != OURS:
+        values = {key: stock_setting_of_text(key, text) for key, text in pairs.items()}
+        return stock_strategy(name, stock_settings(values))
+    options, policies = settings_in_force(first)
+    try:
+        changed = options.model_dump() | {key: _value(text) for key, text in pairs.items()}
+        return our_strategy(read_options(changed), policies)
+    except InputError as error:
+        raise ConfigError(f"--set {error}") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set {text}: expected KEY=VALUE")
+    return key.strip(), value
+
+
+def _value(text: str) -> object:
+    """A value as JSON, or the text itself.
+
+    >>> _value("0.2"), _value("null"), _value("cpu")
+    (0.2, None, 'cpu')
+    """
+    try:
+        parsed: object = json.loads(text)
+    except ValueError:
+        return text
+    return parsed
+
+
+def _title(name: str, changes: Sequence[str]) -> str:
+    return " ".join([name, *changes])
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

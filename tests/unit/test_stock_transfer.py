@@ -1,0 +1,124 @@
+"""TransferShedder, without a JVM: what it does by hand-made cases, and what always holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.decisions import LABELS
+from quotaplane.balance.stock.interface import StockRound
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.balance.stock.stock_policies import StockPolicies
+from quotaplane.balance.stock.transfer_shedder import TransferShedder
+
+ISOLATED: dict[str, Any] = {
+    "all": {
+        "namespaces": ["t/n"],
+        "primary": [".*"],
+        "auto_failover_policy": {"parameters": {"min_limit": "1"}},
+    }
+}
+
+
+def _round(use: list[float], sizes: list[list[float]], **more: Any) -> StockRound:
+    owner = np.array([n for n, own in enumerate(sizes) for _ in own], np.int64)
+    rates = np.array([[size, 0, 0, 0] for own in sizes for size in own]).reshape(-1, 4)
+    brokers = [f"10.0.0.{n}:8080" for n in range(len(use))]
+    bundles = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(len(owner))]
+    usage = np.outer(use, np.ones(5))
+    load = ClusterLoad(brokers, usage, np.full_like(usage, 100), bundles, owner, rates)
+    return StockRound(load, rates, rates, np.zeros(len(owner), bool), 0.0, **more)
+
+
+def _at_once(**more: Any) -> StockSettings:
+    return StockSettings(loadBalancerSheddingConditionHitCountThreshold=0, **more)
+
+
+HOT = ([90.0, 10.0], [[6e6, 2e6, 1e6], [5e5]])
+
+
+def test_more_hits_than_the_threshold_are_needed() -> None:
+    shedder = TransferShedder(StockSettings())
+    labels = [shedder.shed(_round(*HOT)).skips[-1].label for _ in range(3)]
+    assert labels == ["HitCount"] * 3
+    assert shedder.shed(_round(*HOT)).moves
+    assert shedder.shed(_round(*HOT)).skips[-1].label == "HitCount"  # and again from 0
+
+
+def test_the_smallest_of_the_biggest_leave_first() -> None:
+    moves = TransferShedder(_at_once()).shed(_round(*HOT)).moves
+    assert [move.bytes_per_s for move in moves] == [1e6, 2e6]
+    assert {move.target for move in moves} == {"10.0.0.1:8080"}
+
+
+def test_without_transfer_there_is_no_target() -> None:
+    settings = _at_once(loadBalancerTransferEnabled=False)
+    assert {move.target for move in TransferShedder(settings).shed(_round(*HOT)).moves} == {""}
+
+
+def test_what_comes_back_counts_only_in_debug_mode() -> None:
+    found = []
+    for debug in (False, True):
+        settings = _at_once(loadBalancerDebugModeEnabled=debug)
+        sizes = [[8e6, 5e6, 4.5e6], [4e6, 3.9e6]]
+        found.append(len(TransferShedder(settings).shed(_round([90.0, 50.0], sizes)).moves))
+    usual, debugging = found
+    assert debugging >= usual
+
+
+@pytest.mark.parametrize(
+    ("more", "label"),
+    [
+        ({"since_unload_s": np.array([10.0, np.inf])}, "CoolDown"),
+        ({"report_age_s": np.array([9999.0, 9999.0])}, "OutDatedData"),
+        ({"missing": ("10.0.0.9:8080",)}, "NoLoadData"),
+    ],
+)
+def test_a_cycle_is_skipped(more: dict[str, Any], label: str) -> None:
+    decided = TransferShedder(_at_once()).shed(_round(*HOT, **more))
+    assert not decided.moves
+    assert decided.skips[-1].label == label
+
+
+def test_one_bundle_is_not_moved() -> None:
+    decided = TransferShedder(_at_once()).shed(_round([90.0, 10.0], [[6e6], []]))
+    assert decided.skips[-1].label == "NoBundles"
+
+
+def test_bundles_with_policies_are_not_reported() -> None:
+    shedder = TransferShedder(_at_once(), StockPolicies(isolation=ISOLATED))
+    assert shedder.shed(_round(*HOT)).skips[-1].label == "NoLoadData"
+    settings = _at_once(loadBalancerSheddingBundlesWithPoliciesEnabled=True)
+    assert TransferShedder(settings, StockPolicies(isolation=ISOLATED)).shed(_round(*HOT)).moves
+
+
+def test_no_brokers() -> None:
+    assert TransferShedder(StockSettings()).shed(_round([], [])).skips[-1].label == "NoBrokers"
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 100), st.lists(st.floats(0, 1e9), max_size=6)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_whatever_the_load(cluster: list[tuple[float, list[float]]], debug: bool) -> None:
+    settings = _at_once(loadBalancerDebugModeEnabled=debug, loadBalancerBrokerLoadTargetStd=0.01)
+    round_ = _round([use for use, _ in cluster], [own for _, own in cluster])
+    decided = TransferShedder(settings).shed(round_)
+    assert decided == TransferShedder(settings).shed(round_)
+    owners = dict(zip(round_.load.bundles, round_.load.owner.tolist(), strict=True))
+    moved = [move.bundle for move in decided.moves]
+    assert len(set(moved)) == len(moved)
+    for move in decided.moves:
+        assert round_.load.brokers[owners[move.bundle]] == move.source != move.target
+        assert move.reason
+    assert decided.moves or decided.skips
+    assert {part.label for part in (*decided.moves, *decided.skips)} <= LABELS.keys()
