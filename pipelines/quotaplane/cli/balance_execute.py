@@ -14,7 +14,7 @@ from quotaplane.settings.balance_agents import pulsar_cluster
 from quotaplane.terminal import tell, warn
 
 if TYPE_CHECKING:
-    from quotaplane.balance.agent.executor import Verdict
+    from quotaplane.balance.agent.executor import PlanVerdict
     from quotaplane.balance.agent.plans_listener import PlanMessage, PlansListener
     from quotaplane.pulsar_admin.rest import Rest
 
@@ -164,7 +164,7 @@ def _fields(decision: Any, first: int) -> dict[str, Any]:
     }
 
 
-def _summary(plan: PlanMessage, verdict: Verdict) -> dict[str, Any]:
+def _summary(plan: PlanMessage, verdict: PlanVerdict) -> dict[str, Any]:
     return {
         "plan": plan.plan_hash,
         "epoch": plan.epoch,

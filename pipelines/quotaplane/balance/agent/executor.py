@@ -32,7 +32,7 @@ _DRAIN: Final = "Drain"
 """The planner's label of moves away from a broker that is taken out."""
 
 
-class Verdict(NamedTuple):
+class PlanVerdict(NamedTuple):
     """Whether a plan may be executed now."""
 
     view: ClusterView
@@ -72,7 +72,7 @@ class Executor:
         self.moved_bytes_per_s = 0.0
         self.took_s: list[float] = []
 
-    async def check(self, plan: PlanMessage) -> Verdict:
+    async def check(self, plan: PlanMessage) -> PlanVerdict:
         """Check a plan against the cluster as it is now; changes nothing.
 
         Raises:
@@ -92,10 +92,10 @@ class Executor:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
         refusals += _forbidden(decisions.moves, view)
-        return Verdict(view, check, tuple(refusals))
+        return PlanVerdict(view, check, tuple(refusals))
 
     async def execute(
-        self, plan: PlanMessage, verdict: Verdict, ended: Callable[[], str]
+        self, plan: PlanMessage, verdict: PlanVerdict, ended: Callable[[], str]
     ) -> Counter[str]:
         """Make a plan's splits and moves; returns how many ended how.
 
