@@ -17,7 +17,7 @@ from quotaplane.balance.stock.average_shedder import AvgShedder
 from quotaplane.balance.stock.interface import ForgetsBrokers
 from quotaplane.balance.stock.leader import Leader
 from quotaplane.balance.stock.leader_placement import LeaderPlacement
-from quotaplane.balance.stock.placements import AvgPlacement, Placement, new_placement
+from quotaplane.balance.stock.placements import AvgPlacement, PlacementStrategy, new_placement
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.shedders import new_shedder
 from quotaplane.model import FloatArray
@@ -49,7 +49,7 @@ def stock_strategy(name: str, settings: StockSettings) -> Strategy:
     """
     shedder, leader = new_shedder(name, settings), Leader(settings)
     if isinstance(shedder, AvgShedder):
-        chooser: Placement = AvgPlacement(settings, shedder.targets)
+        chooser: PlacementStrategy = AvgPlacement(settings, shedder.targets)
     else:
         chooser = new_placement(settings.loadBalancerLoadPlacementStrategy, settings)
     placement = LeaderPlacement(chooser, settings)
