@@ -19,7 +19,7 @@ from quotaplane.pulsar_admin.bundle_actions import claim, owned_bundles, unload
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings.balance_agents import Execute
 
-_CLAIM_EVERY_S: Final = 0.02
+_CLAIM_EVERY_S: Final = 0.05
 _CLAIMS_AFTER_UNLOAD_S: Final = 5.0
 """How long a bundle without an owner is claimed after its unload has ended."""
 
