@@ -15,7 +15,7 @@ from quotaplane.balance.agent.executor import Executor
 from quotaplane.balance.agent.plan_follower import PlanFollower
 from quotaplane.balance.agent.plans_listener import PlansListener
 from quotaplane.balance.decisions import Decisions, Move
-from quotaplane.errors import InputError
+from quotaplane.errors import HistoryError, InputError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.settings.balancing import Balance
@@ -155,6 +155,28 @@ def test_a_stop_ends_what_is_under_way_and_says_what_was_not_done() -> None:
     # What is there is seen by the next run, which does the rest.
     again = FakeBundles(cluster.owned)
     assert executed(again, plan) == {"already there": 1, "done": 1}
+
+
+def test_what_cannot_be_recorded_is_not_begun() -> None:
+    class FullDisk(NoRecord):
+        async def write(self, plan_hash: str, epoch: int, seq: int, *rows: Any) -> None:
+            if len(self.rows) >= 2:
+                raise HistoryError("no space left")
+            await super().write(plan_hash, epoch, seq, *rows)
+
+    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6)]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    plan, record, said = Decisions([move(name, 0, 1) for name in bundles]), FullDisk(), []
+
+    async def work(rest: Rest) -> dict[str, int]:
+        balance = Balance(execute=QUICK.model_copy(update={"max_moves_at_once": 1}))
+        executor = Executor(balance, rest, "blue", record, said.append)  # type: ignore[arg-type]
+        verdict = await executor.check(message(plan))
+        return dict(await executor.execute(message(plan), verdict, lambda: ""))
+
+    assert with_cluster(cluster, work) == {"done": 2, "not done": 4}
+    assert "no space left; nothing more is begun" in said[0]
+    assert said[-1].endswith("4 moves not done: actions can't be recorded")
 
 
 def test_plans_that_must_not_be_executed() -> None:

@@ -22,7 +22,7 @@ from quotaplane.balance.decisions import Move, Split
 from quotaplane.balance.move_pace import MovePace
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
-from quotaplane.errors import ClusterError
+from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balancing import Balance
 from quotaplane.wire.balance_plans import PlanMessage
@@ -71,6 +71,8 @@ class Executor:
         self.counts: Counter[str] = Counter()
         self.moved_bytes_per_s = 0.0
         self.took_s: list[float] = []
+        self._unrecorded = ""
+        """Why nothing may be begun any more; "" = all actions of this plan are recorded."""
 
     async def check(self, plan: PlanMessage) -> PlanVerdict:
         """Check a plan against the cluster as it is now; changes nothing.
@@ -106,10 +108,12 @@ class Executor:
         """
         assert not verdict.refusals
         counts: Counter[str] = Counter()
+        self._unrecorded = ""
         await self._note(plan, Action("plan", "begun", message=_size(plan)))
         # A split is no use before its time: all splits first, as moves may follow from them later.
         for split in plan.decisions.splits:
-            counts[await self._split(plan, split, verdict.view, ended())] += 1
+            why = self._unrecorded or ended()
+            counts[await self._split(plan, split, verdict.view, why)] += 1
         pending = []
         for move, done in zip(plan.decisions.moves, verdict.check.done.tolist(), strict=True):
             if done:
@@ -143,6 +147,8 @@ class Executor:
         self.pace.failures_in_a_row = 0
 
         def stopped() -> str:
+            if self._unrecorded:
+                return self._unrecorded
             if self.pace.failures_in_a_row >= self._settings.max_failures_in_a_row:
                 return f"{self.pace.failures_in_a_row} moves in a row failed"
             return ended()
@@ -230,8 +236,14 @@ class Executor:
         return f"split {outcome}"
 
     async def _note(self, plan: PlanMessage, action: Action) -> None:
-        if self._record is not None:
+        if self._record is None:
+            return
+        try:
             await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)
+        except HistoryError as error:
+            if not self._unrecorded:
+                self._say(f"plan {plan.plan_hash}: {error}; nothing more is begun")
+            self._unrecorded = "actions can't be recorded"
 
 
 def _forbidden(moves: Any, view: ClusterView) -> list[str]:
