@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -22,7 +26,7 @@ from quotaplane.transport.base import Message, Topics
 from quotaplane.wire.balance_plans import encode_plan
 from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.load_reports import decode_load_report
-from tests.job import write_conf
+from tests.job import ROOT, write_conf
 from tests.servers.enforcer_process import settings_in
 from tests.servers.pulsar_cluster import PulsarCluster
 
@@ -252,3 +256,36 @@ def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:
     bounds = rig.cluster.rest().call("GET", f"namespaces/{namespace}/bundles")["boundaries"]
     assert "0xc0000000" in bounds
     assert rig.run("execute", "--plan", plan, "--why", "again") == 8  # it is not there any more
+
+
+@pytest.mark.soak
+def test_a_killed_executor_goes_on_or_refuses(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace = rig.cluster.rest().create_namespace("public/killed", bundles=16)
+    topics: dict[int, str] = {}
+    for number in range(400):
+        topic = f"persistent://{namespace}/topic-{number}"
+        topics.setdefault(zlib.crc32(topic.encode()) >> 28, topic)
+    for topic in topics.values():
+        rig.cluster.rest().create_topic(topic)
+        rig.cluster.move(topic, 0)
+    edges = [f"0x{place << 28:08x}" for place in range(16)] + ["0xffffffff"]
+    bundles = [f"{namespace}/{low}_{high}" for low, high in itertools.pairwise(edges)]
+    moves = [Move(bundle, *rig.brokers, 0.0, "Drain", "") for bundle in bundles]
+    plan = rig.propose(Decisions(moves))
+    command = [sys.executable, "-m", "quotaplane", "balance", "execute", "--conf", str(rig.conf)]
+    running = subprocess.Popen(
+        [*command, "--plan", plan, "--why", "test"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "pipelines")},
+    )
+    while not any(rig.owner(bundle) == rig.brokers[1] for bundle in bundles):
+        assert running.poll() is None
+    running.kill()
+    running.wait()
+    code = rig.run("execute", "--plan", plan, "--why", "again")
+    if code == 8:  # it was killed between an unload and its claim
+        assert "has no owner" in capsys.readouterr().err
+        return
+    assert code == 0
+    assert {rig.owner(bundle) for bundle in bundles} == {rig.brokers[1]}
+    outcomes = [row["outcome"] for row in rig.actions()[-17:-1]]
+    assert set(outcomes) == {"done", "already there"}
