@@ -7,12 +7,12 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # One process a core; the tests of a file stay together, and share what they set up.
-NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena
+NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena pulsar-cluster pulsar-proof balance-proof lock clean
+.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,7 +36,7 @@ spark: env ## tests with one shared Spark session
 contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
 
-jvm: env ## the throttle laws beside Kafka's own classes
+jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's own classes
 	$(PYTEST) tests/jvm
 
 servers: env ## tests that start servers: Kafka, a Spark cluster
@@ -68,6 +68,9 @@ bench: env ## measure (minutes; the results page is in docs/)
 
 arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)
 	$(PYTHON) -m benchmarks.arena
+
+balance-arena: env ## our balancer beside Pulsar's own classes (ten minutes; the results page is docs/balance-arena.md)
+	$(PYTHON) -m benchmarks.balance_arena
 
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
 	$(PYTHON) -m tests.servers.pulsar_cluster

@@ -5,7 +5,6 @@ python -m benchmarks.balance_bound [--clusters N] [--seconds S]
 
 from __future__ import annotations
 
-import argparse
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.option_parser import OptionParser
 
 LEVELS: Final = (0.15, 0.10, 0.05)
 SIZES: Final = ("uniform", "lognormal", "zipf")
@@ -153,7 +153,7 @@ def ours(case: Case, eps: float, rounds: int = 6) -> tuple[float, int, int, floa
 
 def main() -> None:
     """Print a table, and the ratios over all clusters."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = OptionParser(description=__doc__)
     parser.add_argument("--clusters", type=int, default=2, help="of each kind")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each exact minimum")
     given = parser.parse_args()

@@ -45,7 +45,7 @@ _WHAT: Final = {
 }
 
 _HEAD: Final = (
-    "| scene | who | max/mean, begin → end | "
+    "| scenario | who | max/mean, begin → end | "
     + " | ".join(f"seconds to {goal:g}" for goal in GOALS)
     + " | moves (repeated) | MB/s moved | splits | longest publish | seconds with one > 1 s"
     " | lost messages |",
@@ -99,7 +99,7 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
         "",
         f"- *seconds to*: after the event, until max/mean is at most this for {STAYS_S} s.",
         "- *moves*: changes of a bundle's owner, in brackets those of a bundle that had moved in",
-        "  the scene already; *MB/s moved*: their traffic, in and out.",
+        "  the scenario already; *MB/s moved*: their traffic, in and out.",
         "- *longest publish*: from `send` until the acknowledgement, of all messages; clients",
         "  reconnect while a bundle moves. *lost*: did not fit a queue of 10 s, or failed.",
         "",
@@ -144,7 +144,7 @@ def results_csv(records: Sequence[SceneRecord]) -> str:
     rows = csv.writer(out, lineterminator="\n")
     brokers = [f"broker_{place + 1}_bytes_per_s" for place in range(BROKERS)]
     measured = ["longest_ms", "p99_ms", "published", "lost", "moves"]
-    rows.writerow(["scene", "contender", "second", *brokers, "max_mean", *measured])
+    rows.writerow(["scenario", "contender", "second", *brokers, "max_mean", *measured])
     for record in records:
         moves = [0] * len(record.wanted)
         for change in record.changes:
@@ -208,6 +208,6 @@ def _verdicts(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -
             for name, one in found.items()
             if one.seconds_to[-1] is None
         ]
-        text = f"- {contender.title} reached {GOALS[-1]:g} in {len(met)} of {len(found)} scenes"
+        text = f"- {contender.title} reached {GOALS[-1]:g} in {len(met)} of {len(found)} scenarios"
         lines.append(text + (f"; not in: {', '.join(missed)}." if missed else "."))
     return [*lines, ""]

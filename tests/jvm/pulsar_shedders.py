@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.balance.cases import parse_balance_case
 from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.leader import decide_rounds, parse_case
+from quotaplane.balance.stock.leader import decide_rounds, stock_case
 from quotaplane.balance.stock.shedders import new_shedder
 from tests.jvm.balance_cases import Case
 from tests.jvm.kafka_classes import java_of_a_jdk
@@ -41,7 +42,7 @@ def ask_pulsar(source: str, cases: Iterable[Case]) -> list[Any]:
 
 def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:
     """Of each round: moves in order; AvgShedder's targets of these, and all that it remembers."""
-    parsed = parse_case(case)
+    parsed = stock_case(parse_balance_case(case, "case"))
     shedder = new_shedder(cls, parsed.settings)
     random = np.random.default_rng(0)
     answers = []

@@ -29,10 +29,6 @@ def test_an_overloaded_broker_is_relieved_down_to_the_target() -> None:
 def test_of_unequal_bundles_those_leave_that_are_just_enough() -> None:
     load = cluster({"b1": [90.0, 60, 31, 22, 7], "b2": [100.0], "b3": [80.0]})
     _, decided = once(load, start_above=0.2, stop_below=0.2)
-    assert (
-        sum(move.bytes_per_s for move in decided.moves) == 53 + 7 + 0
-        or ratio(applied(load, decided)) <= 1.2
-    )
     moved = sorted(move.bytes_per_s for move in decided.moves)
     assert moved == [60.0]  # 210 - 1.2 x 130 = 54: 60 alone is cheaper than 31 + 22 + 7 = 60
 
@@ -80,13 +76,41 @@ def test_a_move_counts_at_its_target_until_it_is_seen_there() -> None:
     assert not later.moves
 
 
+def test_a_proposal_is_repeated_until_it_is_carried_out_and_then_rests() -> None:
+    load = cluster(HOT)
+    state, first = once(load)
+    for minute in (1, 2, 5):
+        state, again = once(load, state=state.as_proposed(), now_s=60 * minute)
+        assert again.plan_hash() == first.plan_hash()
+        assert "Missed" not in labels(again)
+    approved = {move.bundle for move in again.moves}
+    assert approved
+    after = applied(load, again)
+    state, done = once(after, state=state.as_proposed(), now_s=600)
+    assert not done.moves
+    assert {state.orders[bundle].status for bundle in approved} == {"seen"}
+    assert {state.orders[bundle].ordered_at_s for bundle in approved} == {600}
+
+
+def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
+    state, decided = once(load)
+    move = decided.moves[0]
+    owner = load.owner.copy()
+    owner[list(load.bundles).index(move.bundle)] = 2
+    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
+    state, after = once(other, state=state.as_proposed(), now_s=60)
+    assert move.bundle not in state.orders
+    assert "Missed" not in labels(after)
+
+
 def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
     load = cluster(HOT)
     state, first = once(load)
     for minute in (1, 2):
         state, decided = once(load, state=state, now_s=60 * minute)
         assert not decided.moves
-    state, decided = once(load, state=state, now_s=180)
+    state, decided = once(load, state=state, now_s=190)  # 180 s, and one for each order
     missed = [skip for skip in decided.skips if skip.label == "Missed" and "attempt" in skip.reason]
     assert {skip.subject for skip in missed} == {move.bundle for move in first.moves}
     tried = {move.bundle: move.target for move in first.moves}

@@ -111,6 +111,16 @@ def test_the_first_round_waits_until_every_broker_could_report() -> None:
     assert {each["enforced"] for each in decisions} == {False}
 
 
+def test_a_proposal_is_published_again_until_it_is_carried_out_an_order_only_once() -> None:
+    for mode, plans in (("propose", 5), ("auto", 1)):
+        run = Run(BALANCE.model_copy(update={"mode": mode}))
+        run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+        rounds = [run.batch(NOW_MS + 60_000 * minute, {}) for minute in range(1, 6)]
+        hashes = [decode_plan(each["plan"][0]).plan_hash for each in rounds if "plan" in each]
+        assert len(hashes) >= plans
+        assert len(set(hashes[:plans])) == 1
+
+
 def test_the_record_has_new_reports_and_now_and_then_all() -> None:
     run = Run()
     hour = -NOW_MS % 3_600_000

@@ -107,8 +107,8 @@ def test_records_and_the_page(tmp_path: Path) -> None:
     records = read_records(tmp_path / "records.jsonl")
     assert records == ALL
     text = page(records, CONTENDERS)
-    assert "- quotaplane reached 1.15 in 3 of 3 scenes." in text
-    assert "- Stock Pulsar reached 1.15 in 0 of 3 scenes; not in: Skewed load (1.50" in text
+    assert "- quotaplane reached 1.15 in 3 of 3 scenarios." in text
+    assert "- Stock Pulsar reached 1.15 in 0 of 3 scenarios; not in: Skewed load (1.50" in text
     assert "| Skewed load | Stock Pulsar | 1.50 → 1.50 | never | never | 2 (1) | 2.00 |" in text
     assert results_csv(records).count("\n") == 1 + 60 * len(ALL)
     write(tmp_path, records, CONTENDERS)

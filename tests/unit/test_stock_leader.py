@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.balance.cases import parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.averages import BundleAverages
-from quotaplane.balance.stock.leader import Leader, parse_case
+from quotaplane.balance.stock.leader import Leader, stock_case
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.errors import InputError
 
@@ -73,24 +74,24 @@ def test_a_bundle_counts_as_recent_until_the_grace_period_is_over() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ([], "case: expected an object"),
-        ({}, "rounds: expected a list"),
-        ({"rounds": [3]}, "round 0: round: expected an object"),
-        ({"rounds": [], "recent": "x"}, "recent: expected a list of bundles"),
+        ([], "case: must be an object, not a list"),
+        ({"conf": {}}, "case: rounds: is required"),
+        ({"rounds": [3]}, r"case: rounds.0: must be an object, not a number"),
+        ({"rounds": [], "recent": "x"}, "recent: must be a list, not a string"),
         ({"rounds": [], "conf": {"maxUnload": 1}}, "no setting 'maxUnload'"),
-        ({"rounds": [{}, {"b1": {"disk": [1, 2]}}]}, "round 1: broker b1: has no field 'disk'"),
-        ({"rounds": [{"b1": {"cpu": [1]}}]}, r"broker b1: cpu: is \[1\]; expected 2 numbers"),
-        ({"rounds": [{"b1": {"cpu": [True, 1]}}]}, "broker b1: cpu: "),
-        ({"rounds": [{"b1": {"cpu": [10**400, 1]}}]}, "broker b1: cpu: a number is too large"),
-        ({"rounds": [{"b1": {"cpu": [float("nan"), 1]}}]}, "broker b1: usage of cpu is nan"),
-        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3]}}}]}, "broker b1: x: is"),
-        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3, -4]}}}]}, "bundle x: rate of messages_out"),
+        ({"rounds": [{}, {"b1": {"disk": [1, 2]}}]}, "rounds.1.b1.disk: unknown key"),
+        ({"rounds": [{"b1": {"cpu": [1]}}]}, "rounds.0.b1.cpu: "),
+        ({"rounds": [{"b1": {"cpu": [True, 1]}}]}, "rounds.0.b1.cpu.0: must be a number"),
+        ({"rounds": [{"b1": {"cpu": [10**400, 1]}}]}, "rounds.0.b1.cpu.0: "),
+        ({"rounds": [{"b1": {"cpu": [float("nan"), 1]}}]}, "rounds.0.b1.cpu.0: must be a finite"),
+        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3]}}}]}, "rounds.0.b1.bundles.x: "),
+        ({"rounds": [{"b1": {"bundles": {"x": [1, 2, 3, -4]}}}]}, "x.3: must be at least 0"),
         (
             {"rounds": [{b: {"bundles": {"x": [0, 0, 0, 0]}} for b in ("b1", "b2")}]},
-            "bundle x: is reported by b1 and by b2",
+            "rounds.0: bundle x: both b1 and b2 report it",
         ),
     ],
 )
 def test_cases_that_are_wrong_are_refused_by_name(case: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_case(case)
+        stock_case(parse_balance_case(case, "case"))

@@ -99,7 +99,7 @@ def test_a_cluster_without_brokers() -> None:
     ("case", "message"),
     [
         ({"rounds": [], "place": ["x"]}, "is not a bundle"),
-        ({"rounds": [{"b": {"cpu": [1]}}], "place": []}, "round 0: broker b: cpu"),
+        ({"rounds": [{"b": {"cpu": [1]}}], "place": []}, "rounds.0.b.cpu: "),
         ({"rounds": [], "place": [], "cls": "Best"}, "no placement 'Best'"),
         ({"rounds": [], "place": [], "plase": []}, "plase: unknown key"),
         ({"rounds": [], "place": [], "conf": {"x": 1}}, "no setting 'x'"),

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.balance.cases import parse_balance_case
 from quotaplane.balance.decisions import LABELS, Decisions
 from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.leader import Leader, decide_rounds, parse_case, parse_round
+from quotaplane.balance.stock.leader import Case as StockCase
+from quotaplane.balance.stock.leader import Leader, decide_rounds, stock_case
 from quotaplane.balance.stock.leader_maps import is_never_shed
 from quotaplane.balance.stock.remembered_targets import RememberedTargets
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
@@ -33,6 +35,10 @@ def cluster(usage: dict[str, float], bundles: dict[str, list[float]]) -> dict[st
         }
         for broker, percent in usage.items()
     }
+
+
+def parse_case(raw: object) -> StockCase:
+    return stock_case(parse_balance_case(raw, "case"))
 
 
 def decide(cls: str, rounds: list[Any], **conf: object) -> list[Decisions]:
@@ -241,7 +247,9 @@ def test_threshold_overshoots_even_with_the_best_placement() -> None:
     for turn in range(6):
         sizes = {"b1": [1e6] * share, "b2": [1e6] * (1000 - share)}
         usage = {"b1": share / 10, "b2": 100 - share / 10}
-        round_ = leader.round(parse_round(cluster(usage, sizes)), turn * 60.0)
+        round_ = leader.round(
+            parse_case({"rounds": [cluster(usage, sizes)]}).rounds[0], turn * 60.0
+        )
         share -= len(shedder.shed(round_).moves)
         path.append(round(share / 10))
     assert path[:3] == [58, 40, 29]

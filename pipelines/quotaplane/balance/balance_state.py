@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
 from quotaplane.balance.broker_watch import BrokerWatch
 from quotaplane.balance.bundle_estimates import BundleEstimates
+from quotaplane.balance.bundle_orders import PROPOSED, UNDER_WAY, Order
 from quotaplane.balance.load_model import MachineModel
-from quotaplane.balance.order_book import Order
 from quotaplane.errors import InputError
 
 FORMAT: Final = "quotaplane-balance-1"
@@ -29,7 +29,7 @@ class BalanceState:
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict)
-    """By bundle: moves and splits under way, in their grace period, or missed."""
+    """By bundle: moves and splits under way, in their grace period, missed, or proposed."""
     estimates: BundleEstimates = field(default_factory=BundleEstimates.empty)
     absent: BundleEstimates = field(default_factory=BundleEstimates.empty)
     """Of bundles under way that no broker reports at the moment."""
@@ -40,6 +40,17 @@ class BalanceState:
     def empty(cls) -> BalanceState:
         """The state before the first round."""
         return cls()
+
+    def as_proposed(self) -> BalanceState:
+        """The state if orders under way are proposals only: an administrator approves them first.
+
+        The next round then proposes the same again, until the load changes or the moves are made.
+        """
+        orders = {
+            name: order._replace(status=PROPOSED) if order.status == UNDER_WAY else order
+            for name, order in self.orders.items()
+        }
+        return replace(self, orders=orders)
 
     def to_bytes(self) -> bytes:
         """The state as bytes: zlib of a line of JSON and the arrays. Equal states, equal bytes."""

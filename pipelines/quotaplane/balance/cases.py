@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
 from quotaplane.errors import InputError
+from quotaplane.model import IntArray
 from quotaplane.strict_json import CaseModel, Rate, parse_case
 
 Pair = Annotated[list[Rate], Field(min_length=2, max_length=2)]
@@ -28,10 +30,6 @@ class BrokerLoadCase(CaseModel):
     bandwidthOut: Pair = Field(default_factory=lambda: [0.0, 0.0])  # noqa: N815
     bundles: dict[str, Rates] = Field(default_factory=dict)
     """By name: bytes per second in and out, messages per second in and out."""
-    topics: dict[str, Count] = Field(default_factory=dict)
-    """Topics of a bundle; absent = not known."""
-    sessions: dict[str, Count] = Field(default_factory=dict)
-    """Producers and consumers of a bundle; absent = not known."""
 
 
 RoundCase = dict[str, BrokerLoadCase]
@@ -44,12 +42,18 @@ class BalanceCase(CaseModel):
     cls: str | None = None
     """Name of the strategy; absent = quotaplane's."""
     conf: dict[str, Any] = Field(default_factory=dict)
-    """Pulsar's settings; of quotaplane's strategy, its options."""
+    """Pulsar's settings, for its strategies."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """For quotaplane's strategy; so one case can be decided by either."""
     policies: dict[str, Any] = Field(default_factory=dict)
     """Of quotaplane's strategy."""
     interval_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
     """Time between two rounds."""
     rounds: list[RoundCase]
+    topics: dict[str, Count] = Field(default_factory=dict)
+    """How many topics a bundle has, by its name; empty = not known."""
+    sessions: dict[str, Count] = Field(default_factory=dict)
+    """Producers and consumers of bundles; empty = not known."""
     recent: list[str] = Field(default_factory=list)
     """Bundles that were unloaded shortly before the first round."""
 
@@ -69,17 +73,37 @@ def parse_balance_case(raw: object, source: str) -> BalanceCase:
     return parse_case(raw, BalanceCase, source)
 
 
-def load_of(round_: Mapping[str, BrokerLoadCase], source: str) -> ClusterLoad:
-    """The columns of one round.
+def loads_of(
+    rounds: Sequence[RoundCase],
+    source: str,
+    topics: Mapping[str, int] | None = None,
+    sessions: Mapping[str, int] | None = None,
+) -> list[ClusterLoad]:
+    """The columns of each round.
+
+    Args:
+        rounds: checked.
+        source: name of the case in errors.
+        topics: of bundles, in all rounds; a bundle that is not in it has 0.
+        sessions: the same of producers and consumers.
 
     Raises:
-        InputError: two brokers report one bundle, or a count is of a bundle that is not there.
+        InputError: two brokers report one bundle.
 
-    >>> round_ = {"b1": BrokerLoadCase(cpu=[1, 2], bundles={"t/n/0x00000000_0xffffffff": [1] * 4})}
-    >>> load = load_of(round_, "case")
+    >>> bundles = {"t/n/0x00000000_0xffffffff": [1.0] * 4}
+    >>> (load,) = loads_of([{"b1": BrokerLoadCase(cpu=[1, 2], bundles=bundles)}], "case")
     >>> load.usage[0].tolist(), load.owner.tolist()
     ([1.0, 0.0, 0.0, 0.0, 0.0], [0])
     """
+    loads = []
+    for number, round_ in enumerate(rounds):
+        load = _load(round_, f"{source}: rounds.{number}")
+        counts = (_counts(load.bundles, topics), _counts(load.bundles, sessions))
+        loads.append(replace(load, topics=counts[0], sessions=counts[1]))
+    return loads
+
+
+def _load(round_: RoundCase, source: str) -> ClusterLoad:
     brokers = list(round_.values())
     bundles = [name for broker in brokers for name in broker.bundles]
     _check_owners(round_, len(bundles), source)
@@ -87,27 +111,20 @@ def load_of(round_: Mapping[str, BrokerLoadCase], source: str) -> ClusterLoad:
         [[getattr(broker, resource) for resource in RESOURCES] for broker in brokers], np.float64
     ).reshape(len(brokers), len(RESOURCES), 2)
     rates = [rates for broker in brokers for rates in broker.bundles.values()]
+    each = np.array([len(broker.bundles) for broker in brokers], np.int64)
     return ClusterLoad(
         brokers=tuple(round_),
         usage=machines[:, :, 0],
         limit=machines[:, :, 1],
         bundles=tuple(bundles),
-        owner=np.repeat(np.arange(len(brokers)), [len(broker.bundles) for broker in brokers]),
+        owner=np.repeat(np.arange(len(brokers)), each),
         rates=np.array(rates, np.float64).reshape(len(rates), len(RATES)),
-        topics=_counts(brokers, "topics"),
-        sessions=_counts(brokers, "sessions"),
     )
 
 
-def _check_owners(round_: Mapping[str, BrokerLoadCase], bundles: int, source: str) -> None:
+def _check_owners(round_: RoundCase, bundles: int, source: str) -> None:
     owners: dict[str, str] = {}
     for name, broker in round_.items():
-        for kind in ("topics", "sessions"):
-            unknown = getattr(broker, kind).keys() - broker.bundles.keys()
-            if unknown:
-                raise InputError(
-                    f"{source}: broker {name}: {kind}: {min(unknown)} is none of its bundles"
-                )
         owners |= dict.fromkeys(broker.bundles, name)
     if len(owners) == bundles:
         return
@@ -119,9 +136,6 @@ def _check_owners(round_: Mapping[str, BrokerLoadCase], bundles: int, source: st
                 )
 
 
-def _counts(brokers: Sequence[BrokerLoadCase], kind: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """One number for each bundle if any is known; a bundle without one has 0."""
-    known = [(getattr(broker, kind), broker.bundles) for broker in brokers]
-    if not any(counts for counts, _ in known):
-        return np.zeros(0, np.int64)
-    return np.array([counts.get(name, 0) for counts, names in known for name in names], np.int64)
+def _counts(bundles: Sequence[str], counts: Mapping[str, int] | None) -> IntArray:
+    """One number for each bundle, or none if nothing is known."""
+    return np.array([counts.get(name, 0) for name in bundles] if counts else [], np.int64)

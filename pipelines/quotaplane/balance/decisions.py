@@ -19,7 +19,7 @@ LABELS: Final = {
     "Balanced": "nothing needs to be moved",
     "Unknown": "Pulsar does not say why",
     # quotaplane's own
-    "Swap": "a bundle is exchanged for a smaller one, because no single move fits",
+    "Swap": "two bundles change places or one makes room for the other, as no single move fits",
     "Drain": "the broker is taken out, so its bundles leave",
     "TooBig": "the bundle is too big for any broker, or for the room that there is",
     "Policy": "a policy does not allow it",

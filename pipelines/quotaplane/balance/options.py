@@ -48,7 +48,7 @@ class BalanceOptions(BaseModel):
     """A broker that uses more of a resource than this starts at ``stop_below``."""
 
     max_moves_per_round: int | None = Field(default=None, ge=0)
-    """null: 3 for each broker, at least 20."""
+    """Orders under way count, too. null: 3 for each broker, at least 20."""
     max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
     """Of the cluster's bytes per second, so much may be moved in a round; one move always may."""
     max_bytes_per_s_per_round: float | None = Field(default=None, gt=0)
@@ -65,7 +65,7 @@ class BalanceOptions(BaseModel):
     grace_s: float = Field(default=1800.0, ge=0)
     """A bundle that was moved stays for so long, except on a broker that is drained."""
     order_timeout_s: float = Field(default=180.0, gt=0)
-    """A move that is not seen after so long was missed."""
+    """A move that is not seen after so long was missed; each order under way adds a second."""
     retry_after_s: float = Field(default=300.0, ge=0)
     """A missed bundle is tried again after this, then after twice this, up to ``grace_s``."""
 

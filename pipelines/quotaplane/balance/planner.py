@@ -11,13 +11,14 @@ from quotaplane.balance.balance_state import BalanceState as BalanceState
 from quotaplane.balance.broker_watch import Overload, Verdict, judge
 from quotaplane.balance.bundle_estimates import BundleEstimates
 from quotaplane.balance.bundle_fences import BundleFences
+from quotaplane.balance.bundle_orders import MISSED, UNDER_WAY, Order, Settled, find, settle
 from quotaplane.balance.bundle_splits import SplitDesk
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions, Move, Skip, Split
+from quotaplane.balance.exchanges import Exchanges
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.load_model import MachineModel, Workload, workload
 from quotaplane.balance.options import BalanceOptions
-from quotaplane.balance.order_book import MISSED, UNDER_WAY, Order, Settled, find, settle
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.relief import Relief
 from quotaplane.balance.round_budget import RoundBudget
@@ -38,7 +39,7 @@ class BalanceRound(NamedTuple):
     """Shape (B,): to be taken out, besides those of the policies."""
 
 
-class Scene(NamedTuple):
+class Situation(NamedTuple):
     """A round, sorted by name, and what was learned from it."""
 
     round_: BalanceRound
@@ -75,18 +76,18 @@ def decide(
     Raises:
         InputError: an unusable number, and whose it is.
     """
-    scene = _scene(state, _sorted(round_), options, policies)
-    moves, splits, skips = _plan(scene, options, policies)
-    orders = dict(scene.settled.orders)
+    now = _situation(state, _sorted(round_), options, policies)
+    moves, splits, skips = _plan(now, options, policies)
+    orders = dict(now.settled.orders)
     todo: list[Move | Split] = [*moves, *splits]
-    for order in [_order(scene, one) for one in todo]:
+    for order in [_order(now, one) for one in todo]:
         before = orders.get(order.bundle)
         attempts = before.attempts + 1 if before and before.status == MISSED else 1
         orders[order.bundle] = order._replace(attempts=attempts)
-    after = BalanceState(orders, scene.estimates, scene.absent, scene.machines, scene.verdict.watch)
+    after = BalanceState(orders, now.estimates, now.absent, now.machines, now.verdict.watch)
     if not moves and not splits and not any(skip.label != "OutDatedData" for skip in skips):
-        skips.append(Skip("", "Balanced", _balanced(scene, options)))
-    return after, Decisions(moves, splits, [*scene.settled.skips, *skips])
+        skips.append(Skip("", "Balanced", _balanced(now, options)))
+    return after, Decisions(moves, splits, [*now.settled.skips, *skips])
 
 
 def _sorted(round_: BalanceRound) -> BalanceRound:
@@ -128,9 +129,9 @@ def _order_of(names: Sequence[str]) -> tuple[IntArray, IntArray]:
     return at, to
 
 
-def _scene(
+def _situation(
     state: BalanceState, round_: BalanceRound, options: BalanceOptions, policies: Policies
-) -> Scene:
+) -> Situation:
     load, now_s = round_.load, round_.now_s
     brokers = tuple(load.brokers)
     weights = policies.weights(brokers)
@@ -163,7 +164,7 @@ def _scene(
     board = LoadBoard(work, owner, missing, live | draining, takes)
     overload = _overload(board, work, estimates, load, machines, options)
     verdict = judge(watch, overload, fresh, measured_at_s, options)
-    return Scene(
+    return Situation(
         *(round_, live, draining, takes, settled, estimates),
         *(_absent(state, load, settled), machines, work, board, verdict, overload),
     )
@@ -213,29 +214,32 @@ def _overload(
 
 
 def _plan(
-    scene: Scene, options: BalanceOptions, policies: Policies
+    now: Situation, options: BalanceOptions, policies: Policies
 ) -> tuple[list[Move], list[Split], list[Skip]]:
-    board, load = scene.board, scene.round_.load
+    board, load = now.board, now.round_.load
     brokers, bundles = tuple(load.brokers), tuple(load.bundles)
     skips = broker_skips(
-        *(brokers, scene.round_.age_s, scene.live, scene.draining),
-        *(scene.verdict, scene.overload, options),
+        *(brokers, now.round_.age_s, now.live, now.draining),
+        *(now.verdict, now.overload, options),
     )
     holds = np.bincount(board.owner, minlength=len(brokers)) > 0
-    to_drain = np.flatnonzero(scene.draining & holds)
-    if scene.takes.sum() < 1 or (scene.takes.sum() < 2 and not len(to_drain)):
-        text = f"{int(scene.takes.sum())} of {len(brokers)} brokers may get bundles"
+    to_drain = np.flatnonzero(now.draining & holds)
+    if now.takes.sum() < 1 or (now.takes.sum() < 2 and not len(to_drain)):
+        text = f"{int(now.takes.sum())} of {len(brokers)} brokers may get bundles"
         return [], [], [*skips, Skip("", "NoBrokers", text)]
-    fences = BundleFences(policies, brokers, scene.takes, bundles, board.owner)
-    budget = RoundBudget.of(options, len(brokers), float(scene.estimates.mean.sum()))
-    resting, avoids, ranges = _resting(scene, options)
+    fences = BundleFences(policies, brokers, now.takes, bundles, board.owner)
+    orders = now.settled.orders.values()
+    under_way = sum(order.status == UNDER_WAY for order in orders)
+    total = float(now.estimates.mean.sum())
+    budget = RoundBudget.of(options, len(brokers), total, under_way)
+    resting, avoids, ranges = _resting(now, options)
     relief = Relief(
-        *(board, bundles, brokers, scene.estimates.mean, fences, resting, avoids, ranges),
+        *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
         *(budget, options),
     )
     desk = SplitDesk(board, load, fences, resting, options)
-    ratio = scene.overload.ratio
-    sources = np.flatnonzero(scene.verdict.watch.active & scene.takes)
+    ratio = now.overload.ratio
+    sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     for source in sources[np.argsort(-ratio[sources], kind="stable")].tolist():
         relief.why_not.clear()
         if not _relieved(relief, desk, source, options):
@@ -256,7 +260,12 @@ def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOpti
     if desk.too_big(source):
         return True
     done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
-    while not done and options.allow_swaps and relief.swap(source, options.stop_below):
+    stop, pairs = options.stop_below, Exchanges(relief)
+    while (
+        not done
+        and options.allow_swaps
+        and (pairs.make_room(source, stop) or pairs.swap(source, stop))
+    ):
         done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
     if done or relief.board.ratio(source) <= 1 + options.start_above:
         return done
@@ -269,14 +278,14 @@ def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOpti
 
 
 def _resting(
-    scene: Scene, options: BalanceOptions
+    now: Situation, options: BalanceOptions
 ) -> tuple[dict[int, str], dict[int, int], set[str]]:
     """Bundles that stay and why; targets that a missed move avoids; ranges that are moving."""
-    load, now_s = scene.round_.load, scene.round_.now_s
+    load, now_s = now.round_.load, now.round_.now_s
     resting: dict[int, str] = {}
     avoids: dict[int, int] = {}
     ranges: set[str] = set()
-    for order in scene.settled.orders.values():
+    for order in now.settled.orders.values():
         place = find(load.bundles, order.bundle)
         if order.status == UNDER_WAY and order.target:
             ranges.add(order.bundle.rpartition("/")[2])
@@ -291,18 +300,18 @@ def _resting(
     return resting, avoids, ranges
 
 
-def _order(scene: Scene, one: Move | Split) -> Order:
-    place = find(scene.round_.load.bundles, one.bundle)
-    estimates = scene.estimates
+def _order(now: Situation, one: Move | Split) -> Order:
+    place = find(now.round_.load.bundles, one.bundle)
+    estimates = now.estimates
     mean = float(estimates.mean[place])
     share = float(estimates.share_in[place])
     rates = (mean * share, mean * (1 - share), mean * float(estimates.messages_per_byte[place]))
     source, target = (one.source, one.target) if isinstance(one, Move) else (one.owner, "")
-    return Order(one.bundle, source, target, scene.round_.now_s, rates)
+    return Order(one.bundle, source, target, now.round_.now_s, rates)
 
 
-def _balanced(scene: Scene, options: BalanceOptions) -> str:
-    ratio = scene.board.ratios()[scene.takes]
+def _balanced(now: Situation, options: BalanceOptions) -> str:
+    ratio = now.board.ratios()[now.takes]
     most = float(ratio.max()) if len(ratio) else 0.0
     return (
         f"the most loaded broker carries {most:.2f} x the mean;"

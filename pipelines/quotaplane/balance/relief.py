@@ -22,12 +22,6 @@ TRIES: Final = 12
 NEAREST: Final = 8
 """So many least used brokers are looked at before all are."""
 
-SWAP_WORTH: Final = 0.02
-"""A swap must bring at least this part of the mean load, or all that is too much."""
-
-SWAP_TARGETS: Final = 8
-"""Swaps are tried with so many of the least used brokers."""
-
 
 class Relief:
     """Decides moves one broker after the other, on a board that always shows the result so far."""
@@ -89,7 +83,7 @@ class Relief:
                 self.why_not[label] += 1
             elif self.fences.stays(name, drained):
                 self.why_not["Policy"] += 1
-            elif self.options.distinct_ranges and _range_of(name) in self.ranges:
+            elif self.options.distinct_ranges and range_of(name) in self.ranges:
                 self.why_not["SameRange"] += 1
             else:
                 found.append(bundle)
@@ -125,11 +119,11 @@ class Relief:
         return False
 
     def _place(self, bundle: int, source: int, fill: float, label: str) -> bool:
-        target = self._target(bundle, source, fill)
+        target = self.target(bundle, source, fill)
         if target < 0:
             return False
         before = self.board.ratio(source)
-        if not self._order_move(
+        if not self.order_move(
             bundle,
             target,
             label,
@@ -142,13 +136,13 @@ class Relief:
             return False
         return True
 
-    def _target(self, bundle: int, source: int, fill: float) -> int:
+    def target(self, bundle: int, source: int, fill: float) -> int:
         """The least used broker of those that the bundle fits on; -1 = none."""
         need = self.board.need[bundle]
         room = self.board.room(fill)
         open_: BoolArray | None = None
         if self.fences.restricts or bundle in self.avoids:
-            open_ = self._open_to(bundle, source)
+            open_ = self.open_to(bundle, source)
         needs = need.tolist()
         for target in self.board.least_used(NEAREST):
             if target != source and (open_ is None or open_[target]):
@@ -157,7 +151,7 @@ class Relief:
                     return target
         fits = (room >= need).all(axis=1)
         if open_ is None:
-            open_ = self._open_to(bundle, source)
+            open_ = self.open_to(bundle, source)
         if not (fits & open_).any():
             fits[source] = False
             self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
@@ -165,16 +159,16 @@ class Relief:
         places = np.flatnonzero(fits & open_)
         return int(places[self.board.after(need, places).argmin()])
 
-    def _open_to(self, bundle: int, source: int) -> BoolArray:
+    def open_to(self, bundle: int, source: int) -> BoolArray:
         mask = self.board.takes & self.fences.allowed(self.bundles[bundle], source)
         mask[source] = False
         if bundle in self.avoids and mask.sum() > 1:
             mask[self.avoids[bundle]] = False
         return mask
 
-    def _order_move(self, bundle: int, target: int, label: str, reason: Callable[[], str]) -> bool:
+    def order_move(self, bundle: int, target: int, label: str, reason: Callable[[], str]) -> bool:
         name = self.bundles[bundle]
-        range_ = _range_of(name)
+        range_ = range_of(name)
         if self.options.distinct_ranges and range_ in self.ranges:
             self.why_not["SameRange"] += 1
             return False
@@ -191,91 +185,6 @@ class Relief:
         self.moves.append(Move(name, *names, load, label, reason()))
         return True
 
-    def swap(self, source: int, until: float) -> bool:
-        """Exchange a bundle for a smaller one of another broker; returns whether one was found."""
-        excess = self.board.excess(source, until)
-        column = int((excess / self.board.capacity[source]).argmax())
-        mine = self.movable(source)
-        if excess[column] <= 0 or not len(mine) or self.budget.moves < 2:
-            return False
-        room = self.board.room(self.options.stop_below)
-        open_ = np.flatnonzero(self.board.takes & (np.arange(len(room)) != source))
-        nearest = open_[np.argsort(-room[open_, column], kind="stable")][:SWAP_TARGETS]
-        worth = SWAP_WORTH * self.board.mean * self.board.capacity[source, column]
-        least = min(worth, float(excess[column]))
-        best: tuple[float, int, int, int] | None = None
-        for target in nearest.tolist():
-            theirs = self.movable(target)
-            found = self._pair(mine, theirs, room[target], (float(excess[column]), least), column)
-            if found and (best is None or found[0] < best[0]):
-                best = (*found, target)
-        if best is None:
-            return False
-        _, out, back, target = best
-        return self._exchange(out, back, source, target)
-
-    def _pair(
-        self,
-        mine: IntArray,
-        theirs: IntArray,
-        room: FloatArray,
-        wanted: tuple[float, float],
-        column: int,
-    ) -> tuple[float, int, int] | None:
-        """The cheapest pair that brings the whole excess, or the least for its bytes that brings
-        at least the second of ``wanted``: its cost for the whole excess, and the two bundles.
-        """
-        excess, least = wanted
-        if not len(theirs):
-            return None
-        need = self.board.need
-        lighter = need[mine][:, None] - need[theirs][None]
-        fits = (lighter <= room).all(axis=2)
-        gain = lighter[:, :, column]
-        enough = fits & (gain >= excess)
-        cost = self.cost[mine][:, None] + self.cost[theirs]
-        if enough.any():
-            score = np.where(enough, cost, np.inf)
-        else:
-            # a part of the excess, if it is worth two moves
-            worth = fits & (gain >= least)
-            score = np.full(gain.shape, np.inf)
-            np.divide(cost * excess, gain, out=score, where=worth)
-        best = int(score.argmin())
-        row, other = divmod(best, len(theirs))
-        if not np.isfinite(score[row, other]):
-            return None
-        return float(score[row, other]), int(mine[row]), int(theirs[other])
-
-    def _exchange(self, out: int, back: int, source: int, target: int) -> bool:
-        if not self._open_to(out, source)[target] or not self._open_to(back, target)[source]:
-            self.why_not["Policy"] += 1
-            return False
-        ranges = _range_of(self.bundles[out]), _range_of(self.bundles[back])
-        if self.options.distinct_ranges and ranges[0] == ranges[1]:
-            self.why_not["SameRange"] += 1
-            return False
-        both = float(self.bytes_per_s[out] + self.bytes_per_s[back])
-        if not self.budget.allows(both, 2):
-            self.why_not["Budget"] += 1
-            return False
-        before = self.board.ratio(source)
-        pair = (
-            f"{self.bundles[out]} goes to {self.brokers[target]}, {self.bundles[back]} comes back"
-        )
-        for bundle, to in ((out, target), (back, source)):
-            self.budget.begun = False  # the two are one: both fit, as was asked
-            self._order_move(
-                bundle,
-                to,
-                "Swap",
-                lambda: (
-                    f"no single bundle fits anywhere; {self.brokers[source]} carries"
-                    f" {before:.2f} x the mean, so {pair}"
-                ),
-            )
-        return True
-
     def drain(self, source: int) -> int:
         """Move everything off a broker that is taken out, the biggest first; returns how many stay.
 
@@ -287,9 +196,9 @@ class Relief:
         stay = len(self.held(source)) - len(mine)
         size = (self.board.need[mine] / self.board.capacity[source]).max(axis=1)
         for bundle in mine[np.argsort(-size, kind="stable")].tolist():
-            target = self._target(bundle, source, options.stop_below)
+            target = self.target(bundle, source, options.stop_below)
             if target < 0:
-                target = self._target(bundle, source, options.start_above)
+                target = self.target(bundle, source, options.start_above)
             if target < 0:
                 target = self._least_bad(bundle, source)
             moved = target >= 0 and self._drained_to(bundle, target)
@@ -300,7 +209,7 @@ class Relief:
 
     def _drained_to(self, bundle: int, target: int) -> bool:
         source = self.brokers[self.board.owner[bundle]]
-        return self._order_move(
+        return self.order_move(
             bundle,
             target,
             "Drain",
@@ -311,7 +220,7 @@ class Relief:
         )
 
     def _least_bad(self, bundle: int, source: int) -> int:
-        places = np.flatnonzero(self._open_to(bundle, source))
+        places = np.flatnonzero(self.open_to(bundle, source))
         if not len(places):
             return -1
         board = self.board
@@ -322,5 +231,5 @@ class Relief:
         return int(places[best])
 
 
-def _range_of(bundle: str) -> str:
+def range_of(bundle: str) -> str:
     return bundle.rpartition("/")[2]

@@ -18,12 +18,14 @@ class RoundBudget:
     begun: bool = False
 
     @classmethod
-    def of(cls, options: BalanceOptions, brokers: int, cluster_bytes: float) -> RoundBudget:
-        """The budget at the beginning of a round."""
+    def of(
+        cls, options: BalanceOptions, brokers: int, cluster_bytes: float, under_way: int
+    ) -> RoundBudget:
+        """The budget at the beginning of a round; orders under way count as its moves."""
         most = options.max_bytes_share_per_round * cluster_bytes
         if options.max_bytes_per_s_per_round is not None:
             most = min(most, options.max_bytes_per_s_per_round)
-        return cls(options.moves_in_a_round(brokers), most)
+        return cls(max(options.moves_in_a_round(brokers) - under_way, 0), most)
 
     def allows(self, bytes_per_s: float, moves: int = 1) -> bool:
         """Whether so much more may be moved; of bytes, the round's first move always may."""

@@ -7,23 +7,22 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from quotaplane.balance.cases import BalanceCase, load_of, parse_balance_case
+from quotaplane.balance.cases import BalanceCase, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
-from quotaplane.balance.stock.leader import Case, decide_rounds
+from quotaplane.balance.stock.leader import decide_rounds, stock_case
 from quotaplane.balance.stock.place_cases import answer_places
 from quotaplane.balance.stock.placements import PLACEMENTS
-from quotaplane.balance.stock.settings import StockSettings, stock_settings
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.balance.stock.split_cases import ALGORITHMS, TRIGGERS, answer_splits
-from quotaplane.cli.balance_tables import decisions_table, placements_table, splits_table
+from quotaplane.cli.balance_answers import decisions_table, placements_table, splits_table
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.strict_json import parse_json, source_name
 
@@ -41,10 +40,12 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
                                   "acme/a/0x80000000_0xffffffff": [4e7, 4e7, 900, 900]}},
                "b2": {"cpu": [5, 100], "bandwidthIn": [5, 100]}}]}
   rounds    by broker: usage and limit of cpu, memory, directMemory, bandwidthIn, bandwidthOut, and
-            its bundles: bytes per second in and out, messages per second in and out; "topics" and
-            "sessions" of bundles where known. One instance of the strategy decides all rounds
+            its bundles: bytes per second in and out, messages per second in and out. One instance
+            of the strategy decides all rounds
+  topics, sessions  by bundle, where known
   cls       the strategy, if no option names it
-  conf      Pulsar's settings by their own names; for quotaplane's strategy its options
+  conf      Pulsar's settings by their own names, for its strategies
+  options   of quotaplane's strategy: start_above, stop_below, ...
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
   interval_s  time between rounds (60)
@@ -59,6 +60,7 @@ On a terminal it is a table, unless --json is given.
 See docs/balance.md and docs/balance-stock.md.
 """
 
+Read = TypeVar("Read")
 Strategy = Callable[[BalanceCase, str], Iterator[tuple[ClusterLoad, Decisions]]]
 
 
@@ -164,41 +166,32 @@ def _strategy(name: str) -> Strategy:
         raise ConfigError(f"unknown strategy {name!r} (there are: {', '.join([OURS, *SHEDDERS])})")
 
     def stock(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-        if case.policies:
-            raise InputError(f"{source}: policies: only for quotaplane's strategy, not for {name}")
-        settings = _settings(case, source)
-        loads = [load for _, load in _loads(case, source)]
-        rounds = Case(settings, loads, frozenset(case.recent))
-        decided = decide_rounds(rounds, new_shedder(name, settings), case.interval_s)
+        rounds = stock_case(case, source)
+        shedder = new_shedder(name, rounds.settings)
+        decided = decide_rounds(rounds, shedder, case.interval_s)
         return ((round_.load, each) for round_, each in decided)
 
     return stock
 
 
-def _settings(case: BalanceCase, source: str) -> StockSettings:
-    try:
-        return stock_settings(case.conf)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-
-
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-    try:
-        conf = case.conf if len(case.rounds) > 1 else {**AS_TRUE, **case.conf}
-        options, policies = read_options(conf), read_policies(case.policies)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+    values = case.options if len(case.rounds) > 1 else {**AS_TRUE, **case.options}
+    options = _named("options", source, lambda: read_options(values))
+    policies = _named("policies", source, lambda: read_policies(case.policies))
     state = BalanceState.empty()
-    for now_s, load in _loads(case, source):
-        brokers = len(load.brokers)
+    loads = loads_of(case.rounds, source, case.topics, case.sessions)
+    for number, load in enumerate(loads):
+        brokers, now_s = len(load.brokers), number * case.interval_s
         round_ = BalanceRound(load, now_s, np.zeros(brokers), np.zeros(brokers, np.bool_))
         state, decided = decide(state, round_, options, policies)
         yield load, decided
 
 
-def _loads(case: BalanceCase, source: str) -> Iterator[tuple[float, ClusterLoad]]:
-    for number, round_ in enumerate(case.rounds):
-        yield number * case.interval_s, load_of(round_, f"{source}: rounds.{number}")
+def _named(key: str, source: str, read: Callable[[], Read]) -> Read:
+    try:
+        return read()
+    except InputError as error:
+        raise InputError(f"{source}: {key}.{error}") from None
 
 
 def _answer(strategy: str, decided: Decisions, *, explain: bool) -> Any:

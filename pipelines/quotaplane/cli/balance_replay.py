@@ -53,6 +53,8 @@ def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
         options, policies = settings_in_force(each)
         seen = round_of(each.loads, each.now_ms)
         state, decided = decide(state, seen.round, options, policies)
+        if each.mode == "propose":
+            state = state.as_proposed()
         decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips)))
         for what in _differences(each, decisions):
             found.append({"epoch": each.epoch, "round": each.seq, "what": what})

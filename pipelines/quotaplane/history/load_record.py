@@ -39,6 +39,8 @@ class RecordedRound(NamedTuple):
     strategy: str
     settings: Mapping[str, Any]
     """``options`` and ``policies`` in force."""
+    mode: str
+    """``propose`` or ``auto``."""
     first: bool
     """All memories were empty."""
     plan_hash: str
@@ -90,6 +92,7 @@ def read_record(
             loads_of_rows(load.take(pa.array(chosen))),
             row["strategy"],
             json.loads(row["settings"]),
+            row["mode"],
             row["first"],
             row["plan_hash"],
             texts.drop(["epoch", "seq", "at", "date"]).sort_by("place").to_pylist(),

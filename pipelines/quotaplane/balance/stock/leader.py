@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
+from quotaplane.balance.cases import BalanceCase, loads_of
+from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.stock.averages import BundleAverages
 from quotaplane.balance.stock.interface import ForgetsBrokers, Shedder, StockRound
@@ -84,93 +85,28 @@ def decide_rounds(
         yield round_, shedder.shed(round_)
 
 
-def parse_case(case: object) -> Case:
-    """Read a case: ``{"conf": {...}, "rounds": [{broker: {...}}], "recent": [bundle]}``.
-
-    Other keys are left to the caller. A resource that is missing is not known: usage and limit 0.
+def stock_case(case: BalanceCase, source: str = "case") -> Case:
+    """A case for a shedder: its settings and its rounds in columns.
 
     Raises:
-        InputError: says which round, broker, bundle or field is wrong.
+        InputError: a setting is unknown or wrong, or two brokers report one bundle.
 
-    >>> case = parse_case({"rounds": [{"b1": {"cpu": [50, 100], "bundles": {}}}]})
+    >>> case = stock_case(BalanceCase(rounds=[{"b1": {"cpu": [50, 100]}}]))
     >>> case.rounds[0].usage[0, 0].item()
     50.0
     """
-    fields = _mapping(case, "case")
-    settings = stock_settings(_mapping(fields.get("conf", {}), "conf"))
-    rounds = fields.get("rounds")
-    if not isinstance(rounds, list):
-        raise InputError("rounds: expected a list of objects, one for each round")
-    recent = fields.get("recent", [])
-    if not isinstance(recent, list) or not all(isinstance(name, str) for name in recent):
-        raise InputError("recent: expected a list of bundles")
-    loads = []
-    for number, brokers in enumerate(rounds):
-        try:
-            loads.append(parse_round(_mapping(brokers, "round")))
-        except InputError as error:
-            raise InputError(f"round {number}: {error}") from None
-    return Case(settings, loads, frozenset(recent))
+    settings = case_settings(case.conf, source)
+    loads = loads_of(case.rounds, source, case.topics, case.sessions)
+    return Case(settings, loads, frozenset(case.recent))
 
 
-def parse_round(brokers: Mapping[str, object]) -> ClusterLoad:
-    """Read the load of one round: ``{broker: {"cpu": [usage, limit], ..., "bundles": {...}}}``.
+def case_settings(conf: Mapping[str, Any], source: str) -> StockSettings:
+    """Settings of a case.
 
     Raises:
-        InputError: as ``parse_case``.
+        InputError: which setting of which case is unknown or wrong.
     """
-    machines: list[list[list[float]]] = []
-    bundles: dict[str, int] = {}
-    rates: list[list[float]] = []
-    names = tuple(brokers)
-    for number, name in enumerate(names):
-        broker = _mapping(brokers[name], f"broker {name}")
-        unknown = broker.keys() - {*RESOURCES, "bundles"}
-        if unknown:
-            raise InputError(
-                f"broker {name}: has no field {min(unknown)!r};"
-                f" expected {', '.join(RESOURCES)}, bundles"
-            )
-        machines.append([_numbers(broker.get(key, [0, 0]), 2, _at(name, key)) for key in RESOURCES])
-        for bundle, measured in _mapping(
-            broker.get("bundles", {}), f"broker {name}: bundles"
-        ).items():
-            if bundle in bundles:
-                other = names[bundles[bundle]]
-                raise InputError(f"bundle {bundle}: is reported by {other} and by {name}")
-            bundles[bundle] = number
-            rates.append(_numbers(measured, len(RATES), _at(name, bundle)))
-    of_machines = np.array(machines, np.float64).reshape(len(names), len(RESOURCES), 2)
-    load = ClusterLoad(
-        names,
-        of_machines[:, :, 0],
-        of_machines[:, :, 1],
-        tuple(bundles),
-        np.fromiter(bundles.values(), np.int64, len(bundles)),
-        np.array(rates, np.float64).reshape(len(rates), len(RATES)),
-    )
-    load.check()
-    return load
-
-
-def _at(broker: str, field: str) -> Callable[[], str]:
-    return lambda: f"broker {broker}: {field}"
-
-
-def _mapping(value: object, where: str) -> Mapping[str, object]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InputError(f"{where}: expected an object")
-    return value
-
-
-def _numbers(value: object, count: int, where: Callable[[], str]) -> list[float]:
-    if (
-        not isinstance(value, (list, tuple))
-        or len(value) != count
-        or not all(type(part) in (int, float) for part in value)
-    ):
-        raise InputError(f"{where()}: is {str(value)[:200]}; expected {count} numbers")
     try:
-        return [float(part) for part in value]
-    except OverflowError:
-        raise InputError(f"{where()}: a number is too large") from None
+        return stock_settings(conf)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None

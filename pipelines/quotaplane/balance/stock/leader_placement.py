@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -137,14 +138,15 @@ class LeaderPlacement:
     def _ask(self, bundle: str) -> BundleAsked:
         if bundle in self._index:
             return BundleAsked(self._round, self._index[bundle])
-        load, rates = self._round.load, np.array([DEFAULT_RATES])
-        zero = np.zeros(1, np.int64)
-        alone = ClusterLoad(
-            load.brokers, load.usage, load.limit, (bundle,), zero, rates, zero, zero
-        )
-        return BundleAsked(
-            self._round._replace(load=alone, short_term=rates, long_term=rates, samples=zero), 0
-        )
+        load, rates, no = self._round.load, np.array([DEFAULT_RATES]), np.zeros(1, np.int64)
+        if self._strategy.is_sticky:
+            # What it remembers is about all bundles of the leader, and this one is among them now.
+            self._round = _with_assumed(self._round, bundle, rates)
+            self._index[bundle] = len(load.bundles)
+            return BundleAsked(self._round, self._index[bundle])
+        alone = ClusterLoad(load.brokers, load.usage, load.limit, (bundle,), no, rates, no, no)
+        assumed = self._round._replace(load=alone, short_term=rates, long_term=rates, samples=no)
+        return BundleAsked(assumed, 0)
 
     def _allow(self, bundle: str) -> None:
         """Add all brokers that isolation policies allow (``applyNamespacePolicies``)."""
@@ -207,3 +209,24 @@ def _messages_of_brokers(round_: StockRound) -> FloatArray:
     inbound = np.bincount(owner, round_.long_term[:, 2], brokers)
     outbound = np.bincount(owner, round_.long_term[:, 3], brokers)
     return (inbound + outbound).astype(np.float64)
+
+
+def _with_assumed(round_: StockRound, bundle: str, rates: FloatArray) -> StockRound:
+    """The round with one more bundle, which no broker has reported."""
+    load, no = round_.load, np.zeros(1, np.int64)
+    samples = np.full(len(load.bundles), 1000) if round_.samples is None else round_.samples
+    longer = replace(
+        load,
+        bundles=(*load.bundles, bundle),
+        owner=np.concatenate((load.owner, no)),
+        rates=np.concatenate((load.rates, rates)),
+        topics=np.concatenate((load.topics, no)) if len(load.topics) else load.topics,
+        sessions=np.concatenate((load.sessions, no)) if len(load.sessions) else load.sessions,
+    )
+    return round_._replace(
+        load=longer,
+        short_term=np.concatenate((round_.short_term, rates)),
+        long_term=np.concatenate((round_.long_term, rates)),
+        recent=np.concatenate((round_.recent, [False])),
+        samples=np.concatenate((samples, no)),
+    )

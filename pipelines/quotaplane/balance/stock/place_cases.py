@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from quotaplane.balance.bundle_names import parse_bundle
+from quotaplane.balance.cases import Count, RoundCase, loads_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.average_shedder import AvgShedder
 from quotaplane.balance.stock.extensible_placement import ExtensiblePlacement
 from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.leader import Leader, parse_round
+from quotaplane.balance.stock.leader import Leader, case_settings
 from quotaplane.balance.stock.leader_placement import Draw, LeaderPlacement
 from quotaplane.balance.stock.placements import AvgPlacement, new_placement
-from quotaplane.balance.stock.settings import StockSettings, stock_settings
+from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import StockPolicies
 from quotaplane.errors import InputError
 from quotaplane.strict_json import CaseModel, parse_case
@@ -34,12 +34,14 @@ class PlaceCase(CaseModel):
     """Pulsar's settings."""
     cls: str = ""
     """The strategy's class; "" = that of the settings."""
-    rounds: list[dict[str, Any]]
+    rounds: list[RoundCase]
     """As for shedders: brokers with their resources and bundles."""
-    place: list[str]
+    place: list[str] = Field(default_factory=list)
     """Bundles, reported or new, in the order in which they are asked for."""
-    topics: dict[str, int] = Field(default_factory=dict)
+    topics: dict[str, Count] = Field(default_factory=dict)
     """Topics of reported bundles; of the others it is 0."""
+    recent: list[str] = Field(default_factory=list)
+    """Bundles that were shed shortly before; these are placed if ``place`` is empty."""
     policies: StockPolicies = Field(default_factory=StockPolicies)
     lookup: bool = False
     """Bundles are looked up: each counts for the next ones. Else they are shed, and none does."""
@@ -68,47 +70,15 @@ def answer_places(case: object, cls: str = "", source: str = "case") -> list[Ans
     [{'acme/new/0x00000000_0xffffffff': ['b2:8080']}]
     """
     parsed = parse_case(case, PlaceCase, source)
+    parsed = parsed.model_copy(update={"place": parsed.place or parsed.recent})
     for bundle in parsed.place:
         parse_bundle(bundle)
-    settings = stock_settings(parsed.conf)
+    settings = case_settings(parsed.conf, source)
     name = (parsed.cls or cls or settings.loadBalancerLoadPlacementStrategy).rpartition(".")[2]
-    loads = case_loads(parsed.rounds, parsed.topics)
+    loads = loads_of(parsed.rounds, source, parsed.topics)
     if settings.loadManagerClassName.endswith(_EXTENSIBLE):
         return _extensible(parsed, name, settings, loads)
     return _modular(parsed, name, settings, loads)
-
-
-def case_loads(
-    rounds: list[dict[str, Any]],
-    topics: dict[str, int],
-    sessions: dict[str, int] | None = None,
-) -> list[ClusterLoad]:
-    """The rounds of a case in columns, with the topics and sessions of their bundles.
-
-    Raises:
-        InputError: says which round, broker, bundle or field is wrong.
-    """
-    loads = []
-    for number, brokers in enumerate(rounds):
-        try:
-            load = parse_round(brokers)
-            load = replace(
-                load,
-                topics=_counts(load, topics),
-                sessions=_counts(load, sessions or {}),
-            )
-            load.check()
-        except InputError as error:
-            raise InputError(f"round {number}: {error}") from None
-        loads.append(load)
-    return loads
-
-
-def _counts(load: ClusterLoad, counts: dict[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    try:
-        return np.array([counts.get(bundle, 0) for bundle in load.bundles], np.int64)
-    except OverflowError:
-        raise InputError("topics, sessions: a count is too large") from None
 
 
 def _modular(

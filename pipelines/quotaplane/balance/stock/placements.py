@@ -234,7 +234,7 @@ class AvgPlacement:
         self._targets.put(bundle.round_, bundle.at, self._brokers[broker])
 
     def fork(self) -> AvgPlacement:
-        """See ``PlacementStrategy``. The copy must not be told what was chosen: it has the same targets."""
+        """See ``PlacementStrategy``. The copy has the same targets: tell it nothing of choices."""
         return copy(self)
 
 

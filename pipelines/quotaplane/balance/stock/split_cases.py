@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from quotaplane.balance.bundle_names import FULL_RANGE, BundleName, parse_bundle
+from quotaplane.balance.cases import Count, Rates, RoundCase, loads_of
 from quotaplane.balance.decisions import Split
-from quotaplane.balance.stock.leader import Leader
-from quotaplane.balance.stock.place_cases import case_loads
-from quotaplane.balance.stock.settings import StockSettings, stock_settings
+from quotaplane.balance.stock.leader import Leader, case_settings
+from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.split_algorithms import (
     TopicRates,
     default_boundaries,
@@ -22,7 +22,7 @@ from quotaplane.balance.stock.split_algorithms import (
 )
 from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
 from quotaplane.errors import InputError
-from quotaplane.strict_json import CaseModel, Rate, parse_case
+from quotaplane.strict_json import CaseModel, parse_case
 
 ALGORITHMS: Final = (
     "range_equally_divide",
@@ -32,9 +32,6 @@ ALGORITHMS: Final = (
 )
 TRIGGERS: Final = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 
-Rates = Annotated[list[Rate], Field(min_length=4, max_length=4)]
-"""Bytes per second in and out, messages per second in and out."""
-Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Position = Annotated[int, Field(ge=0, le=FULL_RANGE)]
 
 Splits = dict[str, list[int]]
@@ -59,7 +56,7 @@ class TriggersCase(CaseModel):
     conf: dict[str, Any] = Field(default_factory=dict)
     cls: str = ""
     """The class; "" = that of the load manager in the settings."""
-    rounds: list[dict[str, Any]]
+    rounds: list[RoundCase]
     """As for shedders: brokers with their resources and bundles."""
     topics: dict[str, Count | dict[str, Rates]] = Field(default_factory=dict)
     """For each bundle how many, or which with their rates (some algorithms need them)."""
@@ -90,16 +87,16 @@ def answer_splits(case: object, cls: str = "", source: str = "case") -> list[int
     [1073741824]
     """
     if isinstance(case, dict) and "rounds" in case:
-        return _triggered(parse_case(case, TriggersCase, source), cls)
-    return _boundaries(parse_case(case, BoundariesCase, source), cls)
+        return _triggered(parse_case(case, TriggersCase, source), cls, source)
+    return _boundaries(parse_case(case, BoundariesCase, source), cls, source)
 
 
 def _rates(topics: Mapping[str, list[float]]) -> dict[str, TopicRates]:
     return {name: TopicRates(row[0] + row[1], row[2] + row[3]) for name, row in topics.items()}
 
 
-def _boundaries(case: BoundariesCase, cls: str) -> list[int]:
-    settings, bundle = stock_settings(case.conf), parse_bundle(case.bundle)
+def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
+    settings, bundle = case_settings(case.conf, source), parse_bundle(case.bundle)
     name = case.cls or cls or settings.defaultNamespaceBundleSplitAlgorithm
     if name == "range_equally_divide":
         found = range_equally_divide(bundle)
@@ -115,14 +112,18 @@ def _boundaries(case: BoundariesCase, cls: str) -> list[int]:
     return list(found)
 
 
-def _triggered(case: TriggersCase, cls: str) -> list[Splits]:
-    settings = stock_settings(case.conf)
+def _triggered(case: TriggersCase, cls: str, source: str) -> list[Splits]:
+    settings = case_settings(case.conf, source)
     extensible = settings.loadManagerClassName.endswith("ExtensibleLoadManagerImpl")
     name = (case.cls or cls or TRIGGERS[extensible]).rpartition(".")[2]
     if name not in TRIGGERS:
         known = ", ".join(TRIGGERS)
         raise InputError(f"Pulsar has no split trigger {name[:200]!r}; expected one of {known}")
-    return _modular(case, settings) if name == TRIGGERS[0] else _extensible(case, settings)
+    return (
+        _modular(case, settings, source)
+        if name == TRIGGERS[0]
+        else _extensible(case, settings, source)
+    )
 
 
 def _topics(case: TriggersCase) -> tuple[dict[str, int], dict[str, dict[str, TopicRates]]]:
@@ -136,10 +137,10 @@ def _of_splits(splits: list[Split]) -> Splits:
     return {split.bundle: list(split.boundaries) for split in sorted(splits)}
 
 
-def _modular(case: TriggersCase, settings: StockSettings) -> list[Splits]:
+def _modular(case: TriggersCase, settings: StockSettings, source: str) -> list[Splits]:
     counts, known = _topics(case)
     task, leader, answers = BundleSplitterTask(settings), Leader(settings), []
-    for number, load in enumerate(case_loads(case.rounds, counts, case.sessions)):
+    for number, load in enumerate(loads_of(case.rounds, source, counts, case.sessions)):
         found = task.find(leader.round(load, 60.0 * number), case.counts or None)
         answers.append(
             {
@@ -154,7 +155,7 @@ def _modular(case: TriggersCase, settings: StockSettings) -> list[Splits]:
     return answers
 
 
-def _extensible(case: TriggersCase, settings: StockSettings) -> list[Splits]:
+def _extensible(case: TriggersCase, settings: StockSettings, source: str) -> list[Splits]:
     counts, known = _topics(case)
 
     def boundaries(name: BundleName) -> tuple[int, ...]:
@@ -162,7 +163,7 @@ def _extensible(case: TriggersCase, settings: StockSettings) -> list[Splits]:
 
     splitters: dict[str, ExtensibleSplitter] = {}
     answers = []
-    for load in case_loads(case.rounds, counts, case.sessions):
+    for load in loads_of(case.rounds, source, counts, case.sessions):
         splits: list[Split] = []
         for index, broker in enumerate(load.brokers):
             splitter = splitters.setdefault(broker, ExtensibleSplitter(settings, boundaries))

@@ -130,6 +130,8 @@ class BalanceProgram:
             else BalanceState.from_bytes(state.strategy)
         )
         after, decided = decide(before, seen.round, self.options, self.policies)
+        if self.balance.mode == "propose":
+            after = after.as_proposed()
         forgotten = [gone_skip(name, self.balance.gone_after_s) for name in state.gone]
         decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips, *forgotten)))
         hour = batch.now_ms // _HOUR_MS

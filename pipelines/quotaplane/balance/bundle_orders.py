@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,6 +15,12 @@ from quotaplane.model import FloatArray
 UNDER_WAY: Final = "under way"
 SEEN: Final = "seen"
 MISSED: Final = "missed"
+PROPOSED: Final = "proposed"
+"""Decided, but nobody may carry it out before an administrator approves it: it is not under way."""
+
+
+SECONDS_A_MOVE: Final = 1.0
+"""Moves are made one after the other; each that is under way gives all others so much more time."""
 
 
 class Order(NamedTuple):
@@ -32,6 +39,8 @@ class Order(NamedTuple):
 
     def rests_until_s(self, options: BalanceOptions) -> float:
         """When the bundle may be ordered again."""
+        if self.status == PROPOSED:
+            return -math.inf
         if self.status != MISSED:
             return self.ordered_at_s + options.grace_s
         wait = options.retry_after_s * 2.0 ** (min(self.attempts, 40) - 1)
@@ -67,13 +76,22 @@ def settle(
     """Compare the orders with what the brokers report; names in ``load`` are sorted.
 
     A move counts as under way until its bundle is seen on another broker, or its source still
-    reports it ``order_timeout_s`` later, or nobody says anything for ``stale_after_s``.
+    reports it ``order_timeout_s`` later (and a second more for each order), or nobody says
+    anything for ``stale_after_s``.
     """
+    queued = sum(order.status == UNDER_WAY for order in orders.values())
+    patience_s = options.order_timeout_s + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
     skips: list[Skip] = []
     for order in orders.values():
+        if order.status == PROPOSED:
+            seen = _approved(order, load, now_s, options)
+            kept |= {order.bundle: seen} if seen else {}
+            continue
         if order.status == UNDER_WAY:
-            order, skip = _look(order, load, measured_at_s, open_brokers, now_s, options)
+            order, skip = _look(
+                order, load, measured_at_s, open_brokers, now_s, (patience_s, options)
+            )
             skips += [skip] if skip else []
         forget_s = order.rests_until_s(options)
         if order.status == MISSED:
@@ -83,14 +101,30 @@ def settle(
     return Settled(kept, skips)
 
 
+def _approved(
+    order: Order, load: ClusterLoad, now_s: float, options: BalanceOptions
+) -> Order | None:
+    """What became of a proposal: made by now, still possible, or None: it is void."""
+    place = find(load.bundles, order.bundle)
+    owner = load.brokers[int(load.owner[place])] if place >= 0 else None
+    if order.target and owner == order.target:
+        return order._replace(status=SEEN, ordered_at_s=now_s)
+    is_void = owner is not None and owner != order.source
+    is_split = owner is None and not order.target
+    if is_void or is_split or now_s - order.ordered_at_s >= options.grace_s:
+        return None
+    return order
+
+
 def _look(
     order: Order,
     load: ClusterLoad,
     measured_at_s: FloatArray,
     open_brokers: frozenset[str],
     now_s: float,
-    options: BalanceOptions,
+    patience: tuple[float, BalanceOptions],
 ) -> tuple[Order, Skip | None]:
+    patience_s, options = patience
     place = find(load.bundles, order.bundle)
     waited = now_s - order.ordered_at_s
     if place < 0:
@@ -107,7 +141,7 @@ def _look(
     if order.target and order.target not in open_brokers:
         return _miss(order, f"{order.target} takes no bundles any more", now_s)
     reported = float(measured_at_s[owner]) - order.ordered_at_s
-    if reported >= options.order_timeout_s or waited >= options.stale_after_s:
+    if reported >= patience_s or waited >= max(patience_s, options.stale_after_s):
         return _miss(order, f"it is still on {name} after {waited:.0f} s", now_s)
     return order, None
 

@@ -65,9 +65,9 @@ def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str
 def imbalance(load: ClusterLoad) -> float:
     """Bytes per second of the busiest broker, relative to the mean; 1 if there are none.
 
-    >>> from quotaplane.balance.cases import BrokerLoadCase, load_of
+    >>> from quotaplane.balance.cases import BrokerLoadCase, loads_of
     >>> busy = BrokerLoadCase(bundles={"t/n/0x00000000_0xffffffff": [1e6, 2e6, 10, 20]})
-    >>> imbalance(load_of({"b1": busy, "b2": BrokerLoadCase()}, "case"))
+    >>> imbalance(loads_of([{"b1": busy, "b2": BrokerLoadCase()}], "case")[0])
     2.0
     """
     carried = load.throughput_of_brokers()

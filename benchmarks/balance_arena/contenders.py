@@ -1,0 +1,291 @@
+"""The strategies: Pulsar's pairs of shedder and placement on its own classes, and ours."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from benchmarks.balance_arena.execution import Order
+from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
+from benchmarks.balance_arena.telemetry import ReportRule, Stats
+from benchmarks.balance_arena.world import RETIRED, World
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.planner import BalanceRound, BalanceState, decide
+from quotaplane.balance.policies import Policies
+from quotaplane.model import BoolArray
+
+ALL_AT_ONCE: Final = 100_000
+START: Final = 0.85
+"""``start_above`` of ours by the wanted imbalance."""
+STOP: Final = 0.75
+"""``stop_below`` of ours by the wanted imbalance."""
+
+
+class Contender(NamedTuple):
+    """A strategy in the arena."""
+
+    name: str
+    says: str
+    shedder: str = ""
+    """Pulsar's class; "" = ours."""
+    placement: str = "LeastLongTermMessageRate"
+    options: BalanceOptions | None = None
+
+    @property
+    def extensible(self) -> bool:
+        """Whether it belongs to Pulsar's extensible load manager."""
+        return self.shedder == "TransferShedder"
+
+
+def ours(eps: float) -> BalanceOptions:
+    """Ours for a wanted imbalance: both thresholds below it leave room for what is not known."""
+    return BalanceOptions(start_above=round(START * eps, 6), stop_below=round(STOP * eps, 6))
+
+
+STOCK: Final = (
+    Contender(
+        "Threshold + LeastLongTerm",
+        "Pulsar 4.0's default",
+        "ThresholdShedder",
+    ),
+    Contender(
+        "Threshold + LeastResourceUsage",
+        "the documentation's pair",
+        "ThresholdShedder",
+        "LeastResourceUsageWithWeight",
+    ),
+    Contender("Uniform + LeastLongTerm", "by messages and bytes", "UniformLoadShedder"),
+    Contender("Overload + LeastLongTerm", "Pulsar's first shedder", "OverloadShedder"),
+    Contender("AvgShedder", "PIP-364; places by its own plan", "AvgShedder", "AvgShedder"),
+    Contender(
+        "TransferShedder",
+        "the extensible load manager's; names the target itself",
+        "TransferShedder",
+        "LeastResourceUsageWithWeight",
+    ),
+)
+EPS: Final = (0.15, 0.10, 0.05)
+MORE_EPS: Final = (0.6, 0.4, 0.3, 0.2)
+"""Only for the planes."""
+OURS: Final = tuple(
+    Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
+    for eps in (*EPS, *MORE_EPS)
+)
+
+
+class Player(Protocol):
+    """A contender at work in one run."""
+
+    moves_keep_target: bool
+    """Whether a moved bundle certainly arrives where the strategy wants it."""
+    lanes: int
+    """How many bundles it unloads at once."""
+
+    def measured(self, due: BoolArray, now_s: float) -> None:
+        """Brokers have new numbers."""
+
+    def check(self, now_s: float) -> None:
+        """Five seconds are over."""
+
+    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
+        """A minute is over: moves, and bundles to split with the boundaries."""
+
+    def wish(self, bundle: int, broker: int) -> None:
+        """An unload with a target begins."""
+
+    def place(self, bundle: int) -> int:
+        """A client looks a bundle up."""
+
+    def touched(self, bundle: int, broker: int) -> None:
+        """A bundle left a broker or arrived."""
+
+    def registered(self) -> None:
+        """Brokers came or went."""
+
+
+class StockPlayer:
+    """Pulsar's load managers: the modular one, or with TransferShedder the extensible one."""
+
+    def __init__(
+        self,
+        contender: Contender,
+        world: World,
+        stats: Stats,
+        jvm: Jvm,
+        seed: int,
+        direct: bool = False,
+    ) -> None:
+        self._world, self._stats = world, stats
+        self._extensible = contender.extensible
+        self._sheds = bool(contender.shedder)
+        self._direct = direct
+        self.moves_keep_target = self._extensible
+        self.lanes = ALL_AT_ONCE if self._extensible else 1  # doLoadShedding waits for each
+        self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
+        self._leader.brokers(world.brokers)
+        self._leader.bundles(world.names)
+        self._rule = ReportRule(len(world.brokers))
+        self._bundles_due = np.zeros(len(world.brokers), dtype=np.bool_)
+        self._updates = np.zeros(len(world.brokers), dtype=np.int64)
+        self._online = np.zeros(len(world.brokers), dtype=np.bool_)
+        self.registered()
+
+    def registered(self) -> None:
+        """A new broker reports at once."""
+        for broker in np.flatnonzero(self._world.alive & ~self._online):
+            self._rule.void(int(broker))
+        self._online = self._world.alive.copy()
+        self._leader.active(np.flatnonzero(self._online).tolist())
+
+    def measured(self, due: BoolArray, now_s: float) -> None:
+        """New numbers of bundles go out at the next check of the extensible manager."""
+        self._bundles_due |= due
+
+    def check(self, now_s: float) -> None:
+        """Brokers whose load changed enough report."""
+        self._leader.bundles(self._world.names)
+        usage, limit = self._stats.usage(self._world)
+        percent = 100.0 * (usage / limit)[:, [0, 2, 3, 4]].max(axis=1)
+        sums = self._stats.sums(len(self._world.brokers))
+        due = self._rule.due(now_s, sums, percent) & self._online
+        if self._direct:
+            due = self._online & (self._stats.measured_s == now_s)
+        self._rule.reported(due, now_s, sums, percent)
+        if self._extensible:
+            self._updates += 1
+            bundles_due = self._bundles_due & self._online
+            for broker in np.flatnonzero(due | bundles_due):
+                report = self._report(int(broker), usage[broker], limit[broker])
+                self._leader.check(
+                    report,
+                    int(self._updates[broker]),
+                    int(1000 * now_s),
+                    bool(due[broker]),
+                    bool(bundles_due[broker]),
+                )
+                self._updates[broker] = 0
+            self._bundles_due &= ~bundles_due
+        else:
+            reports = [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
+            # Each report is a notification, and the leader takes a sample of everybody at each.
+            self._leader.reports(reports, 1 if self._direct else len(reports))
+
+    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
+        """A minute's shedding, and the splits before it."""
+        if not self._sheds:
+            return [], []
+        splits = [] if self._extensible else [(b, ()) for b in self._leader.splits()]
+        return [Order(*move) for move in self._leader.shed(int(1000 * now_s))], list(splits)
+
+    def wish(self, bundle: int, broker: int) -> None:
+        """Kept by the bundle's range only."""
+        self._leader.wish(bundle, broker)
+
+    def place(self, bundle: int) -> int:
+        """By the placement's class."""
+        self._leader.bundles(self._world.names)
+        return self._leader.place(bundle)
+
+    def touched(self, bundle: int, broker: int) -> None:
+        """The extensible manager's brokers void their numbers."""
+        if self._extensible:
+            self._leader.clear(broker)
+            self._rule.void(broker)
+            self._updates[broker] = 0
+
+    def _report(self, broker: int, usage: np.ndarray, limit: np.ndarray) -> Report:
+        held = self._stats.held_by(broker)
+        topics = self._world.topics()[held]
+        return Report(broker, usage, limit, held, self._stats.rates[held], topics)
+
+
+class OurPlayer:
+    """``planner.decide`` once a minute on the numbers of the brokers' REST interface.
+
+    Lookups are placed by ``elsewhere``: Pulsar's manager with its shedding switched off.
+    """
+
+    moves_keep_target = True
+    lanes = 8
+
+    def __init__(
+        self, options: BalanceOptions, world: World, stats: Stats, elsewhere: StockPlayer | None
+    ) -> None:
+        self._options, self._world, self._stats = options, world, stats
+        self._elsewhere = elsewhere
+        self._state = BalanceState.empty()
+        self.decisions: list[Decisions] = []
+        self.seconds: list[float] = []
+        """What each round took."""
+
+    def registered(self) -> None:
+        """Pulsar's manager sees it; ours at the next round."""
+        if self._elsewhere:
+            self._elsewhere.registered()
+
+    def measured(self, due: BoolArray, now_s: float) -> None:
+        """Pulsar's manager goes on reporting."""
+        if self._elsewhere:
+            self._elsewhere.measured(due, now_s)
+
+    def check(self, now_s: float) -> None:
+        """The same."""
+        if self._elsewhere:
+            self._elsewhere.check(now_s)
+
+    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
+        """A round of ours."""
+        load, brokers, bundles = self.load()
+        age_s = now_s - self._stats.measured_s[brokers]
+        begun = time.perf_counter()
+        self._state, decided = decide(
+            self._state,
+            BalanceRound(load, now_s, age_s, np.zeros(len(brokers), dtype=np.bool_)),
+            self._options,
+            Policies(),
+        )
+        self.seconds.append(time.perf_counter() - begun)
+        self.decisions.append(decided)
+        bundle_of = {name: int(number) for name, number in zip(load.bundles, bundles, strict=True)}
+        broker_of = {name: int(number) for name, number in zip(load.brokers, brokers, strict=True)}
+        orders = [
+            Order(bundle_of[move.bundle], broker_of[move.source], broker_of[move.target])
+            for move in decided.moves
+        ]
+        splits = [(bundle_of[split.bundle], split.boundaries) for split in decided.splits]
+        return orders, splits
+
+    def load(self) -> tuple[ClusterLoad, np.ndarray, np.ndarray]:
+        """What is known now, and the numbers of the brokers and bundles in it."""
+        brokers = np.flatnonzero(self._world.alive)
+        usage, limit = self._stats.usage(self._world)
+        known = self._stats.holder >= 0
+        known &= self._world.owner[: len(known)] != RETIRED
+        known &= self._world.alive[self._stats.holder]
+        bundles = np.flatnonzero(known)
+        index = np.full(len(self._world.brokers), -1)
+        index[brokers] = np.arange(len(brokers))
+        load = ClusterLoad(
+            brokers=[self._world.brokers[broker] for broker in brokers],
+            usage=usage[brokers],
+            limit=limit[brokers],
+            bundles=[self._world.names[bundle] for bundle in bundles],
+            owner=index[self._stats.holder[bundles]],
+            rates=self._stats.rates[bundles],
+            topics=self._world.topics()[bundles],
+        )
+        return load, brokers, bundles
+
+    def wish(self, bundle: int, broker: int) -> None:
+        """The executor never orders two bundles of a range at once: the target is kept."""
+
+    def place(self, bundle: int) -> int:
+        """By Pulsar's manager."""
+        return self._elsewhere.place(bundle) if self._elsewhere else -1
+
+    def touched(self, bundle: int, broker: int) -> None:
+        """Pulsar's modular manager does nothing then."""

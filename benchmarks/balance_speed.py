@@ -1,0 +1,191 @@
+"""A round at 1,000 brokers x 100,000 bundles: ours, Pulsar's reproduced, and Pulsar's own classes.
+
+python -m benchmarks.balance_speed writes docs/balance-benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from benchmarks.balance_arena.contenders import ours
+from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
+from benchmarks.balance_arena.telemetry import Noise, Stats
+from benchmarks.balance_arena.world import World, build
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.planner import BalanceRound, BalanceState, decide
+from quotaplane.balance.policies import Policies
+from quotaplane.balance.stock.interface import ForgetsBrokers
+from quotaplane.balance.stock.leader import Leader
+from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.balance.stock.shedders import new_shedder
+from quotaplane.option_parser import OptionParser
+from quotaplane.streams.script import run_job
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "balance-benchmarks.md"
+SHEDDERS: Final = {
+    "ThresholdShedder": 3,
+    "OverloadShedder": 3,
+    "UniformLoadShedder": 3,
+    "AvgShedder": 4,
+    "TransferShedder": 6,
+}
+"""So many rounds, of which the slowest counts: those of hit counts decide nothing at first."""
+_STOCK_ROUNDS: Final = {"ThresholdShedder": 1, "OverloadShedder": 1, "AvgShedder": 2}
+"""Pulsar's take half a minute: no more than until they decide."""
+_MOST_S: Final = 0.5
+_OURS: Final = "quotaplane"
+
+
+class Took(NamedTuple):
+    """Seconds of a strategy's slowest round, and its moves (Pulsar's: brokers that shed)."""
+
+    seconds: float
+    decided: int
+    around_s: float = 0.0
+    """Checks and averages, before the strategy is asked; of Pulsar's classes not measured."""
+
+
+def large(brokers: int, bundles: int) -> tuple[World, list[ClusterLoad]]:
+    """A cluster whose brokers carry very different loads, and the samples of seven minutes."""
+    rng = np.random.default_rng(3)
+    world = build(rng, brokers, bundles // 4, 4, topics_each=2, use=0.5)
+    weight = rng.lognormal(0.0, 0.35, brokers)
+    world.owner = rng.choice(brokers, len(world.owner), p=weight / weight.sum())
+    noise, stats = Noise(1, 0.1), Stats(world)
+    loads = []
+    for minute in range(max(SHEDDERS.values()) + 1):
+        everybody = np.ones(brokers, dtype=np.bool_)
+        stats.measure(world, noise.measured(world.bundle_rates(), minute), everybody, 60 * minute)
+        usage, limit = stats.usage(world)
+        loads.append(
+            ClusterLoad(
+                world.brokers,
+                usage,
+                limit,
+                world.names,
+                world.owner,
+                stats.rates.copy(),
+                world.topics(),
+            )
+        )
+    return world, loads
+
+
+def time_ours(loads: Sequence[ClusterLoad]) -> Took:
+    """The slowest of some rounds; a round that moves much is among them."""
+    state, found = BalanceState.empty(), []
+    brokers = len(loads[0].brokers)
+    for minute, load in enumerate(loads[:5]):
+        round_ = BalanceRound(
+            load, 60.0 * minute, np.zeros(brokers), np.zeros(brokers, dtype=np.bool_)
+        )
+        begun = time.process_time()
+        state, decided = decide(state, round_, ours(0.15), Policies())
+        found.append(Took(time.process_time() - begun, len(decided.moves)))
+    return max(found)
+
+
+def time_reproduced(name: str, loads: Sequence[ClusterLoad]) -> Took:
+    """The slowest round of a reproduced strategy."""
+    settings = StockSettings()
+    shedder, leader = new_shedder(name, settings), Leader(settings)
+    found = []
+    for minute, load in enumerate(loads[: SHEDDERS[name]]):
+        begun = time.process_time()
+        round_ = leader.round(load, 60.0 * minute)
+        if isinstance(shedder, ForgetsBrokers):
+            shedder.active_brokers(load.brokers)
+        ready = time.process_time()
+        moves = shedder.shed(round_).moves
+        found.append(Took(time.process_time() - ready, len(moves), ready - begun))
+    return max(found)
+
+
+def time_stock(name: str, world: World, load: ClusterLoad, jvm: Jvm) -> Took:
+    """The slowest round of Pulsar's class; nothing is carried out between the rounds."""
+    leader = StockLeader(jvm, name, "AvgShedder" if name == "AvgShedder" else _PLACEMENT, 1)
+    leader.brokers(world.brokers)
+    leader.bundles(world.names)
+    leader.active(range(len(world.brokers)))
+    order = np.argsort(load.owner, kind="stable")
+    edges = np.searchsorted(load.owner[order], np.arange(len(world.brokers) + 1))
+    reports = [
+        Report(broker, load.usage[broker], load.limit[broker], held, load.rates[held], topics)
+        for broker in range(len(world.brokers))
+        for held in [order[edges[broker] : edges[broker + 1]]]
+        for topics in [load.topics[held]]
+    ]
+    if name == "TransferShedder":
+        for report in reports:
+            leader.check(report, 1, 0, True, True)
+    else:
+        leader.reports(reports, 1)
+    return max(
+        Took(seconds, count)
+        for seconds, count in leader.timed(_STOCK_ROUNDS.get(name, SHEDDERS[name]), 1000)
+    )
+
+
+_PLACEMENT: Final = "LeastLongTermMessageRate"
+
+
+def page(brokers: int, bundles: int, mine: dict[str, Took], stock: dict[str, Took]) -> str:
+    """The results page."""
+    lines = [
+        "# Benchmarks of the balancer",
+        "",
+        "Generated by `python -m benchmarks.balance_speed`; do not edit. One decision round at",
+        f"{brokers:,} brokers x {bundles:,} bundles; of several rounds the slowest. Seconds are a",
+        "core's time, which others on the machine cannot lengthen much.",
+        "Pulsar's classes (4.0.8, from the distribution's jars) get the same load in a JVM beside.",
+        "Measured is the decision: `decide`, `shed` and `findBundlesForUnloading`. What is around",
+        "it (for quotaplane's reproductions: checks and averages) has a column of its own; ours",
+        "has it in its decision.",
+        "",
+        f"Machine: {os.cpu_count()} cores, Linux {platform.machine()}; Python "
+        f"{platform.python_version()}, numpy {np.__version__}; "
+        f"{datetime.now(timezone.utc):%Y-%m-%d}.",
+        "",
+        f"| strategy | seconds (wanted: at most {_MOST_S:g}; Uniform: Pulsar's own time) | moves "
+        "| around it, s | Pulsar's class, s | times as fast | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, took in mine.items():
+        own = stock.get(name)
+        most = own.seconds if name == "UniformLoadShedder" and own else _MOST_S
+        lines.append(
+            f"| {'**quotaplane**' if name == _OURS else name} | {took.seconds:.3f} "
+            f"| {took.decided:,} | {f'{took.around_s:.3f}' if took.around_s else ''} "
+            f"| {f'{own.seconds:.3f}' if own else ''} "
+            f"| {f'{own.seconds / took.seconds:.1f}' if own else ''} "
+            f"| {'met' if took.seconds <= most else '**missed**'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Some five minutes; most of it is Pulsar's."""
+    parser = OptionParser(prog="python -m benchmarks.balance_speed", description=__doc__)
+    parser.add_argument("--brokers", type=int, default=1000)
+    parser.add_argument("--bundles", type=int, default=100_000)
+    chosen = parser.parse_args(argv)
+    world, loads = large(chosen.brokers, chosen.bundles)
+    mine = {_OURS: time_ours(loads)}
+    mine |= {name: time_reproduced(name, loads) for name in SHEDDERS}
+    jvm = Jvm()
+    stock = {name: time_stock(name, world, loads[0], jvm) for name in SHEDDERS}
+    jvm.close()
+    PAGE.write_text(page(chosen.brokers, chosen.bundles, mine, stock), encoding="utf-8")
+    print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    run_job(main)

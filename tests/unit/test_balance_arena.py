@@ -1,0 +1,215 @@
+"""The balance arena's simulated cluster: nothing is lost, and costs are counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from benchmarks.balance_arena.bounds import least
+from benchmarks.balance_arena.contenders import OURS
+from benchmarks.balance_arena.execution import CLOSE_S, LOOKUP_AFTER_S, TOPIC_S, Execution, Order
+from benchmarks.balance_arena.figures import figures
+from benchmarks.balance_arena.play import play
+from benchmarks.balance_arena.scenarios import named, scenarios
+from benchmarks.balance_arena.telemetry import Noise, Stats
+from benchmarks.balance_arena.world import OFFLINE, World, build, place_balanced, place_random
+
+
+def a_world(namespaces: int = 4) -> World:
+    world = build(np.random.default_rng(1), brokers=3, namespaces=namespaces, bundles_each=4)
+    place_random(world, range(3), np.random.default_rng(2))
+    return world
+
+
+def carry_out(
+    world: World, lanes: int, wishes: list[tuple[int, int]] | None, placed: int = 2
+) -> Execution:
+    return Execution(
+        world,
+        lanes,
+        None if wishes is None else lambda bundle, broker: wishes.append((bundle, broker)),
+        lambda _: placed,
+        lambda _, __: None,
+    )
+
+
+def test_moved_bundles_are_off_line_for_as_long_as_said() -> None:
+    world = a_world()
+    source = int(world.owner[5])
+    target = (source + 1) % 3
+    cluster = carry_out(world, 1, None)
+    cluster.order([Order(5, source, target)], now_s=100.0)
+    topics = int(world.topics()[5])
+    handling = CLOSE_S + TOPIC_S * topics
+    cluster.run_until(100.0)
+    assert world.owner[5] == OFFLINE
+    cluster.run_until(200.0)
+    assert world.owner[5] == target
+    (move,) = cluster.moved
+    (outage,) = cluster.outages
+    assert outage.seconds == pytest.approx(2 * handling + LOOKUP_AFTER_S)
+    assert outage.ordered
+    assert move.bytes_per_s == pytest.approx(world.bundle_rates()[5, :2].sum())
+
+
+def test_one_lane_unloads_one_after_the_other() -> None:
+    world = a_world()
+    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in range(4)]
+    for lanes, together in ((1, False), (4, True)):
+        again = a_world()
+        cluster = carry_out(again, lanes, None)
+        cluster.order(orders, now_s=0.0)
+        cluster.run_until(0.0)
+        assert (again.owner[:4] == OFFLINE).sum() == (4 if together else 1)
+        cluster.run_until(60.0)
+        assert (again.owner[:4] == [order.target for order in orders]).all()
+
+
+def test_bundles_of_one_range_wait_for_each_other_where_targets_are_kept() -> None:
+    world = a_world()
+    same = [bundle for bundle, name in enumerate(world.bundles) if name.low == 0][:2]
+    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in same]
+    cluster = carry_out(world, 8, None)
+    cluster.order(orders, now_s=0.0)
+    cluster.run_until(0.0)
+    assert (world.owner[same] == OFFLINE).sum() == 1
+
+
+def test_lookups_decide_where_the_target_is_only_a_wish() -> None:
+    world = a_world()
+    wishes: list[tuple[int, int]] = []
+    cluster = carry_out(world, 1, wishes, placed=2)
+    bundle = int(np.flatnonzero(world.owner == 0)[0])
+    cluster.order([Order(bundle, 0, 1)], now_s=0.0)
+    cluster.run_until(60.0)
+    assert wishes == [(bundle, 1)]
+    assert world.owner[bundle] == 2
+    assert [(move.wished, move.target) for move in cluster.moved] == [(1, 2)]
+
+
+def test_an_order_for_a_bundle_that_is_elsewhere_is_refused() -> None:
+    world = a_world()
+    cluster = carry_out(world, 1, None)
+    wrong = (int(world.owner[3]) + 1) % 3
+    cluster.order([Order(3, wrong, 0)], now_s=0.0)
+    cluster.run_until(60.0)
+    assert cluster.refused == 1
+    assert not cluster.moved
+
+
+def test_a_bundle_of_a_dead_broker_waits_until_a_broker_can_take_it() -> None:
+    world = a_world()
+    cluster = carry_out(world, 1, None, placed=1)
+    world.alive[[0, 1]] = False
+    bundles = np.flatnonzero(world.owner == 0).tolist()
+    cluster.release(bundles, lookup_s=30.0, now_s=0.0)
+    cluster.run_until(60.0)
+    assert (world.owner[bundles] == OFFLINE).all()
+    world.alive[1] = True
+    cluster.run_until(120.0)
+    assert (world.owner[bundles] == 1).all()
+    assert not any(outage.ordered for outage in cluster.outages)
+
+
+def test_splits_keep_topics_and_rates() -> None:
+    world = a_world()
+    before, topics = world.bundle_rates().sum(axis=0), world.topics().sum()
+    name = world.bundles[2]
+    third = (name.high - name.low) // 3
+    parts = world.split(2, (name.low + third, name.low + 2 * third))
+    assert len(parts) == 3
+    assert world.bundle_rates().sum(axis=0) == pytest.approx(before)
+    assert world.topics().sum() == topics
+    for topic in np.flatnonzero(np.isin(world.bundle_of, parts)):
+        part = world.bundles[world.bundle_of[topic]]
+        assert part.low <= world.hashes[topic] <= part.high
+
+
+def test_brokers_report_a_bundle_once_and_none_that_is_off_line() -> None:
+    world = a_world()
+    stats, everybody = Stats(world), np.ones(3, dtype=np.bool_)
+    stats.measure(world, world.bundle_rates(), everybody, 0.0)
+    assert (stats.holder == world.owner).all()
+    world.owner[0] = OFFLINE
+    stats.forget(0)
+    only = np.array([True, False, False])
+    world.owner[1:] = 1  # nobody but broker 0 counts now: the others' numbers are old
+    stats.measure(world, world.bundle_rates(), only, 60.0)
+    assert (stats.holder != 0).all()
+    assert stats.measured_s.tolist() == [60.0, 0.0, 0.0]
+
+
+def test_noise_is_as_great_as_said_and_the_same_for_all() -> None:
+    rates = np.tile([4e6, 4e6, 1000.0, 1000.0], (20_000, 1))
+    found = Noise(3, 0.3).measured(rates, minute=4)
+    assert found[:, 2].mean() == pytest.approx(1000.0, rel=0.01)
+    assert np.log(found[:, 2]).std() == pytest.approx(0.3, rel=0.03)
+    again = Noise(3, 0.3).measured(rates[:10], minute=4)
+    assert (again == found[:10]).all()
+
+
+def test_few_messages_are_counted_as_poisson() -> None:
+    rates = np.tile([100.0, 100.0, 0.05, 0.05], (6_000, 1))  # three a minute
+    counts = Noise(3, 0.0).measured(rates, minute=1)[:, 2] * 60
+    assert counts.mean() == pytest.approx(3.0, rel=0.04)
+    assert counts.var() == pytest.approx(3.0, rel=0.08)
+    assert (counts == np.rint(counts)).all()
+
+
+def test_a_run_of_ours_loses_nothing_and_repeats() -> None:
+    (scene,) = named(["foreign load"])
+    scene = replace(scene, minutes=12)
+    first, second = (play(OURS[0], scene, 0, None) for _ in range(2))
+    assert first.cluster_bytes == pytest.approx(np.full(12, first.cluster_bytes[0]))
+    assert first.moved == second.moved
+    assert len(first.outages) == len(first.moved)
+    found = figures(first, scene)
+    assert found.moves > 0
+    assert found.final < found.imbalance[0]
+    # With nothing off line at the end, all load is on some broker.
+    used = (first.use[-1] * first.size).sum() - 0.5
+    assert used * 400e6 == pytest.approx(first.cluster_bytes[-1])
+
+
+def test_the_least_bytes_are_those_of_trying_everything() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(5):
+        size, owner = random.uniform(1, 5, 6), random.integers(0, 3, 6)
+        capacity = np.array([1.0, 1.0, 2.0]) * size.sum()
+        most = 1.15 * size.sum() / capacity.sum() * capacity
+        best = min(
+            (
+                size[np.array(plan) != owner].sum()
+                for plan in product(range(3), repeat=6)
+                if (np.bincount(plan, size, 3) <= most + 1e-9).all()
+            ),
+            default=np.inf,
+        )
+        if np.isfinite(best):
+            found = least(size, owner, capacity, np.zeros(3), 1.15)
+            assert best - 1e-6 <= found <= 1.01 * best + 1e-6
+
+
+def test_scenarios_begin_as_they_say() -> None:
+    for scene in scenarios():
+        if scene.name == "100 hot + 100 new":
+            continue
+        world, factors = scene.make(np.random.default_rng(0))
+        if factors:
+            world.rates = world.rates * factors(0)[:, None]
+        use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
+        assert (world.owner >= 0).all(), scene.name
+        if scene.balanced:
+            assert use.max() / use.mean() < 1.02, scene.name
+        elif not scene.events and not scene.changes:
+            assert use.max() / np.average(use, weights=world.size) > 1.2, scene.name
+
+
+def test_balanced_placement_is_balanced() -> None:
+    world = a_world(namespaces=25)
+    place_balanced(world, range(3))
+    use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
+    assert use.max() / use.mean() < 1.01
