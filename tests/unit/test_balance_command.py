@@ -47,7 +47,7 @@ def test_a_stock_shedder_says_what_leaves_which_broker(ask: Ask) -> None:
 def test_quotaplane_also_says_where_to(ask: Ask) -> None:
     bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
     round_ = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
-    code, out, _ = ask({"rounds": [round_], "conf": {"max_bytes_share_per_round": 1}})
+    code, out, _ = ask({"rounds": [round_], "options": {"max_bytes_share_per_round": 1}})
     (moves,) = json.loads(out)
     assert code == 0
     assert len(moves) == 3
@@ -106,7 +106,7 @@ def broken(**changes: object) -> dict[str, Any]:
             ("--shed", "ThresholdShedder"),
             "/cases.json: conf: Pulsar has no setting 'lowerBoundaryShedding'; do you mean lowerB",
         ),
-        ({"rounds": [], "conf": {"start_over": 1}}, (), "/cases.json: start_over: "),
+        ({"rounds": [], "options": {"start_over": 1}}, (), "/cases.json: options.start_over: "),
         (broken(cpu=[-1, 100]), (), "rounds.0.b1.cpu.0: must be at least 0"),
         (broken(cpu=[1]), (), "rounds.0.b1.cpu: "),
         (broken(gpu=[1, 2]), (), "rounds.0.b1.gpu: unknown key"),
@@ -122,9 +122,9 @@ def broken(**changes: object) -> dict[str, Any]:
             f"rounds.0: bundle {FIRST}: both b1 and b2 report it",
         ),
         (
-            {"rounds": [], "policies": {"anti_affinity": {}}},
-            ("--shed", "AvgShedder"),
-            "/cases.json: policies: only for quotaplane's strategy, not for AvgShedder",
+            {"rounds": [], "policies": {"isolation": [{}]}},
+            (),
+            "/cases.json: policies.isolation.0.namespaces: ",
         ),
     ],
 )

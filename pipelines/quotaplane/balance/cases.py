@@ -42,7 +42,9 @@ class BalanceCase(CaseModel):
     cls: str | None = None
     """Name of the strategy; absent = quotaplane's."""
     conf: dict[str, Any] = Field(default_factory=dict)
-    """Pulsar's settings; of quotaplane's strategy, its options."""
+    """Pulsar's settings, for its strategies."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """For quotaplane's strategy; so one case can be decided by either."""
     policies: dict[str, Any] = Field(default_factory=dict)
     """Of quotaplane's strategy."""
     interval_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,8 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
             of the strategy decides all rounds
   topics, sessions  by bundle, where known
   cls       the strategy, if no option names it
-  conf      Pulsar's settings by their own names; for quotaplane's strategy its options
+  conf      Pulsar's settings by their own names, for its strategies
+  options   of quotaplane's strategy: start_above, stop_below, ...
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
   interval_s  time between rounds (60)
@@ -59,6 +60,7 @@ On a terminal it is a table, unless --json is given.
 See docs/balance.md and docs/balance-stock.md.
 """
 
+Read = TypeVar("Read")
 Strategy = Callable[[BalanceCase, str], Iterator[tuple[ClusterLoad, Decisions]]]
 
 
@@ -164,8 +166,6 @@ def _strategy(name: str) -> Strategy:
         raise ConfigError(f"unknown strategy {name!r} (there are: {', '.join([OURS, *SHEDDERS])})")
 
     def stock(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-        if case.policies:
-            raise InputError(f"{source}: policies: only for quotaplane's strategy, not for {name}")
         rounds = stock_case(case, source)
         shedder = new_shedder(name, rounds.settings)
         decided = decide_rounds(rounds, shedder, case.interval_s)
@@ -175,11 +175,9 @@ def _strategy(name: str) -> Strategy:
 
 
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-    try:
-        conf = case.conf if len(case.rounds) > 1 else {**AS_TRUE, **case.conf}
-        options, policies = read_options(conf), read_policies(case.policies)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+    values = case.options if len(case.rounds) > 1 else {**AS_TRUE, **case.options}
+    options = _named("options", source, lambda: read_options(values))
+    policies = _named("policies", source, lambda: read_policies(case.policies))
     state = BalanceState.empty()
     loads = loads_of(case.rounds, source, case.topics, case.sessions)
     for number, load in enumerate(loads):
@@ -187,6 +185,13 @@ def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisio
         round_ = BalanceRound(load, now_s, np.zeros(brokers), np.zeros(brokers, np.bool_))
         state, decided = decide(state, round_, options, policies)
         yield load, decided
+
+
+def _named(key: str, source: str, read: Callable[[], Read]) -> Read:
+    try:
+        return read()
+    except InputError as error:
+        raise InputError(f"{source}: {key}.{error}") from None
 
 
 def _answer(strategy: str, decided: Decisions, *, explain: bool) -> Any:
