@@ -45,12 +45,19 @@ class BrokerTraffic(NamedTuple):
     bundles: IntArray
 
 
-def traffic_of(load: ClusterLoad) -> BrokerTraffic:
-    """Sums over each broker's bundles, added in the order in which its report lists them."""
+def traffic_of(load: ClusterLoad, rates: FloatArray | None = None) -> BrokerTraffic:
+    """Sums over each broker's bundles, added in the order in which its report lists them.
+
+    In and out are added up apart from each other, as Pulsar does it; the last bits depend on it.
+
+    Args:
+        load: says which broker has which bundle.
+        rates: what is added up, shape (N, 4); None = the rates of the load.
+    """
     brokers = len(load.brokers)
+    added = load.rates if rates is None else rates
     sums = [
-        np.bincount(load.owner, load.rates[:, column], brokers).astype(np.float64)
-        for column in range(4)
+        np.bincount(load.owner, added[:, column], brokers).astype(np.float64) for column in range(4)
     ]
     return BrokerTraffic(
         sums[0] + sums[1],

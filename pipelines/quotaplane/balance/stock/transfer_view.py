@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from quotaplane.balance.stock.bundle_ranking import traffic_of
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
 from quotaplane.balance.stock.settings import StockSettings
@@ -26,13 +27,9 @@ class TransferView:
         map_order: IntArray,
     ) -> None:
         load = round_.load
-        brokers = len(load.brokers)
         self.load, self.settings, self.recent = load, settings, round_.recent
         self.rules = TransferRules(load, settings, policies)
-        # in and out are added up apart from each other, as a broker does it
-        inbound = np.bincount(load.owner, load.rates[:, 0], brokers)
-        outbound = np.bincount(load.owner, load.rates[:, 1], brokers)
-        self.throughput = (inbound + outbound).astype(np.float64)
+        self.throughput = traffic_of(load).bytes_per_s
         self.bytes_per_s = load.throughput()
         self.use, self.smooth_throughput = averages.update(
             load.brokers,

@@ -16,7 +16,7 @@ from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.plan_size import OURS, fitting
 from quotaplane.balance.planner import BalanceState, decide
 from quotaplane.balance.policies import Policies, read_policies
-from quotaplane.balance.report_choice import NOT_NEWER, MostLoads, choose
+from quotaplane.balance.report_choice import NOT_NEWER, ReportBounds, choose
 from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.balance.reports_intake import gone_skip, round_of
 from quotaplane.errors import ConfigError, InputError
@@ -93,10 +93,10 @@ class BalanceProgram:
     def _taken_in(
         self, state: BalanceJobState, loads: ReportedLoads, now_ms: int
     ) -> tuple[BalanceJobState, pa.Table | None, dict[str, float]]:
-        most = MostLoads(
+        bounds = ReportBounds(
             self.balance.max_brokers, self.balance.max_bundles, self.balance.gone_after_s
         )
-        chosen = choose(state.latest, loads, now_ms, most)
+        chosen = choose(state.latest, loads, now_ms, bounds)
         gone = {*state.gone, *chosen.gone}
         fresh = (state.fresh | chosen.fresh) - gone
         gone -= {*chosen.latest.reports["broker"].to_pylist()}
