@@ -59,7 +59,7 @@ format: env ## let ruff correct what it can
 bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/throttle-benchmarks.md)
 	$(PYTHON) -m benchmarks.throttle
 
-bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (ten minutes; the results page is docs/balance-benchmarks.md)
+bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (twenty minutes; the results page is docs/balance-benchmarks.md)
 	$(PYTHON) -m benchmarks.balance_speed
 	$(PYTHON) -m benchmarks.balance_bound
 
