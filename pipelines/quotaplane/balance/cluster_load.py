@@ -15,7 +15,7 @@ RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOu
 """Resources of a broker's machine, by Pulsar's names; columns of ``usage`` and ``limit``."""
 
 RATES: Final = ("throughput_in", "throughput_out", "messages_in", "messages_out")
-"""What is measured of a bundle: bytes per second in and out, messages per second in and out;
+"""The measurements of a bundle: bytes per second in and out, messages per second in and out;
 columns of ``rates``."""
 
 BYTES: Final = slice(0, 2)
@@ -24,7 +24,7 @@ BYTES: Final = slice(0, 2)
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """What brokers and bundles carry at one time. B brokers, N bundles; names are unique.
+    """The load of brokers and bundles at one time. B brokers, N bundles; names are unique.
 
     >>> load = ClusterLoad(
     ...     brokers=("b1", "b2"),

@@ -1,4 +1,4 @@
-"""What a strategy decides: moves, splits, and why anything was done, refused or skipped."""
+"""A strategy's decisions: moves, splits, and skips, which say why something was not done."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Split(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Why something was not done: a refusal or a skip."""
+    """The reason why something was not done."""
 
     subject: str
     """Name of a broker or bundle; "" = the whole cluster."""
     label: str
     reason: str
     bundles: int = 1
-    """How many bundles it is said of."""
+    """How many bundles it is about."""
 
 
 class Decisions(NamedTuple):

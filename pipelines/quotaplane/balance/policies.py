@@ -39,7 +39,7 @@ class IsolationRule(BaseModel):
 
 
 class Policies(BaseModel):
-    """What an administrator decided about brokers and namespaces.
+    """An administrator's rules for brokers and namespaces.
 
     >>> policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b1"]}])
     >>> policies.allowed("acme/orders", ["b1", "b2"], np.array([True, True])).tolist()

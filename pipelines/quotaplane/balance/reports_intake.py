@@ -64,7 +64,7 @@ def round_of(latest: ReportedLoads, now_ms: int) -> RoundOfReports:
 
 
 def gone_skip(broker: str, gone_after_s: float) -> Skip:
-    """What is said of a broker that was forgotten."""
+    """The skip of a broker that was forgotten."""
     reason = f"no numbers of {broker} for {gone_after_s:g} s (balance.gone_after_s): forgotten"
     return Skip(broker, GONE, reason, 0)
 

@@ -68,7 +68,7 @@ def split_positions(
 
 
 def part_weights(boundaries: tuple[int, ...], hashes: IntArray, weights: FloatArray) -> FloatArray:
-    """What each new bundle gets; shape (len(boundaries) + 1,).
+    """The weight of each new bundle; shape (len(boundaries) + 1,).
 
     >>> part_weights((31,), np.array([10, 50, 90]), np.array([6.0, 3.0, 3.0])).tolist()
     [6.0, 6.0]

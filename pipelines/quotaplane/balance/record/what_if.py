@@ -74,7 +74,7 @@ def stock_strategy(name: str, settings: StockSettings) -> Strategy:
 
 @dataclass
 class StrategyOutcome:
-    """What came of a strategy over some rounds."""
+    """The results of a strategy over some rounds."""
 
     rounds: int = 0
     moves: int = 0
@@ -116,7 +116,7 @@ class StrategyOutcome:
 
 
 class OtherOwners:
-    """Who would have each bundle if a strategy's moves were made, and the recorded ones were not.
+    """The owners that bundles would have if a strategy's moves were made instead of the recorded.
 
     Loads of bundles are those recorded. A bundle is where the record shows it first; later changes
     of its owner in the record don't count, unless its broker is gone. Splits are not made: a
@@ -162,7 +162,7 @@ def _usage(recorded: ClusterLoad, other: ClusterLoad) -> FloatArray:
 def run_alternative(
     rounds: Mapping[tuple[int, int], BalanceRound], strategy: Strategy
 ) -> StrategyOutcome:
-    """What would have come of a strategy."""
+    """The results that a strategy would have had."""
     owners, outcome = OtherOwners(), StrategyOutcome()
     for round_ in rounds.values():
         load = owners.of(round_.load)

@@ -1,4 +1,4 @@
-"""What Pulsar's shedders have in common: usage, traffic and bundles of brokers, biggest first."""
+"""The common part of Pulsar's shedders: usage, traffic and bundles of brokers, biggest first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def max_usage(load: ClusterLoad, settings: StockSettings) -> FloatArray:
 
 
 class BrokerTraffic(NamedTuple):
-    """What the brokers' reports say of their bundles together; shape (B,) each."""
+    """Sums over the bundles in each broker's report; shape (B,) each."""
 
     bytes_per_s: FloatArray
     messages_per_s: FloatArray

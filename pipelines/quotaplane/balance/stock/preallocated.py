@@ -1,4 +1,4 @@
-"""Bundles that the leader has placed since the last reports, and what it counts for them."""
+"""Bundles that the leader has placed since the last reports, and their assumed load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quotaplane.model import FloatArray, IntArray
 
 
 class Preallocated:
-    """What has been placed on each broker of a round.
+    """The bundles that have been placed on each broker of a round.
 
     Pulsar forgets all of it with the next reports, also what a broker has not taken over yet (only
     bundles that the leader itself serves are remembered longer).

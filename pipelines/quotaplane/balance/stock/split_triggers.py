@@ -193,7 +193,7 @@ class ExtensibleSplitter:
 
 
 class _SplitCycle:
-    """What has been decided in one cycle of a broker."""
+    """The decisions of one cycle of a broker."""
 
     def __init__(
         self, settings: StockSettings, counts: Mapping[str, int], splitting: Collection[str]

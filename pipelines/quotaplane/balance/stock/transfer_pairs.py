@@ -23,7 +23,7 @@ class TransferPair(NamedTuple):
 
 
 class PairMoves:
-    """What has been chosen for a pair so far."""
+    """The bundles that have been chosen for a pair so far."""
 
     def __init__(self) -> None:
         self.moves: list[tuple[int, int, int]] = []

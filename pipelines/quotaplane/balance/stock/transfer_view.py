@@ -16,7 +16,7 @@ from quotaplane.model import FloatArray, IntArray
 
 
 class TransferView:
-    """What decides a round: averages of brokers, the bundles that they report, policies."""
+    """The input of a cycle: averages of brokers, the bundles that they report, policies."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class _Extremes(NamedTuple):
 
 
 class _Excess(NamedTuple):
-    """What is too unequal, and how much of it is worth an unload."""
+    """The traffic that is too unequal: messages or bytes, and the least that is worth an unload."""
 
     found: _Extremes
     unit: str

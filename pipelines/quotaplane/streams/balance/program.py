@@ -150,7 +150,7 @@ class BalanceProgram:
         return state, outputs, self._seen(seen.round.age_s, decisions, tables["balance_rounds"])
 
     def _decided(self, state: BalanceJobState, seen: RoundOfReports) -> tuple[bytes, Decisions]:
-        """What the strategy remembers from now on, and what it decided, with the job's skips."""
+        """The strategy's new state, and its decisions with the job's skips."""
         before = (
             BalanceState.empty()
             if state.strategy is None
