@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -145,3 +146,91 @@ def test_a_cluster_of_one_or_none_moves_nothing(ask: Ask, strategy: str) -> None
     if strategy == "quotaplane":
         assert not second["moves"]
         assert {skip["label"] for skip in second["skips"]} == {"NoBrokers"}
+
+
+def test_a_class_with_its_package_has_the_same_answer(ask: Ask) -> None:
+    case = {"cls": "org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder"}
+    assert json.loads(ask({**case, "rounds": [HOT, HOT]})[1]) == [[], []]
+
+
+def test_quotaplane_leaves_bundles_that_were_unloaded_recently(ask: Ask) -> None:
+    bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
+    case = {"rounds": [{**HOT, "b1": {**HOT["b1"], "bundles": bundles}}]}
+    moved = sorted(bundles)[0]
+    assert json.loads(ask(case)[1]) == [[f"b1>b2 {moved}"]]
+    ((move,),) = json.loads(ask({**case, "recent": [moved]})[1])
+    assert move == f"b1>b2 {sorted(bundles)[1]}"
+
+
+@pytest.mark.parametrize("strange", ["\x1b[2J", "\n", "\u202e", "\ud800"])
+def test_strange_names_can_not_disturb_a_terminal(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, strange: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    round_ = {f"b1{strange}": {"cpu": [90, 100], "bundles": {FIRST: [1] * 4, SECOND: [2] * 4}}}
+    round_[f"b2{strange}"] = {}
+    code, table, _ = ask({"rounds": [round_]}, "--explain")
+    assert (code, table.isascii(), strange in table.replace("\n", "")) == (0, True, False)
+    placed = ask({"rounds": [round_], "place": [FIRST]}, "--place", "RoundRobinBrokerSelector")[1]
+    assert "b2" in placed
+    assert placed.isascii()
+    assert placed.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "told"),
+    [
+        (b'\xef\xbb\xbf{"rounds": []}', 0, ""),
+        (b'{"rounds": []}\xff', 2, "quotaplane: error: stdin: not UTF-8 (byte 14)\n"),
+    ],
+)
+def test_stdin_is_utf8_whatever_the_locale(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: bytes,
+    code: int,
+    told: str,
+) -> None:
+    reader = io.TextIOWrapper(io.BytesIO(data), "ascii", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", reader)
+    assert main(["balance", "-"]) == code
+    assert capsys.readouterr().err == told
+
+
+def test_a_bare_snapshot_is_one_round_for_splits_and_placements_too(ask: Ask) -> None:
+    assert json.loads(ask(HOT, "--split", "BundleSplitterTask")[1]) == [{}]
+    assert json.loads(ask(HOT, "--place", "RoundRobinBrokerSelector")[1]) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "error"),
+    [
+        ({"cls": "Best", "rounds": []}, (), "/cases.json: cls: unknown strategy 'Best' (there are"),
+        (
+            {"rounds": [], "place": ["acme"]},
+            ("--place", "AvgShedder"),
+            "/cases.json: place: 'acme' is not a bundle",
+        ),
+        (
+            {"bundle": "acme"},
+            ("--split", "range_equally_divide"),
+            "/cases.json: bundle: 'acme' is not a bundle",
+        ),
+        (
+            {"rounds": [HOT]},
+            ("--split", "range_equally_divide"),
+            "range_equally_divide divides one bundle, so the case needs a bundle and not rounds",
+        ),
+        (
+            {"bundle": FIRST},
+            ("--split", "BundleSplitterTask"),
+            "BundleSplitterTask looks for bundles in rounds, so the case needs rounds ",
+        ),
+    ],
+)
+def test_bad_input_is_named_with_its_case(
+    ask: Ask, case: object, options: tuple[str, ...], error: str
+) -> None:
+    code, out, told = ask(case, *options)
+    assert (code, out, told.count("\n")) == (2, "", 1)
+    assert error in told

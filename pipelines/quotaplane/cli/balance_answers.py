@@ -8,6 +8,7 @@ from typing import Any
 
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
+from quotaplane.terminal import one_line
 from quotaplane.text_table import render
 
 
@@ -47,7 +48,7 @@ def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain
                 for skip in each.skips
             ]
     columns = ("round", "action", "bundle", "from", "to", "MB/s", "label", "reason")
-    return "\n".join([render(columns, rows, "table"), *_summaries(decided)])
+    return "\n".join([_table(columns, rows), *_summaries(decided)])
 
 
 def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str]:
@@ -81,7 +82,7 @@ def placements_table(answers: Sequence[Mapping[str, Sequence[str]]]) -> str:
         for number, answer in enumerate(answers, 1)
         for bundle, brokers in answer.items()
     ]
-    return render(("round", "bundle", "brokers"), rows, "table")
+    return _table(("round", "bundle", "brokers"), rows)
 
 
 def splits_table(answer: Sequence[Any]) -> str:
@@ -93,4 +94,10 @@ def splits_table(answer: Sequence[Any]) -> str:
         for number, round_ in enumerate(answer, 1)
         for bundle, boundaries in round_.items()
     ]
-    return render(("round", "bundle", "boundaries"), rows, "table")
+    return _table(("round", "bundle", "boundaries"), rows)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table whose names, which are from outside, can't disturb a terminal."""
+    plain = [[one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    return render(columns, plain, "table")
