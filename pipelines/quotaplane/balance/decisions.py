@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+OURS: Final = "quotaplane"
+"""The name of quotaplane's own strategy, beside those of Pulsar's classes."""
+
 LABELS: Final = {
     # Pulsar's own labels (UnloadDecision.Reason), in its meaning
     "Overloaded": "the broker carries too much, so a bundle leaves it",

@@ -8,9 +8,6 @@ import numpy as np
 
 from quotaplane.balance.decisions import Decisions, Skip
 
-OURS: Final = "quotaplane"
-"""The name of quotaplane's own strategy."""
-
 PLAN_BYTES: Final = 900_000
 """A larger plan loses its last moves: Kafka accepts 1 MB by default."""
 

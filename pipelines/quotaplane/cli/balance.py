@@ -14,7 +14,7 @@ import numpy as np
 from quotaplane.balance.bundle_orders import SEEN, Order
 from quotaplane.balance.cases import BalanceCase, in_rounds, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.decisions import OURS, Decisions
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
@@ -33,7 +33,6 @@ from quotaplane.cli.balance_answers import decisions_table, placements_table, sp
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.strict_json import CaseModel, parse_json, source_name
 
-OURS: Final = "quotaplane"
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
 """Strategies that also say which broker gets a bundle."""
 

@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.balance.decisions import Decisions, Move
+from quotaplane.balance.decisions import OURS, Decisions, Move
 from quotaplane.balance.options import read_options
-from quotaplane.balance.plan_size import OURS
 from quotaplane.balance.planner import BalanceRound
 from quotaplane.balance.record.what_if import (
     Strategy,

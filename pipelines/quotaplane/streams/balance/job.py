@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.balance.plan_size import OURS
+from quotaplane.balance.decisions import OURS
 from quotaplane.history.tables import REBALANCED
 from quotaplane.model import IntArray
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.decisions import OURS, Decisions
 from quotaplane.balance.options import BalanceOptions, read_options
-from quotaplane.balance.plan_size import OURS, fitting
+from quotaplane.balance.plan_size import fitting
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.balance.report_choice import NOT_NEWER, ReportBounds, choose
