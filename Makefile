@@ -12,7 +12,7 @@ NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
+.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,10 @@ format: env ## let ruff correct what it can
 
 bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/throttle-benchmarks.md)
 	$(PYTHON) -m benchmarks.throttle
+
+bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (ten minutes; the results page is docs/balance-benchmarks.md)
+	$(PYTHON) -m benchmarks.balance_speed
+	$(PYTHON) -m benchmarks.balance_bound
 
 proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \

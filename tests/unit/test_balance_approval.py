@@ -104,7 +104,7 @@ def test_a_split_needs_its_owner() -> None:
     assert f"bundle {BUNDLES[0]} is at b1 now" in refusals(Decisions([], [split]), elsewhere)
 
 
-def test_capacity_counts() -> None:
+def test_bytes_are_judged_by_the_brokers_capacity() -> None:
     weights = np.array([4.0, 1.0, 1.0])
     found = refusals(PLAN, SKEWED, weights=weights)
     assert "it would not help any more" in found

@@ -88,7 +88,7 @@ def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     table = ask({"rounds": [HOT]}, "--shed", "OverloadShedder")[1]
     assert f"1  move    {FIRST}  b1" in table
-    assert "round 1: 1 moves of 100.0 MB/s, 0 splits; busiest broker / mean 2.000" in table
+    assert "round 1: 1 moves of 100.0 MB/s, 0 splits; most loaded broker / mean 2.000" in table
     assert json.loads(ask({"rounds": [HOT]}, "--shed", "OverloadShedder", "--json")[1])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, MostLoads, choose
+from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, ReportBounds, choose
 from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.balance.reports_intake import round_of
 from quotaplane.wire.broker_loads import BrokerLoad
@@ -29,7 +29,7 @@ def loads_of(*reports: BrokerLoad) -> ReportedLoads:
 def chosen(
     latest: ReportedLoads, *reports: BrokerLoad, now_ms: int = NOW_MS, **most: Any
 ) -> Chosen:
-    return choose(latest, loads_of(*reports), now_ms, MostLoads(**most))
+    return choose(latest, loads_of(*reports), now_ms, ReportBounds(**most))
 
 
 def held(loads: ReportedLoads) -> dict[str, tuple[int, list[str]]]:
@@ -77,7 +77,7 @@ def test_a_broker_whose_numbers_are_too_old_is_forgotten() -> None:
     first = chosen(NONE, load_of("b1"), load_of("b2"))
     fresh = load_of("b2", sequence=2, at_ms=NOW_MS)
     assert chosen(first.latest, fresh, now_ms=NOW_MS + 3_600_000).gone == ()
-    later = choose(first.latest, NONE, NOW_MS + 3_600_001, MostLoads())
+    later = choose(first.latest, NONE, NOW_MS + 3_600_001, ReportBounds())
     assert (later.gone, len(later.latest.reports)) == (("b1", "b2"), 0)
 
 
@@ -102,7 +102,8 @@ def test_the_choice_does_not_depend_on_the_order_of_arrival(seed: int) -> None:
     )
     order = draw.sample(range(8), 8)
     one, other = (
-        choose(first.latest, loads, NOW_MS, MostLoads()) for loads in (arrived, arrived.take(order))
+        choose(first.latest, loads, NOW_MS, ReportBounds())
+        for loads in (arrived, arrived.take(order))
     )
     assert one.latest == other.latest
     assert [*one.refused] == sorted((order[row], why) for row, why in other.refused)

@@ -60,7 +60,7 @@ ALL = [
 ]
 
 
-def test_figures() -> None:
+def test_figures_of_a_run_are_those_computed_by_hand() -> None:
     found = figures(record("ours", "skewed", 20), BUNDLES + 1)
     assert (found.begin, found.seconds_to, found.splits) == (1.5, (20, 20), 1)
     assert found.end == pytest.approx(1.05)
@@ -69,7 +69,7 @@ def test_figures() -> None:
     assert figures(record("stock", "skewed", None), 0).seconds_to == (None, None)
 
 
-def test_a_goal_must_be_kept() -> None:
+def test_a_goal_is_reached_only_if_it_is_kept() -> None:
     wavering = np.array([2.0] * 5 + [1.0] * 5 + [2.0] * 5 + [1.0] * 20)
     assert reached(wavering, 1.15) == 15
 

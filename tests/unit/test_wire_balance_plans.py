@@ -13,7 +13,7 @@ from quotaplane.errors import InputError
 from quotaplane.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
 from quotaplane.wire.pb.balance_pb2 import BalancePlan
 from tests.unit.load_report_cases import bundle_of
-from tests.unit.wire_cases import damaged
+from tests.unit.wire_cases import damaged, with_fields
 
 MOVES = (
     Move(bundle_of(1), "b1:8080", "b2:8080", 1e6, "Overloaded", "b1 is 1.5 times the mean"),
@@ -35,14 +35,7 @@ def test_skips_are_not_on_the_wire() -> None:
 
 
 def _changed(**fields: Any) -> bytes:
-    message: Any = BalancePlan.FromString(GOOD)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            del getattr(message, name)[:]
-            getattr(message, name).extend(value)
-        else:
-            setattr(message, name, value)
-    return bytes(message.SerializeToString())
+    return with_fields(BalancePlan.FromString(GOOD), fields)
 
 
 def _encoded(*moves: Move, splits: tuple[Split, ...] = ()) -> bytes:

@@ -11,8 +11,8 @@ from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.model import BoolArray, IntArray
 
 
-class MostLoads(NamedTuple):
-    """How much is remembered at most; named after their settings."""
+class ReportBounds(NamedTuple):
+    """Which reports are remembered; named after the settings."""
 
     max_brokers: int = 10_000
     max_bundles: int = 2_000_000
@@ -40,13 +40,16 @@ class Chosen(NamedTuple):
     """Brokers that were forgotten because their numbers are too old."""
 
 
-def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: MostLoads) -> Chosen:
+def choose(
+    latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, bounds: ReportBounds
+) -> Chosen:
     """Replace brokers' reports by newer ones, and forget brokers whose numbers are too old.
 
     A report is newer if its start time, or with the same start time its sequence, is greater. The
     result does not depend on the order of the reports, only on their positions.
 
-    >>> choose(ReportedLoads.none(), ReportedLoads.none(), 0, MostLoads()).latest.reports.num_rows
+    >>> nothing = ReportedLoads.none()
+    >>> choose(nothing, nothing, 0, ReportBounds()).used
     0
     """
     known = latest.reports.num_rows
@@ -62,14 +65,14 @@ def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: Mos
     last = np.flatnonzero(np.r_[code[order][1:] != code[order][:-1], np.ones(min(total, 1), bool)])
     winners = order[last]
     repeated = _not_newer(order, code, started, sequence, is_new)
-    fits = _fitting(both, winners, code, is_new, most)
+    fits = _fitting(both, winners, code, is_new, bounds)
     too_many = winners[~fits & is_new[winners]]
     # A broker whose new report is too much keeps its old one.
     olds = np.flatnonzero(~is_new & np.isin(code, code[too_many]))
     kept = np.concatenate([winners[fits], olds])
     kept = kept[np.argsort(code[kept], kind="stable")]
     measured = rows["measured_at_ms"].to_numpy()
-    old = now_ms - measured[kept] > most.gone_after_s * 1000
+    old = now_ms - measured[kept] > bounds.gone_after_s * 1000
     names = rows["broker"].to_pylist()
     kept, gone = kept[~old], [names[row] for row in kept[old].tolist()]
     used = kept[is_new[kept]]
@@ -115,14 +118,14 @@ def _not_newer(
 
 
 def _fitting(
-    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, most: MostLoads
+    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
 ) -> BoolArray:
     """Which of the winners fit: known brokers first, then new ones by name."""
     sizes = np.bincount(both.bundles["report"].to_numpy(), minlength=len(code))
     is_known = np.isin(code[winners], code[~is_new])
     order = np.lexsort((code[winners], is_new[winners], ~is_known))
-    allowed = (np.cumsum(sizes[winners][order]) <= most.max_bundles) & (
-        np.arange(len(order)) < most.max_brokers
+    allowed = (np.cumsum(sizes[winners][order]) <= bounds.max_bundles) & (
+        np.arange(len(order)) < bounds.max_brokers
     )
     fits: BoolArray = np.ones(len(winners), bool)
     fits[order] = allowed | ~is_new[winners][order]

@@ -58,21 +58,9 @@ def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str
         after = predicted(load, each)
         yield (
             f"round {number}: {len(each.moves)} moves of {moved / 1e6:.1f} MB/s, "
-            f"{len(each.splits)} splits; busiest broker / mean {imbalance(load):.3f}"
-            + (f" -> {imbalance(after):.3f}" if after else "")
+            f"{len(each.splits)} splits; most loaded broker / mean {load.max_by_mean():.3f}"
+            + (f" -> {after.max_by_mean():.3f}" if after else "")
         )
-
-
-def imbalance(load: ClusterLoad) -> float:
-    """Bytes per second of the busiest broker, relative to the mean; 1 if there are none.
-
-    >>> from quotaplane.balance.cases import BrokerLoadCase, loads_of
-    >>> busy = BrokerLoadCase(bundles={"t/n/0x00000000_0xffffffff": [1e6, 2e6, 10, 20]})
-    >>> imbalance(loads_of([{"b1": busy, "b2": BrokerLoadCase()}], "case")[0])
-    2.0
-    """
-    carried = load.throughput_of_brokers()
-    return float(carried.max() / carried.mean()) if carried.any() else 1.0
 
 
 def predicted(load: ClusterLoad, decided: Decisions) -> ClusterLoad | None:

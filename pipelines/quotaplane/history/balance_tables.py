@@ -89,7 +89,7 @@ BALANCE_ROUNDS: Final = appended(
         column("every_broker", pa.bool_(), "the table load has a row for each broker"),
         column("bundles", pa.int64(), "bundles on these brokers"),
         column("bytes_per_s", pa.float64(), "of all bundles, in and out together"),
-        column("max_mean", pa.float64(), "bytes per second of the fullest broker by the mean"),
+        column("max_mean", pa.float64(), "bytes of the most loaded broker, divided by the mean"),
         column("oldest_s", pa.float64(), "age of the oldest broker's numbers"),
         column("moves", pa.int64(), "moves decided"),
         column("moved_bytes_per_s", pa.float64(), "load of the bundles to be moved"),

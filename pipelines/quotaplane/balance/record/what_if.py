@@ -82,7 +82,7 @@ class StrategyOutcome:
     repeat_moves: int = 0
     splits: int = 0
     imbalances: list[float] = field(default_factory=list)
-    """Per round: bytes per second of the fullest broker by the mean, before its moves."""
+    """``ClusterLoad.max_by_mean`` of each round, before its moves."""
     _moved_at_s: dict[str, float] = field(default_factory=dict, repr=False)
     _waiting: set[tuple[str, str]] = field(default_factory=set, repr=False)
     """Bundles whose move or split is proposed, with the brokers that have them."""
@@ -98,7 +98,7 @@ class StrategyOutcome:
         if proposed:
             decisions = self._new_proposals(load, decisions)
         self.rounds += 1
-        self.imbalances.append(max_by_mean(load.throughput_of_brokers()))
+        self.imbalances.append(load.max_by_mean())
         self.splits += len(decisions.splits)
         for move in decisions.moves:
             if not move.target or move.target == move.source:  # placed where it was
@@ -136,16 +136,6 @@ class StrategyOutcome:
             "imbalance_max": round(float(found.max()), 4),
             "imbalance_last": round(float(found[-1]), 4),
         }
-
-
-def max_by_mean(carried: FloatArray) -> float:
-    """The fullest broker's load by the mean; 1 if there is no load.
-
-    >>> max_by_mean(np.array([3.0, 1.0, 2.0]))
-    1.5
-    """
-    mean = float(carried.mean()) if len(carried) else 0.0
-    return float(carried.max()) / mean if mean > 0 else 1.0
 
 
 class OtherOwners:

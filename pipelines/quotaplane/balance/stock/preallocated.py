@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import namespace_of
 from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.model import FloatArray, IntArray
 
@@ -28,7 +29,7 @@ class Preallocated:
         """A bundle was placed."""
         self.target[bundle] = broker
         self.topics[broker] += topics
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         self._of_namespace.setdefault(namespace, []).append((broker, bundle))
         rates = self._bundles.setdefault(broker, {})
         rates[bundle] = messages_per_s
