@@ -90,6 +90,28 @@ def test_more_brokers_or_bundles_than_allowed_are_refused_and_known_ones_stay() 
     assert (more.refused, held(more.latest)) == (((0, TOO_MANY),), held(first.latest))
 
 
+def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
+    first = chosen(NONE, load_of("b1"), load_of("b2"))
+    big = load_of("b1", (1.0,) * 9, sequence=2)
+    after = chosen(
+        first.latest,
+        big,
+        load_of("b0", (1.0,) * 9),
+        load_of("b2", sequence=2),
+        load_of("b3"),
+        max_bundles=4,
+    )
+    assert after.refused == ((0, TOO_MANY), (1, TOO_MANY))
+    assert [*held(after.latest)] == ["b1", "b2", "b3"]
+    assert after.fresh == {"b2", "b3"}
+
+
+def test_a_long_name_counts_as_several_bundles() -> None:
+    long = load_of("b1", bundles=[bundle_of(1, f"acme/{'n' * 600}")])
+    assert chosen(NONE, long, max_bundles=3).used == 1
+    assert chosen(NONE, long, max_bundles=2).refused == ((0, TOO_MANY),)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_choice_does_not_depend_on_the_order_of_arrival(seed: int) -> None:
     draw = random.Random(seed)

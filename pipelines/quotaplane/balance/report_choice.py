@@ -19,6 +19,7 @@ class ReportBounds(NamedTuple):
     gone_after_s: float = 3600.0
 
 
+_NAME_BYTES: Final = 256
 NOT_NEWER: Final = "not_newer"
 TOO_MANY: Final = "too_many"
 
@@ -120,16 +121,38 @@ def _not_newer(
 def _fitting(
     both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
 ) -> BoolArray:
-    """Which of the winners fit: known brokers first, then new ones by name."""
-    sizes = np.bincount(both.bundles["report"].to_numpy(), minlength=len(code))
-    is_known = np.isin(code[winners], code[~is_new])
-    order = np.lexsort((code[winners], is_new[winners], ~is_known))
-    allowed = (np.cumsum(sizes[winners][order]) <= bounds.max_bundles) & (
-        np.arange(len(order)) < bounds.max_brokers
-    )
+    """Which of the winners fit: known brokers first, then new ones by name. A report that does not
+    fit takes no room from others; a known broker's old one stays then.
+    """
     fits: BoolArray = np.ones(len(winners), bool)
-    fits[order] = allowed | ~is_new[winners][order]
+    sizes = _sizes(both)
+    if sizes.sum() <= bounds.max_bundles and len(winners) <= bounds.max_brokers:
+        return fits
+    old = np.flatnonzero(~is_new)
+    old_size = dict(zip(code[old].tolist(), sizes[old].tolist(), strict=True))
+    known = np.isin(code[winners], code[old])
+    bundles = brokers = 0
+    for place in np.lexsort((code[winners], is_new[winners], ~known)).tolist():
+        winner = int(winners[place])
+        size, owner = int(sizes[winner]), int(code[winner])
+        if is_new[winner]:
+            fits[place] = bundles + size <= bounds.max_bundles and brokers + 1 <= bounds.max_brokers
+            size = size if fits[place] else old_size.get(owner, 0)
+        bundles += size
+        brokers += bool(fits[place] or owner in old_size)
     return fits
+
+
+def _sizes(loads: ReportedLoads) -> IntArray:
+    """Bundles of each report; a name counts once per ``_NAME_BYTES`` that it begins, so that
+    ``max_bundles`` bounds the memory, too.
+    """
+    length = pc.binary_length(loads.bundles["bundle"]).to_numpy()
+    parts = -(-length.astype(np.int64) // _NAME_BYTES)
+    sizes: IntArray = np.bincount(
+        loads.bundles["report"].to_numpy(), parts, minlength=len(loads.reports)
+    ).astype(np.int64)
+    return sizes
 
 
 def _by_name(loads: ReportedLoads) -> ReportedLoads:

@@ -84,9 +84,19 @@ class StrategyOutcome:
     imbalances: list[float] = field(default_factory=list)
     """``ClusterLoad.max_by_mean`` of each round, before its moves."""
     _moved_at_s: dict[str, float] = field(default_factory=dict, repr=False)
+    _waiting: set[tuple[str, str]] = field(default_factory=set, repr=False)
+    """Bundles whose move or split is proposed, with the brokers that have them."""
 
-    def add(self, load: ClusterLoad, now_s: float, decisions: Decisions) -> None:
-        """Count a round."""
+    def add(
+        self, load: ClusterLoad, now_s: float, decisions: Decisions, *, proposed: bool = False
+    ) -> None:
+        """Count a round.
+
+        Proposals wait for an approval and are made again each round: until its bundle leaves its
+        broker, one counts once.
+        """
+        if proposed:
+            decisions = self._new_proposals(load, decisions)
         self.rounds += 1
         self.imbalances.append(load.max_by_mean())
         self.splits += len(decisions.splits)
@@ -98,6 +108,19 @@ class StrategyOutcome:
             self._moved_at_s[move.bundle] = now_s
             self.moves += 1
             self.moved_bytes_per_s += move.bytes_per_s
+
+    def _new_proposals(self, load: ClusterLoad, decisions: Decisions) -> Decisions:
+        owner = dict(zip(load.bundles, load.owner.tolist(), strict=True))
+        waiting = {
+            (bundle, broker)
+            for bundle, broker in self._waiting
+            if bundle not in owner or load.brokers[owner[bundle]] == broker
+        }
+        moves = [each for each in decisions.moves if (each.bundle, each.source) not in waiting]
+        splits = [each for each in decisions.splits if (each.bundle, each.owner) not in waiting]
+        waiting |= {(move.bundle, move.source) for move in moves}
+        self._waiting = waiting | {(split.bundle, split.owner) for split in splits}
+        return decisions._replace(moves=moves, splits=splits)
 
     def figures(self) -> dict[str, float]:
         """The figures to show."""
