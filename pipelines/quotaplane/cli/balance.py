@@ -97,9 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help=f"where a bundle is split: {', '.join(ALGORITHMS)}; or which: {', '.join(TRIGGERS)}",
     )
-    parser.add_argument(
-        "--explain", action="store_true", help="also labels and reasons"
-    )
+    parser.add_argument("--explain", action="store_true", help="also labels and reasons")
     parser.add_argument("--json", action="store_true", help="print JSON also on a terminal")
 
 
