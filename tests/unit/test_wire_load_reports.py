@@ -114,6 +114,7 @@ WHOLE = [
     (_broken("usage", [INF, 1.0, 0, 0, 0]), "not_finite", "usage of cpu is inf"),
     (_broken("limit", [1.0, 1.0, -1.0, 0, 0]), "negative", "limit of directMemory is -1"),
     (_broken("usage", [1e300, 0, 0, 0, 0]), "absurd", "usage of cpu is 1e+300"),
+    (_broken("limit", [1.0, 1e-300, 0, 0, 0]), "absurd", "limit of memory is 1e-300"),
     (
         _broken("bytes_in_per_s", [1.0]),
         "length_mismatch",

@@ -63,7 +63,16 @@ Its answer, a line for each case: a list with one item for each round. A shedder
 TransferShedder and quotaplane: ["b1>b2 acme/a/0x00000000_0x80000000"], also "split BUNDLE at HASH".
 On a terminal it is a table, unless --json is given.
 
-See docs/balance.md and docs/balance-stock.md.
+--place: "place" has the bundles to be placed after each round ("recent", if it is left out); the
+  answer of a round is {bundle: [brokers that may get it]}. Also: policies as Pulsar has them,
+  "lookup": true if each counts for the next ones, "draws": {bundle: the broker that was drawn}
+--split with a class: the answer of a round is {bundle: [boundaries]}. "topics" has for a bundle
+  their number, or {topic: [bytes in, out, messages in, out]}; also "sessions", "counts" of bundles
+  by namespace, and "splitting"
+--split with an algorithm: {"bundle": B, "topics": {topic: rates}, "positions": [hash]} without
+  rounds; the answer is the boundaries
+
+See docs/balance.md, docs/balance-stock.md and docs/balance-stock-placement.md.
 """
 
 Read = TypeVar("Read")
@@ -87,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help=f"where a bundle is split: {', '.join(ALGORITHMS)}; or which: {', '.join(TRIGGERS)}",
     )
-    parser.add_argument("--explain", action="store_true", help="give labels and reasons")
+    parser.add_argument("--explain", action="store_true", help="also labels and reasons")
     parser.add_argument("--json", action="store_true", help="print JSON also on a terminal")
 
 

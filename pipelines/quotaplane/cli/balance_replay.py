@@ -52,6 +52,8 @@ def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
             state, epoch = BalanceState.empty(), each.epoch
         options, policies = settings_in_force(each)
         seen = round_of(each.loads, each.now_ms)
+        # The job stores its memory as bytes after each round.
+        state = BalanceState.from_bytes(state.to_bytes())
         state, decided = decide(state, seen.round, options, policies)
         if each.mode == "propose":
             state = state.as_proposed()

@@ -24,6 +24,8 @@ SIGNED_LIMIT: Final = 2**63
 """Java reads a number from here on as negative."""
 _MOST_AMOUNT: Final = 1e18
 """No machine has more of a resource, in any unit."""
+_LEAST_LIMIT: Final = 1e-6
+"""A smaller limit that is not 0 is noise; what is used by it would be infinite."""
 
 
 @dataclass(frozen=True)
@@ -110,5 +112,5 @@ def _check_amounts(name: str, amounts: FloatArray) -> None:
             raise UnusableReportError(NOT_FINITE, what)
         if amount < 0:
             raise UnusableReportError(NEGATIVE, what)
-        if amount > _MOST_AMOUNT:
+        if amount > _MOST_AMOUNT or (name == "limit" and 0 < amount < _LEAST_LIMIT):
             raise UnusableReportError(ABSURD, what)
