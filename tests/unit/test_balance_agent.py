@@ -20,7 +20,7 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.settings.balancing import Balance
 from quotaplane.transport.base import Polled, Portion
-from quotaplane.wire.balance_plans import encode_plan
+from quotaplane.wire.balance_plans import decode_plan, encode_plan
 from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.load_reports import decode_load_report
 from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
@@ -286,7 +286,7 @@ def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
         plan_bytes(first, 1),
         plan_bytes(Decisions(), 3),
     ]
-    listener = PlansListener(outbox, said.append)
+    listener = PlansListener(outbox, said.append, 1800.0)
     asyncio.run(listener.catch_up())
     assert listener.newest is not None
     assert listener.newest.plan_hash == ""
@@ -296,6 +296,26 @@ def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
     assert (listener.refused, len(said)) == (1, 1)
     with pytest.raises(InputError, match="no such plan"):
         listener.with_hash("0123456789abcdef")
+
+
+def test_a_plan_with_a_number_that_is_too_high_stands_in_the_way_for_a_while_only() -> None:
+    now_ms, plans = 1e12, [Decisions([move(name, 0, 1)]) for name in (A, B)]
+    said: list[str] = []
+    listener = PlansListener(Outbox(), said.append, 1800.0, lambda: now_ms)
+
+    def sent(plan: Decisions, seq: int, later_s: float) -> str:
+        decided_at_ms = int(1e12 + later_s * 1000)
+        data = encode_plan(plan, epoch=seq, seq=seq, decided_at_ms=decided_at_ms, mode="auto")
+        listener.take(decode_plan(data))
+        assert listener.newest_to_do is not None
+        return listener.newest_to_do.plan_hash
+
+    forged = sent(plans[0], 2**63 - 1, 0)
+    now_ms += 1_900_000
+    assert sent(plans[1], 7, 1700) == forged
+    assert sent(plans[1], 8, 1801) == plans[1].plan_hash()
+    with pytest.raises(InputError, match="it was decided 100 s in the future"):
+        sent(plans[0], 2**63 - 1, 2000)
 
 
 class NoRecord:
@@ -321,7 +341,7 @@ def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode:
     async def work(rest: Rest) -> dict[str, Any]:
         settings = QUICK.model_copy(update={"max_moves_at_once": 1})
         executor = Executor(Balance(execute=settings), rest, "blue", record, said.append)  # type: ignore[arg-type]
-        listener = PlansListener(outbox, said.append)
+        listener = PlansListener(outbox, said.append, 1800.0)
         follower = PlanFollower(executor, listener, record, said.append)  # type: ignore[arg-type]
         stop = asyncio.Event()
         running = asyncio.create_task(follower.run(stop))

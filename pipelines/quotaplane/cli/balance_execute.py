@@ -71,7 +71,7 @@ async def _execute(settings: Settings, transport: PulsarTransport, args: Any) ->
             open_broker_link, transport, limits_from="earliest", topics=topics
         )
         try:
-            listener = PlansListener(link, warn)
+            listener = PlansListener(link, warn, settings.balance.execute.max_plan_age_s)
             await listener.catch_up()
             if args.auto:
                 return await _follow(settings, rest, listener, stop, args.why)

@@ -26,8 +26,8 @@ class PlanFollower:
     ) -> None:
         self._executor, self._listener, self._record, self._say = executor, listener, record, say
         self._failures = FailureLog(say)
-        self._done: tuple[int, int] = (-1, -1)
-        """(epoch, seq) of the newest plan that was executed, refused or left to an approval."""
+        self._done: PlanMessage | None = None
+        """The latest plan that was executed, refused or left to an approval."""
         self.plans_executed = 0
         self.plans_refused = 0
         self.awaiting_approval = ""
@@ -56,10 +56,10 @@ class PlanFollower:
     def _next(self) -> PlanMessage | None:
         """The newest plan, if nothing was done about it yet."""
         plan = self._listener.newest_to_do
-        if plan is None or (plan.epoch, plan.seq) <= self._done:
+        if plan is None or plan is self._done:
             return None
         if plan.mode != "auto":
-            self._done, self.awaiting_approval = (plan.epoch, plan.seq), plan.plan_hash
+            self._done, self.awaiting_approval = plan, plan.plan_hash
             self._say(
                 f"plan {plan.plan_hash} needs an approval: balance.mode of its job is propose"
             )
@@ -74,7 +74,7 @@ class PlanFollower:
             await asyncio.sleep(_LOOK_EVERY_S)
             return
         self._failures.note("check of the plan", plan.plan_hash, None)
-        self._done, self.awaiting_approval = (plan.epoch, plan.seq), ""
+        self._done, self.awaiting_approval = plan, ""
         if verdict.refusals:
             self.plans_refused += 1
             why = "; ".join(verdict.refusals)
@@ -89,8 +89,7 @@ class PlanFollower:
             newest = self._listener.newest_to_do
             if newest is None or newest.plan_hash == plan.plan_hash:
                 return ""
-            replaced = (newest.epoch, newest.seq) > (plan.epoch, plan.seq)
-            return f"plan {newest.plan_hash} replaces it" if replaced else ""
+            return f"plan {newest.plan_hash} replaces it"
 
         await self._executor.execute(plan, verdict, ended)
         self.plans_executed += 1

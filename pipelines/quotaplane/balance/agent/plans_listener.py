@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Final
 
 from quotaplane.agents.failures import FailureLog, Say
@@ -11,6 +13,7 @@ from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.balance_plans import PlanMessage as PlanMessage
 from quotaplane.wire.balance_plans import decode_plan
 
+_MAX_CLOCK_SKEW_MS: Final = 60_000.0
 _KEPT: Final = 1000
 """Plans that are remembered by their hash."""
 
@@ -18,12 +21,20 @@ _KEPT: Final = 1000
 class PlansListener:
     """The plans on the topic, read from its oldest message on.
 
-    A plan with a later (epoch, seq) is newer. A message that is not a valid plan is refused, and
-    said; the others count.
+    A plan with a later (epoch, seq) is newer. So is any plan that was decided ``max_plan_age_s``
+    after another one: a plan with a number that is too high does not block the others for longer.
+    A message that is not a valid plan, or was decided in the future, is refused, and said.
     """
 
-    def __init__(self, link: BrokerLink, say: Say) -> None:
-        self._link, self._say = link, say
+    def __init__(
+        self,
+        link: BrokerLink,
+        say: Say,
+        max_plan_age_s: float,
+        now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+    ) -> None:
+        self._link, self._say, self._now_ms = link, say, now_ms
+        self._max_age_ms = max_plan_age_s * 1000.0
         self._failures = FailureLog(say)
         self.newest: PlanMessage | None = None
         self.newest_to_do: PlanMessage | None = None
@@ -64,18 +75,25 @@ class PlansListener:
         return portion.caught_up and not portion.more
 
     def take(self, plan: PlanMessage) -> None:
-        """Take in a plan."""
+        """Take in a plan.
+
+        Raises:
+            InputError: it was decided in the future.
+        """
+        ahead_ms = plan.decided_at_ms - self._now_ms()
+        if ahead_ms > _MAX_CLOCK_SKEW_MS:
+            raise InputError(f"it was decided {ahead_ms / 1000.0:.0f} s in the future")
         if plan.plan_hash:
             known = self._by_hash.pop(plan.plan_hash, None)
             # The same moves may be proposed again: the latest proposal has the latest numbers.
-            later = plan if known is None or _order(plan) > _order(known) else known
+            later = plan if known is None or self._replaces(plan, known) else known
             self._by_hash[plan.plan_hash] = later
             if len(self._by_hash) > _KEPT:
                 del self._by_hash[next(iter(self._by_hash))]
-        if self.newest is None or _order(plan) > _order(self.newest):
+        if self.newest is None or self._replaces(plan, self.newest):
             self.newest = plan
         to_do = self.newest_to_do
-        if plan.plan_hash and (to_do is None or _order(plan) > _order(to_do)):
+        if plan.plan_hash and (to_do is None or self._replaces(plan, to_do)):
             self.newest_to_do = plan
 
     def with_hash(self, plan_hash: str) -> PlanMessage:
@@ -93,6 +111,6 @@ class PlansListener:
             + (shown if self.newest is not None else "it has no plans at all")
         )
 
-
-def _order(plan: PlanMessage) -> tuple[int, int]:
-    return plan.epoch, plan.seq
+    def _replaces(self, plan: PlanMessage, other: PlanMessage) -> bool:
+        later_ms = plan.decided_at_ms - other.decided_at_ms
+        return (plan.epoch, plan.seq) > (other.epoch, other.seq) or later_ms > self._max_age_ms
