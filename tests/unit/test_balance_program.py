@@ -184,6 +184,14 @@ def test_the_state_is_the_same_after_bytes() -> None:
     assert BalanceJobState.from_bytes(BalanceJobState().to_bytes()) == BalanceJobState()
 
 
+def test_a_state_of_another_version_is_refused_by_name() -> None:
+    head, *tables = unpack(BalanceJobState().to_bytes())
+    at = head.column_names.index("format")
+    newer = head.set_column(at, head.schema.field(at), pa.array([2]))
+    with pytest.raises(ConfigError, match="in format 2, this version reads format 1"):
+        BalanceJobState.from_bytes(pack(newer, *tables))
+
+
 def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -> Any:
     assert isinstance(outputs, dict)
     finisher = BalanceFinisher("east", lambda seq: {"loads": {"0": seq}})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.balance.reported_loads import ReportedLoads
+from quotaplane.errors import ConfigError
 
-_HEAD = pa.schema(
+_FORMAT: Final = 1
+_HEAD: Final = pa.schema(
     [
+        pa.field("format", pa.int64(), nullable=False),
         pa.field("next_round_ms", pa.int64()),
         pa.field("full_hour", pa.int64(), nullable=False),
         pa.field("rounds", pa.int64(), nullable=False),
@@ -45,6 +49,7 @@ class BalanceJobState:
         names = self.latest.reports["broker"].to_pylist()
         fresh = pa.array([name in self.fresh for name in names], pa.bool_())
         head = {
+            "format": _FORMAT,
             "next_round_ms": self.next_round_ms,
             "full_hour": self.full_hour,
             "rounds": self.rounds,
@@ -59,9 +64,20 @@ class BalanceJobState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BalanceJobState:
-        """The state from its bytes."""
-        head, reports, bundles = unpack(data)
+        """The state from its bytes.
+
+        Raises:
+            ConfigError: another version wrote it.
+        """
+        head, *tables = unpack(data)
         values = head.to_pylist()[0]
+        if values.get("format") != _FORMAT:
+            raise ConfigError(
+                f"the checkpoint has the balance job's state in format {values.get('format')},"
+                f" this version reads format {_FORMAT}: start with another checkpoint folder, or"
+                " with the version that wrote it"
+            )
+        reports, bundles = tables
         new = np.flatnonzero(reports["fresh"].to_numpy(zero_copy_only=False))
         names = reports["broker"].take(pa.array(new)).to_pylist()
         return cls(
