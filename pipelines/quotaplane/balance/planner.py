@@ -210,7 +210,7 @@ def _overload(
     sample_ratio = (sample + work.foreign[row, scarcest]) / (capacity * mean)
     full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
     start = np.where(full, options.stop_below, options.start_above)
-    return Overload(ratio, error, sample_ratio, start)
+    return Overload(ratio, error, sample_ratio, start, options.stop_below)
 
 
 def _plan(
@@ -242,7 +242,7 @@ def _plan(
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     for source in sources[np.argsort(-ratio[sources], kind="stable")].tolist():
         relief.why_not.clear()
-        if not _relieved(relief, desk, source, options):
+        if not _relieved(relief, desk, source, now.overload.target(source), options):
             skips.append(stuck(relief, source, float(ratio[source])))
     for source in to_drain.tolist():
         relief.why_not.clear()
@@ -252,21 +252,23 @@ def _plan(
     return relief.moves, desk.splits, [*skips, *desk.skips]
 
 
-def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOptions) -> bool:
-    """Relieve one broker as far as this round can."""
+def _relieved(
+    relief: Relief, desk: SplitDesk, source: int, until: float, options: BalanceOptions
+) -> bool:
+    """Relieve one broker as far as this round can, if possible until (1 + until) times the mean."""
     if desk.waits(source):
         relief.why_not["InFlight"] += 1
         return False
     if desk.too_big(source):
         return True
-    done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
     stop, pairs = options.stop_below, Exchanges(relief)
+    done = relief.relieve(source, until, stop, "Overloaded") or relief.board.ratio(source) <= 1 + stop
     while (
         not done
         and options.allow_swaps
         and (pairs.make_room(source, stop) or pairs.swap(source, stop))
     ):
-        done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
+        done = relief.relieve(source, stop, stop, "Overloaded")
     if done or relief.board.ratio(source) <= 1 + options.start_above:
         return done
     full = options.overloaded_share if relief.board.has_limits else np.inf
