@@ -55,7 +55,8 @@ def test_quotaplane_also_says_where_to(ask: Ask) -> None:
 
 
 def test_quotaplane_splits_a_bundle_that_fits_on_no_broker(ask: Ask) -> None:
-    assert json.loads(ask(HOT)[1]) == [[f"split {FIRST} at the middle"]]
+    case = {"rounds": [HOT], "conf": {"stop_below": 0.1}}
+    assert json.loads(ask(case)[1]) == [[f"split {FIRST} at the middle"]]
 
 
 def test_a_bare_snapshot_is_one_round(ask: Ask) -> None:

@@ -400,5 +400,5 @@ def test_unusable_rounds_are_refused() -> None:
 
 
 def test_moves_in_a_round_scale_with_the_cluster() -> None:
-    assert BalanceOptions().moves_in_a_round(3) == 20
+    assert BalanceOptions().moves_in_a_round(3) == 100
     assert BalanceOptions().moves_in_a_round(1000) == 3000

@@ -84,6 +84,11 @@ class Overload(NamedTuple):
     """Shape (B,): above 1 + this the broker is overloaded."""
     stop: float = 0.0
     """Bundles leave it until it carries 1 + this; at most ``start``."""
+    caution: float = 1.0
+    """So many standard errors are the margin, at most 1."""
+    newness: FloatArray | float = 0.0
+    """Shape (B,): mean of one by the samples of a bundle, weighted by load. Of few samples noise is
+    not known well, and if a seeming change of load is why they are few, they were chosen by it."""
 
     def probable_start(self) -> FloatArray:
         """The start less one standard error, but no more than half of the hysteresis; shape (B,).
@@ -94,7 +99,7 @@ class Overload(NamedTuple):
         >>> Overload(none + 1.14, one, none, none + 0.15, 0.13).probable_start().round(3).tolist()
         [0.14]
         """
-        margin: FloatArray = np.minimum(self.error, (self.start - self.stop) / 2)
+        margin: FloatArray = np.minimum(self.caution * self.error, (self.start - self.stop) / 2)
         return self.start - margin
 
     def target(self, broker: int) -> float:
@@ -104,7 +109,7 @@ class Overload(NamedTuple):
         >>> Overload(*np.full((4, 1), 0.1), 0.09).target(0)
         0.045
         """
-        safe = float(self.start[broker] - self.error[broker])
+        safe = float(self.start[broker] - self.caution * self.error[broker])
         return max(min(self.stop, safe), self.stop / 2)
 
 
@@ -131,7 +136,7 @@ def judge(
 
     A broker becomes active when ``confirm_samples`` of its latest ``confirm_window_samples``
     samples and its estimate are probably above its start, and its estimate is ``noise_z`` standard
-    errors above 1 + ``HARMLESS`` of the start. A quarter of that is enough if it was active lately. If another broker is
+    errors above 1 + ``HARMLESS`` of the start; up to twice as many if there are few samples. A quarter of that is enough if it was active lately. If another broker is
     active, so that bundles move anyway, one standard error is enough. It stays active until it
     carries less than 1 + ``stop_below``.
     """
@@ -145,7 +150,7 @@ def judge(
     stop = 1 + overload.stop
     z = np.where(watch.proven > 0, options.noise_z / 4, options.noise_z)
     level = 1 + HARMLESS * overload.start
-    sure = overload.ratio - z * overload.error > level
+    sure = overload.ratio - z * (1 + overload.newness) * overload.error > level
     active = (watch.active | (confirmed & above & sure)) & (overload.ratio > stop)
     if active.any():
         sure |= overload.ratio - np.minimum(z, 1) * overload.error > level

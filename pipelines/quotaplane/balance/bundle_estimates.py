@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_heirs import guessed_loads, parts_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
@@ -15,6 +16,9 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 WINDOWS: Final = ((4, 3.2), (2, 3.8), (1, 4.5))
 """So many latest samples are compared with the mean before; a difference of so many standard errors
 is a change of load. A long window sees small changes, a short one sees big ones at once."""
+
+BROKER_WINDOWS: Final = ((4, 4.0), (2, 4.3), (1, 4.8))
+"""The same for all bundles of a broker together: a wrong change of theirs makes bundles move."""
 
 KEPT: Final = 4
 """Latest samples that are kept of each bundle: as many as the longest window has."""
@@ -39,7 +43,7 @@ class BundleEstimates:
     mean: FloatArray
     """Shape (N,): mean of the latest ``samples`` samples."""
     samples: FloatArray
-    """Shape (N,): how many samples ``mean`` is of; few after a change of load."""
+    """Shape (N,): how many samples ``mean`` is of; few after a change of load, 0 = a guess."""
     squares: FloatArray
     """Shape (N,): sum of squared relative deviations of samples from the mean before them."""
     deviations: FloatArray
@@ -77,7 +81,8 @@ class BundleEstimates:
     def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
         """The estimates of exactly the bundles of ``load``, and which of them were known before.
 
-        A bundle that is new starts with its load as its only sample.
+        A bundle that is new starts with its load as its only sample; parts of a bundle that was
+        split start without a sample at the load that this had, if they seem to carry much less.
         """
         names = tuple(load.bundles)
         if names == self.names:
@@ -91,7 +96,31 @@ class BundleEstimates:
         merged = [
             np.where(known, getattr(self, name)[..., at], getattr(first, name)) for name in COLUMNS
         ]
-        return BundleEstimates(names, *merged), known
+        all_ = BundleEstimates(names, *merged)
+        return (all_ if known.all() else all_._with_heirs(self, load, known)), known
+
+    def _with_heirs(
+        self, before: BundleEstimates, load: ClusterLoad, known: BoolArray
+    ) -> BundleEstimates:
+        """Guess the loads of new bundles that were not measured for a whole period yet."""
+        places = np.flatnonzero(~known).tolist()
+        mine, new = set(self.names), [self.names[place] for place in places]
+        heirs = parts_of([name for name in before.names if name not in mine], new)
+        carried = dict(zip(before.names, before.mean.tolist(), strict=True)) if heirs else {}
+        mean, samples, latest = self.mean.copy(), self.samples.copy(), self.latest.copy()
+        for old, parts in heirs.items():
+            at = np.array([places[part] for part in parts])
+            topics = load.topics[at] if len(load.topics) else load.topics
+            names = [new[part] for part in parts]
+            loads = guessed_loads(carried[old], self.mean[at], names, topics, old)
+            if loads is not None:
+                mean[at], latest[:, at], samples[at] = loads, loads, 0
+        return replace(self, mean=mean, samples=samples, latest=latest)
+
+    def guessed(self) -> BoolArray:
+        """Whose loads were never measured; shape (N,)."""
+        none: BoolArray = self.samples < 1
+        return none
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""
@@ -150,7 +179,7 @@ class BundleEstimates:
         self, sample: FloatArray, counts: BoolArray, options: BalanceOptions
     ) -> tuple[FloatArray, FloatArray]:
         """Add the squared deviation of a sample; of more than 3 standard deviations only 3."""
-        known = self.mean > 0
+        known = (self.mean > 0) & (self.samples > 0)
         deviation = np.divide(sample - self.mean, self.mean, out=np.zeros_like(sample), where=known)
         square = deviation**2 / (1 + 1 / np.maximum(self.samples, 1))
         square = np.minimum(square, 9 * self.relative_variance(options))
@@ -183,7 +212,7 @@ class BundleEstimates:
             window[found] = length
             changed |= found
         brokers = len(load.brokers)
-        for length, bound in WINDOWS:
+        for length, bound in BROKER_WINDOWS:
             rest = new & ~changed & (self.samples >= length)
             owner = load.owner[rest]
             mean = self.mean[rest]

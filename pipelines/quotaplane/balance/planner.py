@@ -210,7 +210,13 @@ def _overload(
     sample_ratio = (sample + work.foreign[row, scarcest]) / (capacity * mean)
     full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
     start = np.where(full, options.stop_below, options.start_above)
-    return Overload(ratio, error, sample_ratio, start, options.stop_below)
+    own = np.bincount(board.owner, need, brokers)
+    new = np.bincount(board.owner, need / np.maximum(estimates.samples, 1), brokers)
+    newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)
+    return Overload(
+        *(ratio, error, sample_ratio, start, options.stop_below),
+        *(min(options.noise_z, 1.0), newness),
+    )
 
 
 def _plan(
@@ -237,7 +243,7 @@ def _plan(
         *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
         *(budget, options),
     )
-    desk = SplitDesk(board, load, fences, resting, options)
+    desk = SplitDesk(board, load, fences, resting, now.estimates.guessed(), options)
     ratio = now.overload.ratio
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     for source in sources[np.argsort(-ratio[sources], kind="stable")].tolist():
@@ -262,7 +268,9 @@ def _relieved(
     if desk.too_big(source):
         return True
     stop, pairs = options.stop_below, Exchanges(relief)
-    done = relief.relieve(source, until, stop, "Overloaded") or relief.board.ratio(source) <= 1 + stop
+    done = (
+        relief.relieve(source, until, stop, "Overloaded") or relief.board.ratio(source) <= 1 + stop
+    )
     while (
         not done
         and options.allow_swaps
