@@ -134,11 +134,12 @@ def judge(
 ) -> Verdict:
     """Judge each broker after ``fresh`` ones have got a new sample.
 
-    A broker becomes active when ``confirm_samples`` of its latest ``confirm_window_samples``
-    samples and its estimate are probably above its start, and its estimate is ``noise_z`` standard
-    errors above 1 + ``HARMLESS`` of the start; up to twice as many if there are few samples. A quarter of that is enough if it was active lately. If another broker is
-    active, so that bundles move anyway, one standard error is enough. It stays active until it
-    carries less than 1 + ``stop_below``.
+    A broker becomes active when its estimate and ``confirm_samples`` of its latest
+    ``confirm_window_samples`` samples are probably above its start, and the estimate is ``noise_z``
+    standard errors above 1 + ``HARMLESS`` of the start, up to twice as many if there are few
+    samples. A quarter of that is enough if it was active lately. If another broker is active, so
+    that bundles move anyway, one sample and one standard error are enough. It stays active until
+    it carries less than 1 + ``stop_below``.
     """
     start = 1 + overload.probable_start()
     bits = (1 << options.confirm_window_samples) - 1
@@ -154,7 +155,7 @@ def judge(
     active = (watch.active | (confirmed & above & sure)) & (overload.ratio > stop)
     if active.any():
         sure |= overload.ratio - np.minimum(z, 1) * overload.error > level
-        active |= confirmed & above & sure
+        active |= (np.asarray(hits) > 0) & above & sure
     counted = np.where(fresh, measured_at_s, watch.counted_at_s)
     proven = np.where(active, PROVEN_SAMPLES, np.maximum(watch.proven - fresh, 0))
     return Verdict(

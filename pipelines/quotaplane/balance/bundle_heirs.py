@@ -27,7 +27,9 @@ def parts_of(gone: Sequence[str], new: Sequence[str]) -> Mapping[str, Sequence[i
     Returns:
         From the old bundle to the places of its parts in ``new``; only of those that have some.
 
-    >>> parts_of(["a/b/0x00000000_0x00000008"], ["a/b/0x00000000_0x00000004", "a/b/0x00000009_0x0000000a"])
+    >>> parts_of(["a/b/0x00000000_0x00000008"], ["a/b/0x00000009_0x0000000a"])
+    {}
+    >>> parts_of(["a/b/0x00000000_0x00000008"], ["a/b/0x00000000_0x00000004"])
     {'a/b/0x00000000_0x00000008': [0]}
     """
     fresh: dict[str, list[tuple[BundleName, int]]] = defaultdict(list)

@@ -77,6 +77,21 @@ class SplitDesk:
             f" and stay below {1 + options.stop_below:.2f}",
         )
 
+    def dominated(self, source: int) -> bool:
+        """Whether one bundle is half of what the broker may carry and fits nowhere, and without it
+        the others are not enough: moving them away first would be for nothing.
+        """
+        bundle, board, options = self._biggest(source), self._board, self._options
+        column = board.scarcest(source)
+        excess = float(board.excess(source, options.start_above)[column])
+        most = (1 + options.start_above) * board.mean * board.capacity[source, column]
+        if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
+            return False
+        room = board.room(options.stop_below).max(axis=0)
+        mine = np.flatnonzero(board.owner == source)
+        fits = (board.need[mine] <= room).all(axis=1)
+        return bool(board.need[mine[fits], column].sum() < excess)
+
     def too_coarse(self, source: int) -> bool:
         """Ask for a split of the broker's biggest bundle because none fits anywhere."""
         bundle = self._biggest(source)
