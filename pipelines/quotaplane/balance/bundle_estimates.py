@@ -20,6 +20,18 @@ is a change of load. A long window sees small changes, a short one sees big ones
 BROKER_WINDOWS: Final = ((4, 4.0), (2, 4.3), (1, 4.8))
 """The same for all bundles of a broker together: a wrong change of theirs makes bundles move."""
 
+DRIFT_FROM: Final = 6
+"""Drift is looked for in bundles with so many samples."""
+
+DRIFT_BUNDLES: Final = 30
+"""If fewer bundles have so many, their differences tell nothing about drift."""
+
+DRIFT_BOUND: Final = 5.0
+"""So many standard errors above 1 the mean squared difference is due to drift."""
+
+DRIFT_SAMPLES: Final = 20.0
+"""For so many samples after drift was seen, loads are means of the latest 4."""
+
 KEPT: Final = 4
 """Latest samples that are kept of each bundle: as many as the longest window has."""
 
@@ -52,12 +64,14 @@ class BundleEstimates:
     """Shape (N,): the share of its bytes that comes in."""
     messages_per_byte: FloatArray
     """Shape (N,): messages, in and out together, for each byte."""
+    short: FloatArray
+    """Shape (N,): so many more samples ``mean`` is of the latest 4 only, as loads drift."""
 
     @classmethod
     def empty(cls) -> BundleEstimates:
         """Estimates of no bundles."""
         none = np.zeros(0)
-        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none)
+        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none, none)
 
     def relative_variance(self, options: BalanceOptions) -> FloatArray:
         """Variance of one sample divided by the squared mean; shape (N,).
@@ -157,11 +171,17 @@ class BundleEstimates:
         sample = load.throughput()
         latest = np.where(new, np.vstack([sample, self.latest[:-1]]), self.latest)
         window, changed = self._changes(latest, load, new, options)
+        short = np.maximum(self.short - 1, 0)
+        if self._drifting(latest, new & ~changed, options):
+            short[:] = DRIFT_SAMPLES
+        recent = new & ~changed & (short > 0) & (self.samples >= KEPT)
+        window[recent] = KEPT
+        changed |= recent
         count = np.where(changed, window, np.minimum(self.samples + 1, options.memory_samples))
         means = np.cumsum(latest, axis=0) / np.arange(1, KEPT + 1)[:, None]
         of_window = means[window - 1, np.arange(len(window))]
         mean = np.where(changed, of_window, self.mean + (sample - self.mean) / count)
-        squares, deviations = self._noise(sample, new & ~changed, options)
+        squares, deviations = self._noise(sample, new & (~changed | recent), options)
         share, per_byte = _mix(load, sample)
         weight = np.where(new & (sample > 0), 1 / np.minimum(count, 10), 0)
         return replace(
@@ -173,7 +193,24 @@ class BundleEstimates:
             deviations=deviations,
             share_in=self.share_in + weight * (share - self.share_in),
             messages_per_byte=self.messages_per_byte + weight * (per_byte - self.messages_per_byte),
+            short=np.where(new, short, self.short),
         )
+
+    def _drifting(self, latest: FloatArray, rest: BoolArray, options: BalanceOptions) -> bool:
+        """Whether the loads of the cluster's bundles drift.
+
+        The latest 4 samples of a bundle differ from its mean, which has 3 of them among its n, with
+        a variance of 1/4 - 1/(2n) of a sample's. Noise makes the mean of the squared differences,
+        each by its variance, 1; drift makes it more.
+        """
+        rest = rest & (self.samples >= DRIFT_FROM) & (self.mean > 0.1 * self.mean.mean())
+        count = int(rest.sum())
+        if count < DRIFT_BUNDLES:
+            return False
+        difference = latest[:, rest].mean(axis=0) / self.mean[rest] - 1
+        variance = self.relative_variance(options)[rest] * (0.25 - 0.5 / self.samples[rest])
+        square = np.minimum(difference**2 / variance, 9)
+        return float(square.mean()) > 1 + DRIFT_BOUND * np.sqrt(2 / count)
 
     def _noise(
         self, sample: FloatArray, counts: BoolArray, options: BalanceOptions
@@ -229,7 +266,7 @@ class BundleEstimates:
 
 COLUMNS: Final = (
     *("latest", "mean", "samples", "squares", "deviations"),
-    *("share_in", "messages_per_byte"),
+    *("share_in", "messages_per_byte", "short"),
 )
 """The fields of ``BundleEstimates`` that are arrays; the last axis has the bundles."""
 
@@ -240,7 +277,7 @@ def _first(load: ClusterLoad) -> BundleEstimates:
     share, per_byte = _mix(load, sample)
     latest = np.tile(sample, (KEPT, 1))
     names = tuple(load.bundles)
-    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte)
+    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte, zeros)
 
 
 def _mix(load: ClusterLoad, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

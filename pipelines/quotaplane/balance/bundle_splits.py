@@ -24,6 +24,9 @@ MOST_PARTS: Final = 16
 PART_OF_ROOM: Final = 0.7
 """A part should need so much of the room that a broker has, as parts are unequal."""
 
+UNSURE_PART: Final = 0.1
+"""So much of a big bundle's load may be noise when it is compared with the others."""
+
 
 class SplitDesk:
     """Asks for splits, and says why one is not possible."""
@@ -83,14 +86,15 @@ class SplitDesk:
         """
         bundle, board, options = self._biggest(source), self._board, self._options
         column = board.scarcest(source)
-        excess = float(board.excess(source, options.start_above)[column])
+        excess = float(board.excess(source, options.stop_below)[column])
         most = (1 + options.start_above) * board.mean * board.capacity[source, column]
         if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
             return False
         room = board.room(options.stop_below).max(axis=0)
         mine = np.flatnonzero(board.owner == source)
         fits = (board.need[mine] <= room).all(axis=1)
-        return bool(board.need[mine[fits], column].sum() < excess)
+        spare = board.need[mine[fits], column].sum() - excess
+        return bool(spare < UNSURE_PART * board.need[bundle, column])
 
     def too_coarse(self, source: int) -> bool:
         """Ask for a split of the broker's biggest bundle because none fits anywhere."""
