@@ -250,6 +250,33 @@ def test_isolation_rules_hold() -> None:
         assert (move.target in ("b1", "b2")) == move.bundle.startswith("acme/")
 
 
+def test_bundles_are_moved_off_brokers_where_an_isolation_rule_forbids_them() -> None:
+    mine = {f"acme/orders/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    other = {f"free/ns/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    own = {"pulsar/system/0x00000000_0xffffffff": 0.0}
+    fine = {f"free/else/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    load = cluster({"b1": other | own, "b2": mine_too(), "b3": mine, "b4": fine})
+    policies = Policies(isolation=({"namespaces": ["acme/.*"], "primary": ["b[12]"]},))
+    state, few = once(load, policies, max_moves_per_round=3)
+    assert {move.label for move in few.moves} == {"Policy"}
+    assert len(few.moves) == 3
+    assert "Budget" in labels(few)
+    state, decided = once(load, policies)
+    assert len(decided.moves) == 8
+    for move in decided.moves:
+        assert (move.target in ("b1", "b2")) == move.bundle.startswith("acme/")
+        assert "forbids it on" in move.reason
+    _, again = once(applied(load, decided), policies, state, 60)
+    assert not again.moves
+    rule = {"namespaces": ["acme/.*"], "primary": ["gone"]}
+    _, nowhere = once(cluster({"b1": mine, "b2": mine_too()}), Policies(isolation=(rule,)))
+    assert not nowhere.moves
+
+
+def mine_too() -> dict[str, float]:
+    return {f"acme/more/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+
+
 def test_anti_affinity_groups_are_not_brought_together() -> None:
     held = {
         "b1": {bundle(0, "a/one"): 30.0, bundle(0, "a/x"): 30.0, bundle(0, "a/y"): 30.0},

@@ -210,7 +210,7 @@ class BundleEstimates:
         difference = latest[:, rest].mean(axis=0) / self.mean[rest] - 1
         variance = self.relative_variance(options)[rest] * (0.25 - 0.5 / self.samples[rest])
         square = np.minimum(difference**2 / variance, 9)
-        return float(square.mean()) > 1 + DRIFT_BOUND * np.sqrt(2 / count)
+        return bool(square.mean() > 1 + DRIFT_BOUND * np.sqrt(2 / count))
 
     def _noise(
         self, sample: FloatArray, counts: BoolArray, options: BalanceOptions

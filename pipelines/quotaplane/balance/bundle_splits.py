@@ -90,6 +90,8 @@ class SplitDesk:
         most = (1 + options.start_above) * board.mean * board.capacity[source, column]
         if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
             return False
+        if self._refusal(bundle, self._load.bundles[bundle]):
+            return False
         room = board.room(options.stop_below).max(axis=0)
         mine = np.flatnonzero(board.owner == source)
         fits = (board.need[mine] <= room).all(axis=1)

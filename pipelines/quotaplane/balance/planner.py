@@ -22,7 +22,7 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.relief import Relief
 from quotaplane.balance.round_budget import RoundBudget
-from quotaplane.balance.round_reasons import broker_skips, stuck
+from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
@@ -255,6 +255,11 @@ def _plan(
         stay = relief.drain(source)
         if stay:
             skips.append(stuck(relief, source, float(ratio[source]), stay))
+    relief.why_not.clear()
+    astray = fences.misplaced(now.takes)
+    relief.put_right(astray[~now.draining[board.owner[astray]]])
+    if +relief.why_not:
+        skips.append(not_put_right(relief))
     return relief.moves, desk.splits, [*skips, *desk.skips]
 
 
@@ -265,12 +270,13 @@ def _relieved(
     if desk.waits(source):
         relief.why_not["InFlight"] += 1
         return False
-    if desk.too_big(source):
+    if desk.too_big(source) or (desk.dominated(source) and desk.too_coarse(source)):
         return True
+    if relief.budget.moves <= 0:
+        return relief.spent(source)
     stop, pairs = options.stop_below, Exchanges(relief)
-    done = (
-        relief.relieve(source, until, stop, "Overloaded") or relief.board.ratio(source) <= 1 + stop
-    )
+    done = relief.relieve(source, until, stop, "Overloaded")
+    done = done or relief.board.ratio(source) <= 1 + stop
     while (
         not done
         and options.allow_swaps

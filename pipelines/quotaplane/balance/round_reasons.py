@@ -81,6 +81,14 @@ def stuck(relief: Relief, source: int, before: float, stay: int | None = None) -
     )
 
 
+def not_put_right(relief: Relief) -> Skip:
+    """Why some bundles stay where an isolation rule forbids them."""
+    why = +relief.why_not
+    parts = [f"{count} {_WHY[name]}" for name, count in sorted(why.items())]
+    text = f"of the bundles where an isolation rule forbids them {', '.join(parts)}"
+    return Skip("", why.most_common(1)[0][0], text, bundles=sum(why.values()))
+
+
 def _left(relief: Relief, source: int, before: float) -> str:
     now = relief.board.ratio(source)
     return f"it carried {before:.2f} x the mean and will carry {now:.2f}"
