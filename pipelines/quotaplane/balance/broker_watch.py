@@ -86,6 +86,8 @@ class Overload(NamedTuple):
     """Bundles leave it until it carries 1 + this; at most ``start``."""
     caution: float = 1.0
     """So many standard errors are the margin, at most 1."""
+    receives: BoolArray | bool = False
+    """Shape (B,): it got bundles lately, and should not give some back because of noise."""
     newness: FloatArray | float = 0.0
     """Shape (B,): mean of one by the samples of a bundle, weighted by load. Of few samples noise is
     not known well, and if a seeming change of load is why they are few, they were chosen by it."""
@@ -138,8 +140,8 @@ def judge(
     ``confirm_window_samples`` samples are probably above its start, and the estimate is ``noise_z``
     standard errors above 1 + ``HARMLESS`` of the start, up to twice as many if there are few
     samples. A quarter of that is enough if it was active lately. If another broker is active, so
-    that bundles move anyway, one sample and one standard error are enough. It stays active until
-    it carries less than 1 + ``stop_below``.
+    that bundles move anyway, one sample and one standard error are enough. Neither holds for
+    brokers that got bundles lately. It stays active until it carries less than 1 + ``stop_below``.
     """
     start = 1 + overload.probable_start()
     bits = (1 << options.confirm_window_samples) - 1
@@ -149,12 +151,14 @@ def judge(
     confirmed = np.asarray(hits) >= options.confirm_samples
     above = overload.ratio > start
     stop = 1 + overload.stop
-    z = np.where(watch.proven > 0, options.noise_z / 4, options.noise_z)
+    proven = (watch.proven > 0) & ~np.asarray(overload.receives)
+    z = np.where(proven, options.noise_z / 4, options.noise_z)
     level = 1 + HARMLESS * overload.start
     sure = overload.ratio - z * (1 + overload.newness) * overload.error > level
     active = (watch.active | (confirmed & above & sure)) & (overload.ratio > stop)
     if active.any():
         sure |= overload.ratio - np.minimum(z, 1) * overload.error > level
+        sure &= ~np.asarray(overload.receives)
         active |= (np.asarray(hits) > 0) & above & sure
     counted = np.where(fresh, measured_at_s, watch.counted_at_s)
     proven = np.where(active, PROVEN_SAMPLES, np.maximum(watch.proven - fresh, 0))

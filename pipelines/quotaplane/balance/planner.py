@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from quotaplane.balance.round_budget import RoundBudget
 from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
+
+RECEIVED_S: Final = 900.0
+"""A broker that got a bundle within so long gives none back because of noise."""
 
 
 class BalanceRound(NamedTuple):
@@ -163,6 +166,13 @@ def _situation(
             missing[target] += np.array(order.rates) @ work.per_unit
     board = LoadBoard(work, owner, missing, live | draining, takes)
     overload = _overload(board, work, estimates, load, machines, options)
+    got = {
+        order.target
+        for order in settled.orders.values()
+        if order.status != MISSED and now_s - order.ordered_at_s < RECEIVED_S
+    }
+    receives = np.array([name in got for name in brokers], np.bool_)
+    overload = overload._replace(receives=receives)
     verdict = judge(watch, overload, fresh, measured_at_s, options)
     return Situation(
         *(round_, live, draining, takes, settled, estimates),
@@ -215,7 +225,7 @@ def _overload(
     newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)
     return Overload(
         *(ratio, error, sample_ratio, start, options.stop_below),
-        *(min(options.noise_z, 1.0), newness),
+        *(min(options.noise_z, 1.0), False, newness),
     )
 
 

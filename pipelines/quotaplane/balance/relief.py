@@ -225,21 +225,23 @@ class Relief:
     def _sent_off(self, bundle: int, label: str, why: str) -> bool:
         """Move a bundle that must leave, wherever it fits best; returns whether it was moved."""
         options, source = self.options, int(self.board.owner[bundle])
+        before, refused = self.why_not.copy(), self.budget.refused
         target = self.target(bundle, source, options.stop_below)
         if target < 0:
             target = self.target(bundle, source, options.start_above)
         if target < 0:
             target = self._least_bad(bundle, source)
-        if target < 0:
-            return False
-        done = self.order_move(
+        done = target >= 0 and self.order_move(
             bundle,
             target,
             label,
             lambda: f"{why}; the target then carries {self.board.ratio(target):.2f} x the mean",
         )
-        if not done and self.budget.refused:
-            self.why_not["Budget"] += 1
+        found = +(self.why_not - before)
+        self.why_not = before
+        if not done:
+            spent = self.budget.refused > refused
+            self.why_not["Budget" if spent else next(iter(found), "NoTarget")] += 1
         return done
 
     def _least_bad(self, bundle: int, source: int) -> int:
