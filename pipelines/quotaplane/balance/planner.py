@@ -249,9 +249,10 @@ def _plan(
     total = float(now.estimates.mean.sum())
     budget = RoundBudget.of(options, len(brokers), total, under_way)
     resting, avoids, ranges = _resting(now, options)
+    error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error(options))
     relief = Relief(
         *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
-        *(budget, options),
+        *(budget, error, options),
     )
     desk = SplitDesk(board, load, fences, resting, now.estimates.guessed(), options)
     ratio = now.overload.ratio

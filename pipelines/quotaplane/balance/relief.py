@@ -37,6 +37,7 @@ class Relief:
         avoids: Mapping[int, int],
         ranges_under_way: set[str],
         budget: RoundBudget,
+        error: FloatArray,
         options: BalanceOptions,
     ) -> None:
         """Prepare.
@@ -51,6 +52,7 @@ class Relief:
             avoids: of a bundle whose move was missed, the target that did not get it.
             ranges_under_way: hash ranges of bundles that are moving.
             budget: of this round.
+            error: shape (N,): a bundle must fit even if it carries this part more.
             options: of the strategy.
         """
         self.board, self.bundles, self.brokers = board, bundles, brokers
@@ -60,6 +62,7 @@ class Relief:
             *(budget, options),
         )
         self.cost = bytes_per_s + options.move_cost_bytes_per_s
+        self._fit = board.need * (1 + error[:, None])
         order = np.argsort(board.owner, kind="stable")
         self._ends = np.searchsorted(board.owner[order], np.arange(len(brokers) + 1))
         self._order = order
@@ -117,8 +120,8 @@ class Relief:
             if failed:
                 left_over = left_over[~np.isin(left_over, list(failed))]
             if len(left_over):
-                need = self.board.need[left_over]
-                left_over = left_over[(need <= most).all(axis=1) & (need[:, column] > 0)]
+                fits = (self._fit[left_over] <= most).all(axis=1)
+                left_over = left_over[fits & (self.board.need[left_over, column] > 0)]
             if not len(left_over):
                 return False
             gain = self.board.need[left_over, column]
@@ -150,7 +153,7 @@ class Relief:
 
     def target(self, bundle: int, source: int, fill: float) -> int:
         """The least used broker of those that the bundle fits on; -1 = none."""
-        need = self.board.need[bundle]
+        need = self._fit[bundle]
         room = self.board.room(fill)
         open_: BoolArray | None = None
         if self.fences.restricts or bundle in self.avoids:
