@@ -429,3 +429,54 @@ def test_unusable_rounds_are_refused() -> None:
 def test_moves_in_a_round_scale_with_the_cluster() -> None:
     assert BalanceOptions().moves_in_a_round(3) == 100
     assert BalanceOptions().moves_in_a_round(1000) == 3000
+
+
+HALVES = {
+    f"acme/big/0x{low:08x}_0x{high:08x}": (low, high)
+    for low, high in ((0, 0x400), (0x400, 0x800), (0x800, 0xC00), (0xC00, 0x1000))
+}
+
+
+def test_a_split_has_as_many_parts_as_fit_and_small_bundles_wait_for_them() -> None:
+    big = {"acme/big/0x00000000_0x00001000": 100.0} | {bundle(2 * i): 5.0 for i in range(6)}
+    others = {f"b{i}": {bundle(1000 * i + 2 * j): 5.0 for j in range(8)} for i in (2, 3, 4)}
+    topics = {"acme/big/0x00000000_0x00001000": 7}
+    state, decided = once(cluster({"b1": big, **others}, topics=topics))
+    (split,) = decided.splits
+    assert split.boundaries == (0x400, 0x800, 0xC00)  # 7 topics: not 8 parts
+    assert not decided.moves
+    # at first the parts are measured for a moment only, so nothing leaves the broker
+    small = {bundle(2 * i): 5.0 for i in range(6)}
+    parts = dict.fromkeys(HALVES, 0.5)
+    state, waits = once(cluster({"b1": parts | small, **others}), state=state, now_s=60)
+    assert not waits.moves
+    assert "InFlight" in labels(waits)
+    place = state.estimates.names.index(next(iter(parts)))
+    assert state.estimates.mean[place] == 25.0
+    full = cluster({"b1": dict.fromkeys(HALVES, 25.0) | small, **others})
+    _, then = once(full, state=state, now_s=120)
+    assert {move.source for move in then.moves} == {"b1"}
+    assert ratio(applied(full, then)) <= 1.15
+
+
+def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
+    random = np.random.default_rng(5)
+    for per_minute, short in ((0.0, False), (0.01, True)):
+        state, load = BalanceState.empty(), cluster({f"b{i}": [10.0] * 30 for i in range(4)})
+        for minute in range(25):
+            sign = np.where(np.arange(len(load.bundles)) % 2, 1, -1)  # brokers' sums stay
+            trend = 1 + sign * per_minute * minute
+            rates = load.rates * (trend * random.lognormal(0, 0.1, len(trend)))[:, None]
+            sampled = ClusterLoad(
+                *(load.brokers, load.usage, load.limit, load.bundles, load.owner, rates)
+            )
+            state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
+        assert (state.estimates.short.max() > 0) == short
+        assert (np.median(state.estimates.samples) > 15) != short
+
+
+def test_foreign_load_counts_from_the_first_sample_on() -> None:
+    held = {"b1": [10.0] * 10, "b2": [10.0] * 10, "b3": [10.0] * 10}
+    cpu = {"b1": (80.0, 100.0), "b2": (40.0, 100.0), "b3": (40.0, 100.0)}
+    _, decided = once(cluster(held, cpu=cpu))
+    assert {move.source for move in decided.moves} == {"b1"}
