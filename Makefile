@@ -12,7 +12,7 @@ NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle arena balance-arena pulsar-cluster pulsar-proof lock clean
+.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -59,6 +59,10 @@ format: env ## let ruff correct what it can
 bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/throttle-benchmarks.md)
 	$(PYTHON) -m benchmarks.throttle
 
+bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (twenty minutes; the results page is docs/balance-benchmarks.md)
+	$(PYTHON) -m benchmarks.balance_speed
+	$(PYTHON) -m benchmarks.balance_bound
+
 proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \
 		--pyi_out=pipelines/quotaplane/wire/pb schemas/*.proto
@@ -77,6 +81,9 @@ pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback u
 
 pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (ten minutes; the results page is docs/pulsar-proof.md)
 	$(PYTHON) -m benchmarks.pulsar_proof
+
+balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/balance-proof.md)
+	$(PYTHON) -m benchmarks.balance_proof
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

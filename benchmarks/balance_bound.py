@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """What is known of the fewest bytes that must move."""
+    """The bounds of the fewest bytes that must move."""
 
     found: float
     """Bytes per second of the best plan found; inf = none found, or none exists."""
@@ -118,7 +118,7 @@ def exact_minimum(case: Case, eps: float, seconds: float) -> Minimum:
 
 
 def ours(case: Case, eps: float, rounds: int = 6) -> tuple[float, int, int, float]:
-    """What quotaplane does: bytes moved, moves, rounds that moved something, and the final
+    """The result of quotaplane: bytes moved, moves, rounds that moved something, and the final
     maximum / mean.
     """
     options = BalanceOptions(

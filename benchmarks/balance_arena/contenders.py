@@ -220,7 +220,7 @@ class OurPlayer:
         self._state = BalanceState.empty()
         self.decisions: list[Decisions] = []
         self.seconds: list[float] = []
-        """What each round took."""
+        """The time that each round took."""
 
     def registered(self) -> None:
         """Pulsar's manager sees it; ours at the next round."""
@@ -260,7 +260,7 @@ class OurPlayer:
         return orders, splits
 
     def load(self) -> tuple[ClusterLoad, np.ndarray, np.ndarray]:
-        """What is known now, and the numbers of the brokers and bundles in it."""
+        """The load as it is known now, and the indices of its brokers and bundles."""
         brokers = np.flatnonzero(self._world.alive)
         usage, limit = self._stats.usage(self._world)
         known = self._stats.holder >= 0

@@ -12,9 +12,9 @@ from benchmarks.balance_arena.world import OFFLINE, RETIRED, World
 from quotaplane.model import FloatArray
 
 CLOSE_S: Final = 0.2
-"""What an unload takes at least, and loading on the other side as well."""
+"""The least time of an unload, and of loading on the other side as well."""
 TOPIC_S: Final = 0.01
-"""What each topic of the bundle adds to either."""
+"""The time that each topic of the bundle adds to either."""
 LOOKUP_AFTER_S: Final = 0.5
 """Clients look up an unloaded topic so much later."""
 SESSION_S: Final = 30.0

@@ -1,4 +1,4 @@
-"""What a run came to, in numbers."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Figures:
     offline_bundle_s: float
     """Seconds that bundles were off line because of moves."""
     delayed_bytes: float
-    """What producers sent and consumers were owed meanwhile, in seconds of the cluster's rate."""
+    """Traffic that was delayed meanwhile, in and out, in seconds of the cluster's rate."""
     over_minutes: int
     """Minutes above 1.15."""
     full_minutes: int

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What a strategy came to on a scenario; of S seeds, mean unless it says otherwise."""
+    """The figures of a strategy on a scenario: of S seeds the mean, unless it says otherwise."""
 
     runs: tuple[Figures, ...]
     """One for each seed."""

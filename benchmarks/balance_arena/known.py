@@ -40,7 +40,7 @@ KNOWN: Final = {
 
 
 def needed() -> tuple[Sequence[Contender], Sequence[Scenario]]:
-    """What must be run."""
+    """The runs that are needed."""
     return STOCK[:5], reproductions()
 
 

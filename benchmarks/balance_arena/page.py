@@ -76,7 +76,7 @@ def page(
         lines += [
             f"### {scene.name}",
             "",
-            f"{scene.asks[0].upper()}{scene.asks[1:]}. {_setting(scene, table)}",
+            f"{scene.situation[0].upper()}{scene.situation[1:]}. {_setting(scene, table)}",
             "",
             f"![Imbalance over time: {scene.name}]({file})",
             "",

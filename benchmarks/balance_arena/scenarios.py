@@ -1,4 +1,4 @@
-"""What happens to the simulated cluster."""
+"""The scenarios: events and changes of load in the simulated cluster."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Scenario:
     """A cluster and its story."""
 
     name: str
-    asks: str
-    """What a strategy has to do here, in words."""
+    situation: str
+    """A sentence for the page."""
     make: Callable[[np.random.Generator], tuple[World, Factors | None]]
     minutes: int = 180
     sigma: float = 0.1

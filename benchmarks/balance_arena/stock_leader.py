@@ -20,7 +20,7 @@ _HEAP_MB: Final = 1024
 
 
 class Report(NamedTuple):
-    """What a broker writes into the store. n bundles."""
+    """A broker's entry in the store. n bundles."""
 
     broker: int
     usage: FloatArray
@@ -138,7 +138,7 @@ class StockLeader:
         return [(flat[i], flat[i + 1], flat[i + 2]) for i in range(0, len(flat), 3)]
 
     def wish(self, bundle: int, broker: int) -> None:
-        """What an unload with a destination stores."""
+        """The entry that an unload with a destination stores."""
         self._jvm.write(b"W" + struct.pack(">ii", bundle, broker))
 
     def place(self, bundle: int) -> int:

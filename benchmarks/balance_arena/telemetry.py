@@ -1,4 +1,4 @@
-"""What is known of the simulated cluster: measured once a minute, with noise, and reported late."""
+"""Measurements of the simulated cluster: once a minute, with noise, and reported late."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Noise:
         self._minute, self._drawn = -1, np.zeros((0, 3))
 
     def measured(self, rates: FloatArray, minute: int) -> FloatArray:
-        """What the brokers would measure of these true rates; shape (N, 4)."""
+        """The brokers' measurements of these true rates; shape (N, 4)."""
         if minute != self._minute or len(self._drawn) < len(rates):
             rng = np.random.default_rng((self._seed, minute))
             self._minute = minute

@@ -1,4 +1,4 @@
-"""What was wanted, and whether it is so."""
+"""The targets of the arena, and whether they are met."""
 
 from __future__ import annotations
 

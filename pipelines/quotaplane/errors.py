@@ -74,3 +74,9 @@ class FailedBatchError(QuotaplaneError):
     """A micro-batch failed too often and is not run again; it can be skipped."""
 
     exit_code = 7
+
+
+class PlanRefusedError(QuotaplaneError):
+    """A plan of the balancer can't be executed: the load has moved on. Nothing was done."""
+
+    exit_code = 8

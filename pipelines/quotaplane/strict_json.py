@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -114,6 +115,27 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
         where = f"{source}: {field}" if field else source  # no single field is wrong
         also = f" (and {more} more)" if more else ""
         raise InputError(f"{where}: {_explain(first, raw)}{also}") from None
+
+
+def first_error(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, in one line that begins with the field."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    text = str(first["msg"]).removeprefix("Value error, ")
+    return f"{field}: {text}" if field else text
+
+
+def check_expressions(texts: Iterable[str]) -> None:
+    """Check regular expressions.
+
+    Raises:
+        ValueError: the first text that is none.
+    """
+    for text in texts:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 _WANTED: Final = {

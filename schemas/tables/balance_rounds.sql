@@ -13,7 +13,7 @@ CREATE TABLE balance_rounds (
   every_broker BOOLEAN NOT NULL COMMENT 'the table load has a row for each broker',
   bundles BIGINT NOT NULL COMMENT 'bundles on these brokers',
   bytes_per_s DOUBLE NOT NULL COMMENT 'of all bundles, in and out together',
-  max_mean DOUBLE NOT NULL COMMENT 'bytes per second of the fullest broker by the mean',
+  max_mean DOUBLE NOT NULL COMMENT 'bytes of the most loaded broker, divided by the mean',
   oldest_s DOUBLE NOT NULL COMMENT 'age of the oldest broker\'s numbers',
   moves BIGINT NOT NULL COMMENT 'moves decided',
   moved_bytes_per_s DOUBLE NOT NULL COMMENT 'load of the bundles to be moved',

@@ -47,15 +47,15 @@ def _compare_splits(cases: list[Json], answers: list[Any]) -> None:
     assert sum(map(bool, answers)) > len(cases) / 3
 
 
-def test_transfers(said: list[Any]) -> None:
+def test_transfers_are_pulsars(said: list[Any]) -> None:
     _compare_transfers(TRANSFERS, said[: len(TRANSFERS)])
 
 
-def test_placements(said: list[Any]) -> None:
+def test_placements_are_pulsars(said: list[Any]) -> None:
     _compare_placements(PLACEMENTS, said[len(TRANSFERS) : -len(SPLITS)])
 
 
-def test_splits_and_reports(said: list[Any]) -> None:
+def test_splits_and_reports_are_pulsars(said: list[Any]) -> None:
     _compare_splits(SPLITS, said[-len(SPLITS) :])
 
 

@@ -15,6 +15,7 @@ from tests.jvm.pulsar_shedders import ask_pulsar, compare, compare_answers
 CLASSES = ("OverloadShedder", "ThresholdShedder", "UniformLoadShedder", "AvgShedder")
 OTHER_CATEGORIES = {
     "defaultNumberOfNamespaceBundles",
+    "failureDomainsEnabled",
     "preferLaterVersions",
     "statsUpdateFrequencyInSecs",
 }

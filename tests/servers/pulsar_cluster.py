@@ -115,6 +115,10 @@ class PulsarCluster:
         """Kill a broker; its topics move when its ZooKeeper session ends."""
         self._brokers[broker].kill()
 
+    def stop_broker(self, broker: int) -> None:
+        """Stop a broker cleanly; its topics move before it ends."""
+        self._brokers[broker].stop()
+
     def start_broker(self, broker: int) -> None:
         """Start a broker again on its old ports, and wait until it serves."""
         self._brokers[broker].start()

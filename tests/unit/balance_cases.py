@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,7 @@ def applied(load: ClusterLoad, decided: Decisions) -> ClusterLoad:
         place = list(load.bundles).index(move.bundle)
         assert load.brokers[owner[place]] == move.source
         owner[place] = list(load.brokers).index(move.target)
-    return ClusterLoad(
-        *(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates),
-        *(load.topics, load.sessions),
-    )
+    return replace(load, owner=owner)
 
 
 def ratio(load: ClusterLoad, weights: Sequence[float] | None = None) -> float:

@@ -48,6 +48,13 @@ ROOMS: Final = {
     "balance.stock": Room(
         "Pulsar's own shedders, placements, splits and report rule, bit for bit", ("balance",), True
     ),
+    "balance.agent": Room(
+        "the balancer's programs beside the job: the collector of load, the executor of plans",
+        (
+            *("agents", "balance", "history", "pulsar_admin"),
+            *("settings", "transport", "wire"),
+        ),
+    ),
     "balance.record": Room(
         "recorded rounds, decided again by quotaplane or a strategy of Pulsar's",
         ("balance", "balance.stock"),
@@ -140,7 +147,8 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("balance", "balance.record", "balance.stock", "deltalog", "enforce.agent"),
+            *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
+            "enforce.agent",
             *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
             *("sim", "streams", "throttle", "transport"),
         ),

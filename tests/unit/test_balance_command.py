@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_stock_shedder_says_what_leaves_which_broker(ask: Ask) -> None:
 def test_quotaplane_also_says_where_to(ask: Ask) -> None:
     bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
     round_ = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
-    code, out, _ = ask({"rounds": [round_], "conf": {"max_bytes_share_per_round": 1}})
+    code, out, _ = ask({"rounds": [round_], "options": {"max_bytes_share_per_round": 1}})
     (moves,) = json.loads(out)
     assert code == 0
     assert len(moves) == 3
@@ -55,7 +56,8 @@ def test_quotaplane_also_says_where_to(ask: Ask) -> None:
 
 
 def test_quotaplane_splits_a_bundle_that_fits_on_no_broker(ask: Ask) -> None:
-    case = {"rounds": [HOT], "conf": {"stop_below": 0.1}}
+    bundles = {FIRST: [5e7, 5e7, 1000, 1000], SECOND: [1e7, 1e7, 200, 200]}
+    case = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
     assert json.loads(ask(case)[1]) == [[f"split {FIRST} at the middle"]]
 
 
@@ -88,7 +90,7 @@ def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     table = ask({"rounds": [HOT]}, "--shed", "OverloadShedder")[1]
     assert f"1  move    {FIRST}  b1" in table
-    assert "round 1: 1 moves of 100.0 MB/s, 0 splits; busiest broker / mean 2.000" in table
+    assert "round 1: 1 moves of 100.0 MB/s, 0 splits; most loaded broker / mean 2.000" in table
     assert json.loads(ask({"rounds": [HOT]}, "--shed", "OverloadShedder", "--json")[1])
 
 
@@ -107,7 +109,7 @@ def broken(**changes: object) -> dict[str, Any]:
             ("--shed", "ThresholdShedder"),
             "/cases.json: conf: Pulsar has no setting 'lowerBoundaryShedding'; do you mean lowerB",
         ),
-        ({"rounds": [], "conf": {"start_over": 1}}, (), "/cases.json: start_over: "),
+        ({"rounds": [], "options": {"start_over": 1}}, (), "/cases.json: options.start_over: "),
         (broken(cpu=[-1, 100]), (), "rounds.0.b1.cpu.0: must be at least 0"),
         (broken(cpu=[1]), (), "rounds.0.b1.cpu: "),
         (broken(gpu=[1, 2]), (), "rounds.0.b1.gpu: unknown key"),
@@ -123,9 +125,9 @@ def broken(**changes: object) -> dict[str, Any]:
             f"rounds.0: bundle {FIRST}: both b1 and b2 report it",
         ),
         (
-            {"rounds": [], "policies": {"anti_affinity": {}}},
-            ("--shed", "AvgShedder"),
-            "/cases.json: policies: only for quotaplane's strategy, not for AvgShedder",
+            {"rounds": [], "policies": {"isolation": [{}]}},
+            (),
+            "/cases.json: policies.isolation.0.namespaces: ",
         ),
     ],
 )
@@ -146,3 +148,91 @@ def test_a_cluster_of_one_or_none_moves_nothing(ask: Ask, strategy: str) -> None
     if strategy == "quotaplane":
         assert not second["moves"]
         assert {skip["label"] for skip in second["skips"]} == {"NoBrokers"}
+
+
+def test_a_class_with_its_package_has_the_same_answer(ask: Ask) -> None:
+    case = {"cls": "org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder"}
+    assert json.loads(ask({**case, "rounds": [HOT, HOT]})[1]) == [[], []]
+
+
+def test_quotaplane_leaves_bundles_that_were_unloaded_recently(ask: Ask) -> None:
+    bundles = {f"acme/b/0x{i}0000000_0x{i}fffffff": [2e7, 2e7, 500, 500] for i in range(6)}
+    case = {"rounds": [{**HOT, "b1": {**HOT["b1"], "bundles": bundles}}]}
+    moved = sorted(bundles)[0]
+    assert json.loads(ask(case)[1]) == [[f"b1>b2 {moved}"]]
+    ((move,),) = json.loads(ask({**case, "recent": [moved]})[1])
+    assert move == f"b1>b2 {sorted(bundles)[1]}"
+
+
+@pytest.mark.parametrize("strange", ["\x1b[2J", "\n", "\u202e", "\ud800"])
+def test_strange_names_can_not_disturb_a_terminal(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, strange: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    round_ = {f"b1{strange}": {"cpu": [90, 100], "bundles": {FIRST: [1] * 4, SECOND: [2] * 4}}}
+    round_[f"b2{strange}"] = {}
+    code, table, _ = ask({"rounds": [round_]}, "--explain")
+    assert (code, table.isascii(), strange in table.replace("\n", "")) == (0, True, False)
+    placed = ask({"rounds": [round_], "place": [FIRST]}, "--place", "RoundRobinBrokerSelector")[1]
+    assert "b2" in placed
+    assert placed.isascii()
+    assert placed.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "told"),
+    [
+        (b'\xef\xbb\xbf{"rounds": []}', 0, ""),
+        (b'{"rounds": []}\xff', 2, "quotaplane: error: stdin: not UTF-8 (byte 14)\n"),
+    ],
+)
+def test_stdin_is_utf8_whatever_the_locale(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: bytes,
+    code: int,
+    told: str,
+) -> None:
+    reader = io.TextIOWrapper(io.BytesIO(data), "ascii", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", reader)
+    assert main(["balance", "-"]) == code
+    assert capsys.readouterr().err == told
+
+
+def test_a_bare_snapshot_is_one_round_for_splits_and_placements_too(ask: Ask) -> None:
+    assert json.loads(ask(HOT, "--split", "BundleSplitterTask")[1]) == [{}]
+    assert json.loads(ask(HOT, "--place", "RoundRobinBrokerSelector")[1]) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "error"),
+    [
+        ({"cls": "Best", "rounds": []}, (), "/cases.json: cls: unknown strategy 'Best' (there are"),
+        (
+            {"rounds": [], "place": ["acme"]},
+            ("--place", "AvgShedder"),
+            "/cases.json: place: 'acme' is not a bundle",
+        ),
+        (
+            {"bundle": "acme"},
+            ("--split", "range_equally_divide"),
+            "/cases.json: bundle: 'acme' is not a bundle",
+        ),
+        (
+            {"rounds": [HOT]},
+            ("--split", "range_equally_divide"),
+            "range_equally_divide divides one bundle, so the case needs a bundle and not rounds",
+        ),
+        (
+            {"bundle": FIRST},
+            ("--split", "BundleSplitterTask"),
+            "BundleSplitterTask looks for bundles in rounds, so the case needs rounds ",
+        ),
+    ],
+)
+def test_bad_input_is_named_with_its_case(
+    ask: Ask, case: object, options: tuple[str, ...], error: str
+) -> None:
+    code, out, told = ask(case, *options)
+    assert (code, out, told.count("\n")) == (2, "", 1)
+    assert error in told

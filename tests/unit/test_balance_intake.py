@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, MostLoads, choose
+from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, ReportBounds, choose
 from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.balance.reports_intake import round_of
 from quotaplane.wire.broker_loads import BrokerLoad
@@ -29,7 +29,7 @@ def loads_of(*reports: BrokerLoad) -> ReportedLoads:
 def chosen(
     latest: ReportedLoads, *reports: BrokerLoad, now_ms: int = NOW_MS, **most: Any
 ) -> Chosen:
-    return choose(latest, loads_of(*reports), now_ms, MostLoads(**most))
+    return choose(latest, loads_of(*reports), now_ms, ReportBounds(**most))
 
 
 def held(loads: ReportedLoads) -> dict[str, tuple[int, list[str]]]:
@@ -77,7 +77,7 @@ def test_a_broker_whose_numbers_are_too_old_is_forgotten() -> None:
     first = chosen(NONE, load_of("b1"), load_of("b2"))
     fresh = load_of("b2", sequence=2, at_ms=NOW_MS)
     assert chosen(first.latest, fresh, now_ms=NOW_MS + 3_600_000).gone == ()
-    later = choose(first.latest, NONE, NOW_MS + 3_600_001, MostLoads())
+    later = choose(first.latest, NONE, NOW_MS + 3_600_001, ReportBounds())
     assert (later.gone, len(later.latest.reports)) == (("b1", "b2"), 0)
 
 
@@ -88,6 +88,28 @@ def test_more_brokers_or_bundles_than_allowed_are_refused_and_known_ones_stay() 
     assert after.refused == ((0, TOO_MANY), (2, TOO_MANY))
     more = chosen(first.latest, load_of("b5", (1.0,) * 5, sequence=2), max_bundles=4)
     assert (more.refused, held(more.latest)) == (((0, TOO_MANY),), held(first.latest))
+
+
+def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
+    first = chosen(NONE, load_of("b1"), load_of("b2"))
+    big = load_of("b1", (1.0,) * 9, sequence=2)
+    after = chosen(
+        first.latest,
+        big,
+        load_of("b0", (1.0,) * 9),
+        load_of("b2", sequence=2),
+        load_of("b3"),
+        max_bundles=4,
+    )
+    assert after.refused == ((0, TOO_MANY), (1, TOO_MANY))
+    assert [*held(after.latest)] == ["b1", "b2", "b3"]
+    assert after.fresh == {"b2", "b3"}
+
+
+def test_a_long_name_counts_as_several_bundles() -> None:
+    long = load_of("b1", bundles=[bundle_of(1, f"acme/{'n' * 600}")])
+    assert chosen(NONE, long, max_bundles=3).used == 1
+    assert chosen(NONE, long, max_bundles=2).refused == ((0, TOO_MANY),)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,7 +124,8 @@ def test_the_choice_does_not_depend_on_the_order_of_arrival(seed: int) -> None:
     )
     order = draw.sample(range(8), 8)
     one, other = (
-        choose(first.latest, loads, NOW_MS, MostLoads()) for loads in (arrived, arrived.take(order))
+        choose(first.latest, loads, NOW_MS, ReportBounds())
+        for loads in (arrived, arrived.take(order))
     )
     assert one.latest == other.latest
     assert [*one.refused] == sorted((order[row], why) for row, why in other.refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions, Move
-from quotaplane.balance.record.what_if import OtherOwners
+from quotaplane.balance.decisions import Decisions, Move, Split
+from quotaplane.balance.record.what_if import OtherOwners, StrategyOutcome
 from quotaplane.balance.stock.shedders import SHEDDERS
 from quotaplane.cli import balance_replay, balance_what_if
 from quotaplane.errors import ConfigError, InputError, QuotaplaneError
@@ -198,7 +199,11 @@ def test_a_setting_of_pulsar_changes_what_its_strategy_does(
         (["--set", "start=1"], ConfigError, "--set start: Extra inputs"),
         (["--set", "start_above=x"], ConfigError, "--set start_above: Input should be"),
         (["--strategy", "Best"], InputError, "Pulsar has no shedder 'Best'"),
-        (["--strategy", "AvgShedder", "--set", "x=1"], InputError, "Pulsar has no setting 'x'"),
+        (
+            ["--strategy", "AvgShedder", "--set", "x=1"],
+            ConfigError,
+            "--set Pulsar has no setting 'x'",
+        ),
         (["--cluster", "west"], InputError, "no rounds of cluster 'west'"),
         (["--since", "yesterday"], InputError, "--since: 'yesterday' is neither a time"),
         (["--until", "2020-01-01"], InputError, "the record has no rounds in that time"),
@@ -235,6 +240,23 @@ def test_owners_follow_the_alternative_and_not_the_record() -> None:
     assert other.usage[:, 1].tolist() == [7.0, 7.0]
     gone = owners.of(load([0, 0, 0, 0], ("b1",)))
     assert gone.owner.tolist() == [0, 0, 0, 0]
+
+
+def test_a_proposal_that_nobody_approves_counts_once() -> None:
+    bundle, other = bundle_of(1), bundle_of(2)
+    load = ClusterLoad(
+        ("b1", "b2"), np.zeros((2, 5)), np.zeros((2, 5)), (bundle,), np.array([0]), np.ones((1, 4))
+    )
+    moved = replace(load, owner=np.array([1]))
+    move = Move(bundle, "b1", "b2", 10.0, "Overloaded", "")
+    plan = Decisions([move], [Split(other, "b1", (), "TooBig", "")])
+    outcome, orders = StrategyOutcome(), StrategyOutcome()
+    for number, seen in enumerate([load, load, moved, load]):
+        outcome.add(seen, 60.0 * number, plan, proposed=True)
+        orders.add(seen, 60.0 * number, plan)
+    # It was proposed, made, and then proposed again, as the bundle had come back.
+    assert (outcome.moves, outcome.repeat_moves, outcome.moved_bytes_per_s) == (2, 1, 20.0)
+    assert (outcome.splits, orders.moves, orders.repeat_moves, orders.splits) == (1, 4, 3, 4)
 
 
 def test_the_record_gives_back_the_reports(record: History) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from quotaplane.balance.cases import parse_balance_case
 from quotaplane.balance.decisions import LABELS, Decisions
 from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.leader import Case as StockCase
-from quotaplane.balance.stock.leader import Leader, decide_rounds, stock_case
+from quotaplane.balance.stock.leader import Leader, StockCase, decide_rounds, stock_case
 from quotaplane.balance.stock.leader_maps import is_never_shed
 from quotaplane.balance.stock.remembered_targets import RememberedTargets
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder

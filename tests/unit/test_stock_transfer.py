@@ -97,7 +97,7 @@ def test_bundles_with_policies_are_not_reported() -> None:
     assert TransferShedder(settings, StockPolicies(isolation=ISOLATED)).shed(_round(*HOT)).moves
 
 
-def test_no_brokers() -> None:
+def test_without_brokers_nothing_moves_and_a_skip_says_so() -> None:
     assert TransferShedder(StockSettings()).shed(_round([], [])).skips[-1].label == "NoBrokers"
 
 
@@ -109,7 +109,9 @@ def test_no_brokers() -> None:
     ),
     st.booleans(),
 )
-def test_whatever_the_load(cluster: list[tuple[float, list[float]]], debug: bool) -> None:
+def test_each_bundle_moves_once_from_its_owner_and_with_a_reason(
+    cluster: list[tuple[float, list[float]]], debug: bool
+) -> None:
     settings = _at_once(loadBalancerDebugModeEnabled=debug, loadBalancerBrokerLoadTargetStd=0.01)
     round_ = _round([use for use, _ in cluster], [own for _, own in cluster])
     decided = TransferShedder(settings).shed(round_)

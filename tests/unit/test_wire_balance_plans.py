@@ -13,7 +13,7 @@ from quotaplane.errors import InputError
 from quotaplane.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
 from quotaplane.wire.pb.balance_pb2 import BalancePlan
 from tests.unit.load_report_cases import bundle_of
-from tests.unit.wire_cases import damaged
+from tests.unit.wire_cases import damaged, with_fields
 
 MOVES = (
     Move(bundle_of(1), "b1:8080", "b2:8080", 1e6, "Overloaded", "b1 is 1.5 times the mean"),
@@ -35,14 +35,7 @@ def test_skips_are_not_on_the_wire() -> None:
 
 
 def _changed(**fields: Any) -> bytes:
-    message: Any = BalancePlan.FromString(GOOD)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            del getattr(message, name)[:]
-            getattr(message, name).extend(value)
-        else:
-            setattr(message, name, value)
-    return bytes(message.SerializeToString())
+    return with_fields(BalancePlan.FromString(GOOD), fields)
 
 
 def _encoded(*moves: Move, splits: tuple[Split, ...] = ()) -> bytes:
@@ -64,10 +57,35 @@ def _encoded(*moves: Move, splits: tuple[Split, ...] = ()) -> bytes:
         (_changed(targets=["b3:8080"]), "targets has 1 values for 2 moves"),
         (_changed(bytes_per_s=[1.0, float("nan")]), "bytes_per_s is below zero or not finite"),
         (_changed(bytes_per_s=[1.0]), "bytes_per_s has 1 values for 2 moves"),
-        (_encoded(MOVES[0], MOVES[0]), "a bundle is moved twice"),
+        (_encoded(MOVES[0], MOVES[0]), "is in it twice"),
         (_encoded(MOVES[0]._replace(target="b1:8080")), "source and target are 'b1:8080'"),
         (_encoded(MOVES[0]._replace(source="")), "the broker's name is empty"),
         (_encoded(MOVES[0]._replace(bundle="acme")), "'acme' is not a bundle"),
+        (
+            _encoded(MOVES[0], MOVES[0]._replace(bundle=MOVES[0].bundle.replace("x02", "x0B"))),
+            "is not as Pulsar writes it",
+        ),
+        (_encoded(MOVES[0]._replace(bundle=f"a/../{bundle_of(1)}")), "is not a bundle of Pulsar"),
+        (_encoded(MOVES[0]._replace(bundle=f"a?b#/{bundle_of(1)}")), "is not a bundle of Pulsar"),
+        (
+            _encoded(MOVES[0]._replace(bundle=f"\x1b[2J/{bundle_of(1)}")),
+            "is not a bundle of Pulsar",
+        ),
+        (
+            _encoded(MOVES[0]._replace(bundle="a" * 1024 + bundle_of(1))),
+            "more than 1024 characters",
+        ),
+        (_encoded(MOVES[0]._replace(reason="\x1b[2J")), "the label or reason is not printable"),
+        (_encoded(MOVES[0]._replace(label="a\nb")), "the label or reason is not printable"),
+        (
+            _encoded(splits=(SPLITS[0]._replace(reason="\x00", boundaries=()),)),
+            "the label or reason is not printable",
+        ),
+        (_encoded(splits=(DECISIONS.splits[0],) * 2), "is in it twice"),
+        (
+            _encoded(MOVES[0], splits=(SPLITS[0]._replace(bundle=MOVES[0].bundle, boundaries=()),)),
+            "is in it twice",
+        ),
         (_encoded(splits=(SPLITS[0],)), "boundaries are not ascending, or outside of it"),
         (
             _encoded(splits=(SPLITS[0]._replace(boundaries=(0x0380_0000, 0x0370_0000)),)),

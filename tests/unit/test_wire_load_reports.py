@@ -26,7 +26,7 @@ from tests.unit.load_report_cases import (
     load_of,
     local_broker_data,
 )
-from tests.unit.wire_cases import damaged
+from tests.unit.wire_cases import damaged, with_fields
 
 GOOD = encode_load_report(load_of(bytes_per_s=(1e6, 2e6, 3e6)))
 NAN, INF = float("nan"), float("inf")
@@ -86,13 +86,7 @@ def test_what_pulsar_does_not_know_is_zero() -> None:
 
 def _broken(name: str, value: Any) -> bytes:
     """A report with a field that the encoder would refuse."""
-    message: Any = LoadReport.FromString(GOOD)
-    if isinstance(value, list):
-        del getattr(message, name)[:]
-        getattr(message, name).extend(value)
-    else:
-        setattr(message, name, value)
-    return bytes(message.SerializeToString())
+    return with_fields(LoadReport.FromString(GOOD), {name: value})
 
 
 WHOLE = [
@@ -211,6 +205,9 @@ def test_a_report_that_can_t_be_used_is_a_dead_letter(
         (bundle_of(0), 1.0, "bad_bundle", f"'{bundle_of(0)}' is not a bundle, or listed twice"),
         ("a/b/0x10000000_0x10000000", 1.0, "bad_bundle", None),
         ("a/b\n/0x10000000_0x20000000", 1.0, "bad_bundle", None),
+        ("a/../0x10000000_0x20000000", 1.0, "bad_bundle", None),
+        ("a/b?c#/0x10000000_0x20000000", 1.0, "bad_bundle", None),
+        ("a/'b'/0x10000000_0x20000000", 1.0, "bad_bundle", None),
         (bundle_of(7), NAN, "not_finite", f"'{bundle_of(7)}': throughput_in is nan"),
         (bundle_of(7), -INF, "negative", f"'{bundle_of(7)}': throughput_in is -inf"),
         (bundle_of(7), -1.0, "negative", f"'{bundle_of(7)}': throughput_in is -1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,17 @@ names = st.one_of(
     st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12),
     st.text("ab/", min_size=1, max_size=300),
 )
+
+
+def with_fields(message: Any, fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a protobuf message in which some fields have other values."""
+    for name, value in fields.items():
+        if isinstance(value, list):
+            del getattr(message, name)[:]
+            getattr(message, name).extend(value)
+        else:
+            setattr(message, name, value)
+    return bytes(message.SerializeToString())
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""What a round of the balancer leaves for the next, and its bytes."""
+"""The balancer's state between two rounds, and its bytes."""
 
 from __future__ import annotations
 

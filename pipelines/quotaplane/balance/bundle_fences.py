@@ -6,27 +6,13 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import PULSARS_OWN, SYSTEM_NAMESPACE
+from quotaplane.balance.bundle_names import namespace_of as namespace_of
 from quotaplane.balance.policies import IsolationRule, Policies
 from quotaplane.model import BoolArray, IntArray
-
-BROKERS_OWN: Final = ("pulsar/", "sla-monitor/")
-"""Namespaces that belong to single brokers or to Pulsar itself."""
-
-SYSTEM: Final = "pulsar/system"
-"""This one is moved, but only from a broker that is taken out."""
-
-
-def namespace_of(bundle: str) -> str:
-    """The namespace in a bundle's name.
-
-    >>> namespace_of("acme/orders/0x00000000_0xffffffff")
-    'acme/orders'
-    """
-    return bundle.rpartition("/")[0]
 
 
 class BundleFences:
@@ -52,9 +38,12 @@ class BundleFences:
         self._everywhere: BoolArray = np.ones(len(brokers), np.bool_)
 
     def stays(self, bundle: str, drained: bool) -> bool:
-        """Whether the bundle is not ours to move at all."""
-        if bundle.startswith(BROKERS_OWN):
-            return not (drained and namespace_of(bundle) == SYSTEM)
+        """Whether the bundle may not leave its broker at all.
+
+        Pulsar's own namespaces stay, but ``pulsar/system`` leaves a broker that is drained.
+        """
+        if bundle.startswith(PULSARS_OWN):
+            return not (drained and namespace_of(bundle) == SYSTEM_NAMESPACE)
         if drained or not self._policies.excluded_namespaces:
             return False
         return self._policies.is_excluded(namespace_of(bundle))
@@ -67,7 +56,7 @@ class BundleFences:
             else:
                 # names are sorted, so those with one beginning are neighbours
                 mask = np.zeros(len(self._bundles), np.bool_)
-                for begin in BROKERS_OWN:
+                for begin in PULSARS_OWN:
                     first = bisect_left(self._bundles, begin)
                     end = bisect_left(self._bundles, begin[:-1] + "0", first)
                     for place in range(first, end):

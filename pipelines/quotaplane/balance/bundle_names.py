@@ -7,6 +7,13 @@ from typing import Final, NamedTuple
 
 from quotaplane.errors import InputError
 
+SYSTEM_NAMESPACE: Final = "pulsar/system"
+"""Pulsar's topics about itself. Its bundles are owned and moved like those of tenants."""
+
+PULSARS_OWN: Final = ("pulsar/", "sla-monitor/")
+"""How Pulsar's own namespaces begin: ``SYSTEM_NAMESPACE``, and those of single brokers (heartbeat
+and SLA namespaces), whose bundles never leave their broker."""
+
 FULL_RANGE: Final = 0xFFFFFFFF
 """The highest hash of a topic; the last bundle of a namespace contains it, all others end before
 their upper bound."""
@@ -30,6 +37,24 @@ class BundleName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.range}"
+
+
+def namespace_of(bundle: str) -> str:
+    """The namespace in a bundle's name, which is not checked.
+
+    >>> namespace_of("acme/orders/0x00000000_0xffffffff")
+    'acme/orders'
+    """
+    return bundle.rpartition("/")[0]
+
+
+def range_of(bundle: str) -> str:
+    """The hash range in a bundle's name, which is not checked.
+
+    >>> range_of("acme/orders/0x00000000_0xffffffff")
+    '0x00000000_0xffffffff'
+    """
+    return bundle.rpartition("/")[2]
 
 
 def parse_bundle(name: str) -> BundleName:

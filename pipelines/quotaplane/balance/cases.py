@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from quotaplane.balance.bundle_names import BundleName, parse_bundle
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
 from quotaplane.errors import InputError
 from quotaplane.model import IntArray
@@ -42,7 +43,9 @@ class BalanceCase(CaseModel):
     cls: str | None = None
     """Name of the strategy; absent = quotaplane's."""
     conf: dict[str, Any] = Field(default_factory=dict)
-    """Pulsar's settings; of quotaplane's strategy, its options."""
+    """Pulsar's settings, for its strategies."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """For quotaplane's strategy; so one case can be decided by either."""
     policies: dict[str, Any] = Field(default_factory=dict)
     """Of quotaplane's strategy."""
     interval_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
@@ -66,9 +69,31 @@ def parse_balance_case(raw: object, source: str) -> BalanceCase:
     >>> [list(round_) for round_ in case.rounds]
     [['b1']]
     """
-    if isinstance(raw, dict) and raw and not raw.keys() & BalanceCase.model_fields.keys():
-        raw = {"rounds": [raw]}
-    return parse_case(raw, BalanceCase, source)
+    return parse_case(in_rounds(raw, BalanceCase), BalanceCase, source)
+
+
+def in_rounds(raw: object, *models: type[CaseModel]) -> object:
+    """A case; if it has no key of the models, it is one round, and becomes a case of it.
+
+    >>> in_rounds({"b1": {}}, BalanceCase), in_rounds({"rounds": []}, BalanceCase)
+    ({'rounds': [{'b1': {}}]}, {'rounds': []})
+    """
+    known = {key for model in models for key in model.model_fields}
+    if isinstance(raw, dict) and raw and not raw.keys() & known:
+        return {"rounds": [raw]}
+    return raw
+
+
+def check_bundle(name: str, field: str) -> BundleName:
+    """Read the bundle's name that a field of a case has.
+
+    Raises:
+        InputError: it is none; the error names the field.
+    """
+    try:
+        return parse_bundle(name)
+    except InputError as error:
+        raise InputError(f"{field}: {error}") from None
 
 
 def loads_of(

@@ -15,7 +15,7 @@ RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOu
 """Resources of a broker's machine, by Pulsar's names; columns of ``usage`` and ``limit``."""
 
 RATES: Final = ("throughput_in", "throughput_out", "messages_in", "messages_out")
-"""What is measured of a bundle: bytes per second in and out, messages per second in and out;
+"""The measurements of a bundle: bytes per second in and out, messages per second in and out;
 columns of ``rates``."""
 
 BYTES: Final = slice(0, 2)
@@ -24,7 +24,7 @@ BYTES: Final = slice(0, 2)
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """What brokers and bundles carry at one time. B brokers, N bundles; names are unique.
+    """The load of brokers and bundles at one time. B brokers, N bundles; names are unique.
 
     >>> load = ClusterLoad(
     ...     brokers=("b1", "b2"),
@@ -36,6 +36,8 @@ class ClusterLoad:
     ... )
     >>> load.throughput_of_brokers().tolist()
     [3000000.0, 0.0]
+    >>> load.max_by_mean()
+    2.0
     """
 
     brokers: Sequence[str]
@@ -92,6 +94,14 @@ class ClusterLoad:
         """Bytes per second of each broker's bundles; shape (B,)."""
         total = np.bincount(self.owner, self.throughput(), len(self.brokers))
         return total.astype(np.float64)  # numpy counts no bundles in integers
+
+    def max_by_mean(self) -> float:
+        """The imbalance: bytes per second of the most loaded broker, divided by the brokers' mean;
+        1 if no bundle carries anything.
+        """
+        carried = self.throughput_of_brokers()
+        mean = float(carried.mean()) if len(carried) else 0.0
+        return float(carried.max()) / mean if mean > 0 else 1.0
 
 
 def _check_unique(kind: str, names: Sequence[str]) -> None:

@@ -1,10 +1,13 @@
-"""What a strategy decides: moves, splits, and why anything was done, refused or skipped."""
+"""A strategy's decisions: moves, splits, and skips, which say why something was not done."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+OURS: Final = "quotaplane"
+"""The name of quotaplane's own strategy, beside those of Pulsar's classes."""
 
 LABELS: Final = {
     # Pulsar's own labels (UnloadDecision.Reason), in its meaning
@@ -18,7 +21,17 @@ LABELS: Final = {
     "NoBrokers": "there are fewer than two brokers that bundles can be on",
     "Balanced": "nothing needs to be moved",
     "Unknown": "Pulsar does not say why",
-    # quotaplane's own
+    # why Pulsar splits a bundle (SplitDecision.Reason), in its meaning
+    "Topics": "the bundle has more topics than a bundle may have",
+    "Sessions": "the bundle has more producers and consumers than a bundle may have",
+    "MsgRate": "the bundle has more messages per second than a bundle may have",
+    "Bandwidth": "the bundle has more bytes per second than a bundle may have",
+    # skips of Pulsar's classes that have no label there
+    "TooManyBundles": "the namespace has as many bundles as a namespace may have",
+    "Splitting": "the bundle, or its parent, is being split",
+    "Boundaries": "the split algorithm gives not exactly one boundary",
+    "BelowMinimum": "less would be moved than the smallest amount that is worth an unload",
+    # of quotaplane's strategy
     "Swap": "two bundles change places or one makes room for the other, as no single move fits",
     "Drain": "the broker is taken out, so its bundles leave",
     "TooBig": "the bundle is too big for any broker, or for the room that there is",
@@ -30,6 +43,10 @@ LABELS: Final = {
     "Missed": "an order was not carried out as it was given",
     "Noise": "the overload is not larger than the noise of its measurement",
     "NoTarget": "no other broker has room for the bundle",
+    # of the balance job
+    "BrokerGone": "the broker's numbers are too old to count, so it is forgotten",
+    "ReportedTwice": "two brokers report the bundle; the newer measurement counts",
+    "PlanTooLarge": "the plan would not fit into a message; later rounds decide again",
 }
 """Each label with its meaning."""
 
@@ -60,14 +77,14 @@ class Split(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Why something was not done: a refusal or a skip."""
+    """The reason why something was not done."""
 
     subject: str
     """Name of a broker or bundle; "" = the whole cluster."""
     label: str
     reason: str
     bundles: int = 1
-    """How many bundles it is said of."""
+    """How many bundles it is about."""
 
 
 class Decisions(NamedTuple):

@@ -6,15 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.balance.decisions import LABELS, Decisions, Skip
-
-OURS: Final = "quotaplane"
-"""The name of quotaplane's own strategy."""
+from quotaplane.balance.decisions import Decisions, Skip
 
 PLAN_BYTES: Final = 900_000
 """A larger plan loses its last moves: Kafka accepts 1 MB by default."""
-TOO_LARGE: Final = "PlanTooLarge"
-LABELS.setdefault(TOO_LARGE, "the plan would not fit into a message; later rounds decide again")
 
 
 def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
@@ -30,9 +25,8 @@ def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
         return decisions
     kept, moves = int(room.sum()), len(decisions.moves)
     left_out = len(room) - kept
-    skip = Skip(
-        "", TOO_LARGE, f"{left_out} moves and splits do not fit into a plan's message", left_out
-    )
+    reason = f"{left_out} moves and splits do not fit into a plan's message"
+    skip = Skip("", "PlanTooLarge", reason, left_out)
     return Decisions(
         decisions.moves[: min(kept, moves)],
         decisions.splits[: max(kept - moves, 0)],

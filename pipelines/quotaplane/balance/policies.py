@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
+from quotaplane.strict_json import check_expressions, first_error
 
 
 class IsolationRule(BaseModel):
@@ -33,16 +34,12 @@ class IsolationRule(BaseModel):
     @field_validator("namespaces", "primary", "secondary")
     @classmethod
     def _compiles(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+        check_expressions(texts)
         return texts
 
 
 class Policies(BaseModel):
-    """What an administrator decided about brokers and namespaces.
+    """An administrator's rules for brokers and namespaces.
 
     >>> policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b1"]}])
     >>> policies.allowed("acme/orders", ["b1", "b2"], np.array([True, True])).tolist()
@@ -62,8 +59,9 @@ class Policies(BaseModel):
     drained_brokers: frozenset[str] = frozenset()
     """Brokers to be taken out: they get nothing, and all of their bundles leave."""
     excluded_namespaces: tuple[str, ...] = ()
-    """Regular expressions; bundles of these are never moved or split, but when drained. Pulsar's
-    own namespaces (heartbeats, ``pulsar/system``) are always left where they are."""
+    """Regular expressions; bundles of these are never split, and leave only drained brokers. Of
+    Pulsar's own namespaces, ``pulsar/system`` counts as one of these; bundles of heartbeat and SLA
+    namespaces never leave."""
 
     @field_validator("capacity_weights")
     @classmethod
@@ -76,7 +74,8 @@ class Policies(BaseModel):
     @field_validator("excluded_namespaces")
     @classmethod
     def _compiles(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return IsolationRule._compiles(texts)
+        check_expressions(texts)
+        return texts
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
@@ -119,10 +118,7 @@ def read_policies(values: Any) -> Policies:
     try:
         return Policies.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        text = str(first["msg"]).removeprefix("Value error, ")
-        raise InputError(f"{where}: {text}" if where else text) from None
+        raise InputError(first_error(error)) from None
 
 
 def _matching(texts: Sequence[str], brokers: Sequence[str]) -> BoolArray:

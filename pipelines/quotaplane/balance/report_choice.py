@@ -11,14 +11,15 @@ from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.model import BoolArray, IntArray
 
 
-class MostLoads(NamedTuple):
-    """How much is remembered at most; named after their settings."""
+class ReportBounds(NamedTuple):
+    """Which reports are remembered; named after the settings."""
 
     max_brokers: int = 10_000
     max_bundles: int = 2_000_000
     gone_after_s: float = 3600.0
 
 
+_NAME_BYTES: Final = 256
 NOT_NEWER: Final = "not_newer"
 TOO_MANY: Final = "too_many"
 
@@ -40,13 +41,16 @@ class Chosen(NamedTuple):
     """Brokers that were forgotten because their numbers are too old."""
 
 
-def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: MostLoads) -> Chosen:
+def choose(
+    latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, bounds: ReportBounds
+) -> Chosen:
     """Replace brokers' reports by newer ones, and forget brokers whose numbers are too old.
 
     A report is newer if its start time, or with the same start time its sequence, is greater. The
     result does not depend on the order of the reports, only on their positions.
 
-    >>> choose(ReportedLoads.none(), ReportedLoads.none(), 0, MostLoads()).latest.reports.num_rows
+    >>> nothing = ReportedLoads.none()
+    >>> choose(nothing, nothing, 0, ReportBounds()).used
     0
     """
     known = latest.reports.num_rows
@@ -62,14 +66,14 @@ def choose(latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, most: Mos
     last = np.flatnonzero(np.r_[code[order][1:] != code[order][:-1], np.ones(min(total, 1), bool)])
     winners = order[last]
     repeated = _not_newer(order, code, started, sequence, is_new)
-    fits = _fitting(both, winners, code, is_new, most)
+    fits = _fitting(both, winners, code, is_new, bounds)
     too_many = winners[~fits & is_new[winners]]
     # A broker whose new report is too much keeps its old one.
     olds = np.flatnonzero(~is_new & np.isin(code, code[too_many]))
     kept = np.concatenate([winners[fits], olds])
     kept = kept[np.argsort(code[kept], kind="stable")]
     measured = rows["measured_at_ms"].to_numpy()
-    old = now_ms - measured[kept] > most.gone_after_s * 1000
+    old = now_ms - measured[kept] > bounds.gone_after_s * 1000
     names = rows["broker"].to_pylist()
     kept, gone = kept[~old], [names[row] for row in kept[old].tolist()]
     used = kept[is_new[kept]]
@@ -115,18 +119,40 @@ def _not_newer(
 
 
 def _fitting(
-    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, most: MostLoads
+    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
 ) -> BoolArray:
-    """Which of the winners fit: known brokers first, then new ones by name."""
-    sizes = np.bincount(both.bundles["report"].to_numpy(), minlength=len(code))
-    is_known = np.isin(code[winners], code[~is_new])
-    order = np.lexsort((code[winners], is_new[winners], ~is_known))
-    allowed = (np.cumsum(sizes[winners][order]) <= most.max_bundles) & (
-        np.arange(len(order)) < most.max_brokers
-    )
+    """Which of the winners fit: known brokers first, then new ones by name. A report that does not
+    fit takes no room from others; a known broker's old one stays then.
+    """
     fits: BoolArray = np.ones(len(winners), bool)
-    fits[order] = allowed | ~is_new[winners][order]
+    sizes = _sizes(both)
+    if sizes.sum() <= bounds.max_bundles and len(winners) <= bounds.max_brokers:
+        return fits
+    old = np.flatnonzero(~is_new)
+    old_size = dict(zip(code[old].tolist(), sizes[old].tolist(), strict=True))
+    known = np.isin(code[winners], code[old])
+    bundles = brokers = 0
+    for place in np.lexsort((code[winners], is_new[winners], ~known)).tolist():
+        winner = int(winners[place])
+        size, owner = int(sizes[winner]), int(code[winner])
+        if is_new[winner]:
+            fits[place] = bundles + size <= bounds.max_bundles and brokers + 1 <= bounds.max_brokers
+            size = size if fits[place] else old_size.get(owner, 0)
+        bundles += size
+        brokers += bool(fits[place] or owner in old_size)
     return fits
+
+
+def _sizes(loads: ReportedLoads) -> IntArray:
+    """Bundles of each report; a name counts once per ``_NAME_BYTES`` that it begins, so that
+    ``max_bundles`` bounds the memory, too.
+    """
+    length = pc.binary_length(loads.bundles["bundle"]).to_numpy()
+    parts = -(-length.astype(np.int64) // _NAME_BYTES)
+    sizes: IntArray = np.bincount(
+        loads.bundles["report"].to_numpy(), parts, minlength=len(loads.reports)
+    ).astype(np.int64)
+    return sizes
 
 
 def _by_name(loads: ReportedLoads) -> ReportedLoads:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import LABELS, Skip
+from quotaplane.balance.decisions import Skip
 from quotaplane.balance.planner import BalanceRound
 from quotaplane.balance.reported_loads import (
     LIMIT_COLUMNS,
@@ -19,10 +19,8 @@ from quotaplane.balance.reported_loads import (
 )
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
-REPORTED_TWICE: Final = "ReportedTwice"
 GONE: Final = "BrokerGone"
-LABELS.setdefault(REPORTED_TWICE, "two brokers report the bundle; the newer measurement counts")
-LABELS.setdefault(GONE, "the broker's numbers are too old to count, so it is forgotten")
+"""The label of a broker that is forgotten; a replay leaves such skips out."""
 
 _MOST_SHOWN: Final = 3
 
@@ -66,7 +64,7 @@ def round_of(latest: ReportedLoads, now_ms: int) -> RoundOfReports:
 
 
 def gone_skip(broker: str, gone_after_s: float) -> Skip:
-    """What is said of a broker that was forgotten."""
+    """The skip of a broker that was forgotten."""
     reason = f"no numbers of {broker} for {gone_after_s:g} s (balance.gone_after_s): forgotten"
     return Skip(broker, GONE, reason, 0)
 
@@ -125,7 +123,7 @@ def _conflicts(
             + (f" and {more} more" if more > 0 else "")
             + f"; {brokers[other]} counts"
         )
-        skips.append(Skip(brokers[loser], REPORTED_TWICE, reason, len(entries)))
+        skips.append(Skip(brokers[loser], "ReportedTwice", reason, len(entries)))
     return skips
 
 

@@ -7,26 +7,32 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from quotaplane.balance.cases import BalanceCase, loads_of, parse_balance_case
+from quotaplane.balance.bundle_orders import SEEN, Order
+from quotaplane.balance.cases import BalanceCase, in_rounds, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.decisions import OURS, Decisions
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import read_policies
 from quotaplane.balance.stock.leader import decide_rounds, stock_case
-from quotaplane.balance.stock.place_cases import answer_places
+from quotaplane.balance.stock.place_cases import PlaceCase, answer_places
 from quotaplane.balance.stock.placements import PLACEMENTS
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
-from quotaplane.balance.stock.split_cases import ALGORITHMS, TRIGGERS, answer_splits
+from quotaplane.balance.stock.split_cases import (
+    ALGORITHMS,
+    TRIGGERS,
+    BoundariesCase,
+    TriggersCase,
+    answer_splits,
+)
 from quotaplane.cli.balance_answers import decisions_table, placements_table, splits_table
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.strict_json import parse_json, source_name
+from quotaplane.strict_json import CaseModel, parse_json, source_name
 
-OURS: Final = "quotaplane"
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
 """Strategies that also say which broker gets a bundle."""
 
@@ -44,7 +50,8 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
             of the strategy decides all rounds
   topics, sessions  by bundle, where known
   cls       the strategy, if no option names it
-  conf      Pulsar's settings by their own names; for quotaplane's strategy its options
+  conf      Pulsar's settings by their own names, for its strategies
+  options   of quotaplane's strategy: start_above, stop_below, ...
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
   interval_s  time between rounds (60)
@@ -59,6 +66,7 @@ On a terminal it is a table, unless --json is given.
 See docs/balance.md and docs/balance-stock.md.
 """
 
+Read = TypeVar("Read")
 Strategy = Callable[[BalanceCase, str], Iterator[tuple[ClusterLoad, Decisions]]]
 
 
@@ -103,25 +111,27 @@ def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Ca
     wanted = args.shed or args.place or args.split
 
     def place(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        placed = answer_places(_of_class(raw, wanted), source=source)
+        placed = answer_places(_of_class(raw, wanted, PlaceCase), source=source)
         return placed, lambda: placements_table(placed)
 
     def split(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        found = answer_splits(_of_class(raw, wanted), source=source)
+        found = answer_splits(_of_class(raw, wanted, TriggersCase, BoundariesCase), source=source)
         return found, lambda: splits_table(found)
 
     def shed(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
         case = parse_balance_case(raw, source)
-        name = wanted or case.cls or OURS
-        decided = list(_strategy(name)(case, source))
+        name = (wanted or case.cls or OURS).rpartition(".")[2]  # without its package
+        strategy = _strategy(name) if wanted else _named("cls: ", source, lambda: _strategy(name))
+        decided = list(strategy(case, source))
         answer = [_answer(name, each, explain=args.explain) for _, each in decided]
         return answer, lambda: decisions_table(decided, explain=args.explain)
 
     return place if args.place else split if args.split else shed
 
 
-def _of_class(raw: object, name: str) -> object:
-    """A case with another strategy."""
+def _of_class(raw: object, name: str, *models: type[CaseModel]) -> object:
+    """A case of these models, with another strategy."""
+    raw = in_rounds(raw, *models)
     return {**raw, "cls": name} if isinstance(raw, dict) else raw
 
 
@@ -133,7 +143,8 @@ def read_cases(path: str) -> Iterator[tuple[object, str]]:
     """
     source = source_name(path)
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
     except (OSError, ValueError) as error:
@@ -160,12 +171,12 @@ def _is_json(line: str) -> bool:
 def _strategy(name: str) -> Strategy:
     if name == OURS:
         return _ours
-    if name.rpartition(".")[2] not in SHEDDERS:
-        raise ConfigError(f"unknown strategy {name!r} (there are: {', '.join([OURS, *SHEDDERS])})")
+    if name not in SHEDDERS:
+        raise ConfigError(
+            f"unknown strategy {name[:200]!r} (there are: {', '.join([OURS, *SHEDDERS])})"
+        )
 
     def stock(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-        if case.policies:
-            raise InputError(f"{source}: policies: only for quotaplane's strategy, not for {name}")
         rounds = stock_case(case, source)
         shedder = new_shedder(name, rounds.settings)
         decided = decide_rounds(rounds, shedder, case.interval_s)
@@ -175,18 +186,28 @@ def _strategy(name: str) -> Strategy:
 
 
 def _ours(case: BalanceCase, source: str) -> Iterator[tuple[ClusterLoad, Decisions]]:
-    try:
-        conf = case.conf if len(case.rounds) > 1 else {**AS_TRUE, **case.conf}
-        options, policies = read_options(conf), read_policies(case.policies)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    state = BalanceState.empty()
+    values = case.options if len(case.rounds) > 1 else {**AS_TRUE, **case.options}
+    options = _named("options.", source, lambda: read_options(values))
+    policies = _named("policies.", source, lambda: read_policies(case.policies))
+    state = BalanceState(orders={name: _unloaded(name) for name in case.recent})
     loads = loads_of(case.rounds, source, case.topics, case.sessions)
     for number, load in enumerate(loads):
         brokers, now_s = len(load.brokers), number * case.interval_s
         round_ = BalanceRound(load, now_s, np.zeros(brokers), np.zeros(brokers, np.bool_))
         state, decided = decide(state, round_, options, policies)
         yield load, decided
+
+
+def _unloaded(bundle: str) -> Order:
+    """A bundle that was unloaded just before the first round: it rests for the grace period."""
+    return Order(bundle, "", "", 0.0, (0.0, 0.0, 0.0), SEEN)
+
+
+def _named(key: str, source: str, read: Callable[[], Read]) -> Read:
+    try:
+        return read()
+    except (ConfigError, InputError) as error:
+        raise InputError(f"{source}: {key}{error}") from None
 
 
 def _answer(strategy: str, decided: Decisions, *, explain: bool) -> Any:

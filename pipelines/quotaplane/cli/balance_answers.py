@@ -8,6 +8,7 @@ from typing import Any
 
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
+from quotaplane.terminal import one_line
 from quotaplane.text_table import render
 
 
@@ -47,7 +48,7 @@ def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain
                 for skip in each.skips
             ]
     columns = ("round", "action", "bundle", "from", "to", "MB/s", "label", "reason")
-    return "\n".join([render(columns, rows, "table"), *_summaries(decided)])
+    return "\n".join([_table(columns, rows), *_summaries(decided)])
 
 
 def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str]:
@@ -57,21 +58,9 @@ def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str
         after = predicted(load, each)
         yield (
             f"round {number}: {len(each.moves)} moves of {moved / 1e6:.1f} MB/s, "
-            f"{len(each.splits)} splits; busiest broker / mean {imbalance(load):.3f}"
-            + (f" -> {imbalance(after):.3f}" if after else "")
+            f"{len(each.splits)} splits; most loaded broker / mean {load.max_by_mean():.3f}"
+            + (f" -> {after.max_by_mean():.3f}" if after else "")
         )
-
-
-def imbalance(load: ClusterLoad) -> float:
-    """Bytes per second of the busiest broker, relative to the mean; 1 if there are none.
-
-    >>> from quotaplane.balance.cases import BrokerLoadCase, loads_of
-    >>> busy = BrokerLoadCase(bundles={"t/n/0x00000000_0xffffffff": [1e6, 2e6, 10, 20]})
-    >>> imbalance(loads_of([{"b1": busy, "b2": BrokerLoadCase()}], "case")[0])
-    2.0
-    """
-    carried = load.throughput_of_brokers()
-    return float(carried.max() / carried.mean()) if carried.any() else 1.0
 
 
 def predicted(load: ClusterLoad, decided: Decisions) -> ClusterLoad | None:
@@ -93,7 +82,7 @@ def placements_table(answers: Sequence[Mapping[str, Sequence[str]]]) -> str:
         for number, answer in enumerate(answers, 1)
         for bundle, brokers in answer.items()
     ]
-    return render(("round", "bundle", "brokers"), rows, "table")
+    return _table(("round", "bundle", "brokers"), rows)
 
 
 def splits_table(answer: Sequence[Any]) -> str:
@@ -105,4 +94,10 @@ def splits_table(answer: Sequence[Any]) -> str:
         for number, round_ in enumerate(answer, 1)
         for bundle, boundaries in round_.items()
     ]
-    return render(("round", "bundle", "boundaries"), rows, "table")
+    return _table(("round", "bundle", "boundaries"), rows)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table whose names, which are from outside, can't disturb a terminal."""
+    plain = [[one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    return render(columns, plain, "table")

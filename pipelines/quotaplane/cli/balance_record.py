@@ -37,7 +37,10 @@ def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
     until = parse_since(args.until, now, "--until") if args.until else None
     found = list(read_record(history, args.cluster, since, until))
     if not found:
-        raise InputError("the record has no rounds in that time (with all brokers to begin with)")
+        raise InputError(
+            "the record has no rounds in that time from one on that has all brokers' loads "
+            "(there is one each hour, and at the start of a run)"
+        )
     return found
 
 

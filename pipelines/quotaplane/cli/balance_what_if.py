@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.balance.decisions import Decisions, Move
+from quotaplane.balance.decisions import OURS, Decisions, Move, Split
 from quotaplane.balance.options import read_options
-from quotaplane.balance.plan_size import OURS
 from quotaplane.balance.planner import BalanceRound
 from quotaplane.balance.record.what_if import (
     Strategy,
@@ -94,18 +93,26 @@ def _recorded(
             for row in each.decisions
             if row["kind"] == "move"
         ]
-        splits = [row for row in each.decisions if row["kind"] == "split"]
+        splits = [
+            Split(row["subject"], row["source"], (), row["label"], "")
+            for row in each.decisions
+            if row["kind"] == "split"
+        ]
         load = rounds[each.epoch, each.seq].load
-        outcome.add(load, each.now_ms / 1000.0, Decisions(moves))
-        outcome.splits += len(splits)
+        now_s, proposed = each.now_ms / 1000.0, each.mode == "propose"
+        outcome.add(load, now_s, Decisions(moves, splits), proposed=proposed)
     return outcome
 
 
 def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strategy:
     pairs = dict(map(_pair, changes))
     if name != OURS:
-        values = {key: stock_setting_of_text(key, text) for key, text in pairs.items()}
-        return stock_strategy(name, stock_settings(values))
+        try:
+            values = {key: stock_setting_of_text(key, text) for key, text in pairs.items()}
+            settings = stock_settings(values)
+        except InputError as error:
+            raise ConfigError(f"--set {str(error).removeprefix('conf: ')}") from None
+        return stock_strategy(name, settings)
     options, policies = settings_in_force(first)
     try:
         changed = options.model_dump() | {key: _value(text) for key, text in pairs.items()}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import signal
-from datetime import datetime, timezone
 from typing import Any, ClassVar, Final
 
+from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
 from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 from quotaplane.terminal import warn
 
-_STATUS_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0
 
 _EPILOG: Final = """\
@@ -58,21 +55,21 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
     from quotaplane.transport import open_broker_link
 
     timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    _stop_at_signal(loop, stop)
+    stop = stop_at_signal()
 
     class DryRest(Rest):
         """Prints each request that would change something, once, instead of making it."""
 
         printed: ClassVar[set[str]] = set()
 
-        async def ask(self, method: str, path: str, body: object = None) -> Any:
+        async def ask(
+            self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
+        ) -> Any:
             if method == "GET":
-                return await super().ask(method, path, body)
+                return await super().ask(method, path, body, timeout_s=timeout_s)
             if path not in self.printed:
                 self.printed.add(path)
-                _print({"method": method, "path": path, "body": body})
+                print_line({"method": method, "path": path, "body": body})
             return None
 
     client = DryRest if dry else Rest
@@ -86,35 +83,9 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
             if dry:
                 await enforcer.run_dry(stop)
                 return
-            status_lines = asyncio.create_task(_print_status(enforcer))
+            status_lines = asyncio.create_task(print_status(enforcer.status))
             await enforcer.run(stop)
             status_lines.cancel()
-            _print(_status(enforcer))
+            print_line(enforcer.status(), stamped=True)
         finally:
             await asyncio.to_thread(link.close)
-
-
-def _stop_at_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    def stopping() -> None:
-        stop.set()
-        # A second signal gets its default action and ends the process.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping)
-
-
-async def _print_status(enforcer: Any) -> None:
-    while True:
-        await asyncio.sleep(_STATUS_EVERY_S)
-        _print(_status(enforcer))
-
-
-def _status(enforcer: Any) -> dict[str, Any]:
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"at": now, **enforcer.status()}
-
-
-def _print(line: dict[str, Any]) -> None:
-    print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
+    "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
+    "balance execute": ("quotaplane.cli.balance_execute", "show or execute the balancer's plans"),
     "balance replay": (
         "quotaplane.cli.balance_replay",
         "decide the balancer's recorded rounds again, and compare",

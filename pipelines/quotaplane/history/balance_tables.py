@@ -89,7 +89,7 @@ BALANCE_ROUNDS: Final = appended(
         column("every_broker", pa.bool_(), "the table load has a row for each broker"),
         column("bundles", pa.int64(), "bundles on these brokers"),
         column("bytes_per_s", pa.float64(), "of all bundles, in and out together"),
-        column("max_mean", pa.float64(), "bytes per second of the fullest broker by the mean"),
+        column("max_mean", pa.float64(), "bytes of the most loaded broker, divided by the mean"),
         column("oldest_s", pa.float64(), "age of the oldest broker's numbers"),
         column("moves", pa.int64(), "moves decided"),
         column("moved_bytes_per_s", pa.float64(), "load of the bundles to be moved"),
@@ -103,3 +103,32 @@ BALANCE_ROUNDS: Final = appended(
 
 BALANCED: Final = (LOAD, BALANCE_DECISIONS, BALANCE_ROUNDS)
 """The balancer's own tables, the one with a row per round last."""
+
+BALANCE_ACTIONS: Final = appended(
+    "balance_actions",
+    "What `quotaplane balance execute` did: begin and end of each plan, each move, each split.",
+    [
+        column("plan_hash", pa.string(), "identifies the plan's moves and splits"),
+        column("plan_epoch", pa.int64(), "epoch of the plan"),
+        column("plan_seq", pa.int64(), "round of the balancer that decided the plan"),
+        column("mode", pa.string(), "manual (approved by hash) or auto"),
+        column("why", pa.string(), "the administrator's reason; empty in mode auto"),
+        column("by", pa.string(), "user and host of the executor"),
+        column("action", pa.string(), "plan, move or split"),
+        column(
+            "outcome",
+            pa.string(),
+            "plan: begun, ended, refused; otherwise: done, already there, missed, failed, moved on,"
+            " not done",
+        ),
+        column("bundle", pa.string(), "the bundle; empty for a plan"),
+        column("source", pa.string(), "its owner before"),
+        column("target", pa.string(), "the broker that was to get it; of a split: boundaries"),
+        column("owner", pa.string(), "its owner afterwards; empty if not known"),
+        column("bytes_per_s", pa.float64(), "the bundle's traffic in the plan"),
+        column("attempts", pa.int64(), "unloads that were made"),
+        column("took_ms", pa.float64(), "from the last unload until the new owner answered"),
+        column("message", pa.string(), "why it failed or was not done"),
+    ],
+    by_date=True,
+)

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from quotaplane.groups.policy_options import BY_COLUMN
-from quotaplane.history.balance_tables import BALANCED
+from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
 from quotaplane.history.table_parts import CHANGES_PER_CHECKPOINT as CHANGES_PER_CHECKPOINT
 from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INTERVAL
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
@@ -243,9 +243,7 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (*THROTTLED, *BALANCED)
+OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS)
 """Tables that a history of an earlier version lacks until a job adds them."""
 
-TABLES: Final[Mapping[str, Table]] = {
-    t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *THROTTLED, *BALANCED)
-}
+TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}

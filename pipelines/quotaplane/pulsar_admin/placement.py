@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from quotaplane.agents.disappearance import TIMES, Vanished, some_of
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
+from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import Bundle, bundle_of, owners
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
@@ -109,9 +109,7 @@ class Placement:
 
     async def _read_broker(self, broker: str) -> None:
         if broker not in self.brokers:
-            # A broker owns its own heartbeat topic, so looking that up returns its addresses.
-            where = f"/lookup/v2/topic/persistent/pulsar/{quote(broker)}/healthcheck"
-            answer = await self._read("brokers", broker, lambda: self._looked_up(where))
+            answer = await self._read("brokers", broker, lambda: self._looked_up(broker))
             if answer is _FAILED:
                 return
             self.brokers[broker] = answer
@@ -124,17 +122,8 @@ class Placement:
             self.brokers[broker].bundles = bundles
             self._changed = True
 
-    async def _looked_up(self, path: str) -> Broker:
-        answer = await self._rest.get(path)
-        tls = self._rest.url.startswith("https:")
-        try:
-            name = answer.get("brokerUrl") or answer["brokerUrlTls"]
-            return Broker(str(name), str(answer["httpUrlTls" if tls else "httpUrl"]))
-        except (AttributeError, KeyError, TypeError):
-            raise ClusterError(
-                f"Pulsar's REST API at {self._rest.url}: GET {path}: the answer has no URL of the "
-                "broker"
-            ) from None
+    async def _looked_up(self, broker: str) -> Broker:
+        return Broker(*await look_up_broker(self._rest, broker))
 
     async def read_namespaces(self) -> bool:
         """Read the attached namespaces and their topics; whether all of it could be read."""

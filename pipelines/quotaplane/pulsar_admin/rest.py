@@ -79,9 +79,11 @@ class Rest:
         """
         return await self.ask("GET", path)
 
-    async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Make any request; like ``get``."""
-        answer = await self._answer(method, self.url, path, body)
+    async def ask(
+        self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Make any request; like ``get``. ``timeout_s``: instead of the client's own."""
+        answer = await self._answer(method, self.url, path, body, timeout_s)
         if answer.status_code == 204 or not answer.content:
             return None
         try:
@@ -94,16 +96,19 @@ class Rest:
         """GET a path from this broker; like ``get``, but returns the raw bytes."""
         return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
 
-    async def _answer(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+    async def _answer(
+        self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
+    ) -> httpx.Response:
         where = f"{method} {path}"
+        within_s = self._timeout_s if timeout_s is None else timeout_s
         async with self._places:
             try:
                 # Not httpx's time limit: that is for each part of an answer, not for the whole.
                 answer = await asyncio.wait_for(
-                    self._follow(method, base, path, body), self._timeout_s
+                    self._follow(method, base, path, body, within_s), within_s
                 )
             except (httpx.TimeoutException, asyncio.TimeoutError):
-                why = f"no answer within {self._timeout_s:g} s"
+                why = f"no answer within {within_s:g} s"
                 raise self._unanswered(where, why) from None
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 why = " ".join(str(error).split()) or type(error).__name__
@@ -120,12 +125,14 @@ class Rest:
             "transport.security"
         )
 
-    async def _follow(self, method: str, base: str, path: str, body: object) -> httpx.Response:
+    async def _follow(
+        self, method: str, base: str, path: str, body: object, within_s: float
+    ) -> httpx.Response:
         url = base + path
         if base != self.url:
             await self._check(url)
         for _ in range(_REDIRECTS):
-            answer = await self._client.request(method, url, json=body)
+            answer = await self._client.request(method, url, json=body, timeout=within_s)
             if answer.status_code != 307:
                 return answer
             url = str(answer.next_request.url) if answer.next_request else ""

@@ -42,6 +42,8 @@ class StatsExposure(NamedTuple):
     """There are live counters."""
     stats_interval_s: float
     """How often a broker updates its statistics."""
+    first_stats_after_s: float = _DEFAULT_STATS_S
+    """How long after its start a broker has none."""
 
 
 async def read_stats_exposure(rest: Rest) -> StatsExposure:
@@ -53,7 +55,9 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
     configuration = await rest.get(_RUNTIME)
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
-        return StatsExposure(live, max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0))
+        interval_s = max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0)
+        first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
+        return StatsExposure(live, interval_s, first_s)
     except (AttributeError, KeyError, TypeError, ValueError):
         return StatsExposure(True, _DEFAULT_STATS_S)
 

@@ -188,9 +188,9 @@ class Settings(Section):
     demand: Demand = Demand()
     limits: Limits = Limits()
     throttle: Throttle = Throttle()
-    balance: Balance = Balance()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
+    balance: Balance = Balance()
 
     @model_validator(mode="after")
     def _cluster_reachable(self) -> Settings:

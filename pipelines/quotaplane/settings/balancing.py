@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.settings.section import Section
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
@@ -37,6 +38,8 @@ class Balance(Section):
     """Options of the strategy (docs/balance-job.md); what is left out has its default."""
     policies: dict[str, Any] = Field(default={})
     """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces."""
+    collect: Collect = Collect()
+    execute: Execute = Execute()
 
     @field_validator("loads_topic", "plans_topic")
     @classmethod

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from quotaplane.balance.bundle_names import parse_bundle
+from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.decisions import Decisions, Move, Split
 from quotaplane.errors import InputError
 from quotaplane.wire.broker_loads import SIGNED_LIMIT
+from quotaplane.wire.bundle_checks import check_name
 from quotaplane.wire.pb.balance_pb2 import BalancePlan, BundleSplit
 from quotaplane.wire.reasons import check_broker, shown
 from quotaplane.wire.report_own import FAMILY
@@ -103,6 +104,7 @@ def decode_plan(value: bytes) -> PlanMessage:
     if not _HASH.fullmatch(message.plan_hash):
         raise InputError(f"BalancePlan: plan_hash is {shown(message.plan_hash)}")
     decisions = Decisions(_moves(message), tuple(map(_split, message.splits)))
+    _check_together(decisions)
     if decisions.plan_hash() != message.plan_hash:
         raise InputError(
             f"BalancePlan: plan_hash is {message.plan_hash!r}, but that of its moves and splits is "
@@ -129,10 +131,8 @@ def _moves(message: Any) -> tuple[Move, ...]:
     if not (np.isfinite(loads) & (loads >= 0)).all():
         raise InputError("BalancePlan: bytes_per_s is below zero or not finite")
     bundles, sources, targets, labels, reasons = columns
-    if len(set(bundles)) != count:
-        raise InputError("BalancePlan: a bundle is moved twice")
     for bundle, source, target in zip(bundles, sources, targets, strict=True):
-        parse_bundle(bundle)
+        _bundle(bundle)
         check_broker(source)
         if target:
             check_broker(target)
@@ -141,8 +141,27 @@ def _moves(message: Any) -> tuple[Move, ...]:
     return tuple(map(Move, bundles, sources, targets, loads.tolist(), labels, reasons))
 
 
+def _bundle(name: str) -> BundleName:
+    bundle = check_name(name)
+    if str(bundle) != name:
+        raise InputError(f"BalancePlan: {shown(name, 100)} is not as Pulsar writes it")
+    return bundle
+
+
+def _check_together(decisions: Decisions) -> None:
+    """Check that a bundle has one decision, and that all texts can be printed."""
+    both: list[Move | Split] = [*decisions.moves, *decisions.splits]
+    seen: set[str] = set()
+    for each in both:
+        if each.bundle in seen:
+            raise InputError(f"BalancePlan: {each.bundle} is in it twice")
+        seen.add(each.bundle)
+        if not (each.label + each.reason).isprintable():
+            raise InputError(f"BalancePlan: {each.bundle}: the label or reason is not printable")
+
+
 def _split(message: Any) -> Split:
-    bundle, boundaries = parse_bundle(message.bundle), tuple(message.boundaries)
+    bundle, boundaries = _bundle(message.bundle), tuple(message.boundaries)
     check_broker(message.owner)
     edges = (bundle.low, *boundaries, bundle.high)
     if any(low >= high for low, high in pairwise(edges)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.balance.bundle_names import parse_bundle
+from quotaplane.balance.bundle_names import BundleName, parse_bundle
 from quotaplane.balance.cluster_load import RATES
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
@@ -20,10 +21,32 @@ REASON_OF_FLAW: Final = ("", ABSURD, NOT_FINITE, NEGATIVE, BAD_BUNDLE)
 """Defects of a bundle's entry; the code is the index here. Of several the highest counts."""
 
 MOST_NAME_CHARS: Final = 1024
-_USUAL: Final = r"^[!-.0-~]+/[!-~]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
-"""Names as Pulsar writes them, in ASCII; others are looked at one by one."""
+_NAMESPACE: Final = "[-=:.0-9A-Za-z_]+(/[-=:.0-9A-Za-z_]+)+"
+"""Pulsar's names have no other characters, so a bundle's name is harmless in paths of its REST
+API, in logs and on terminals."""
+_DOTS: Final = r"(^|/)\.\.?/"
+"""Parts of a name that have another meaning in a path."""
+_USUAL: Final = rf"^{_NAMESPACE}/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}$"
+"""Names as Pulsar writes them; others are looked at one by one."""
 _MOST_SHOWN: Final = 5
 FlawArray = npt.NDArray[np.uint8]
+
+
+def check_name(name: str) -> BundleName:
+    """Read a bundle's name that may come from anywhere.
+
+    Raises:
+        InputError: Pulsar has no bundle of this name.
+
+    >>> check_name("a/b/0x00000000_0xFFFFFFFF").namespace
+    'a/b'
+    """
+    if len(name) > MOST_NAME_CHARS:
+        raise InputError(f"a bundle's name has more than {MOST_NAME_CHARS} characters")
+    bundle = parse_bundle(name)
+    if not re.fullmatch(_NAMESPACE, bundle.namespace) or re.search(_DOTS, name):
+        raise InputError(f"{shown(name, 100)} is not a bundle of Pulsar's: its namespace can't be")
+    return bundle
 
 
 def canonical_names(names: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
@@ -37,6 +60,7 @@ def canonical_names(names: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[
     usual = pc.and_(pc.match_substring_regex(names, _USUAL), pc.less_equal(length, MOST_NAME_CHARS))
     low, high = pc.utf8_slice_codeunits(names, -19, -11), pc.utf8_slice_codeunits(names, -8)
     usual = pc.and_(usual, pc.less(low, high))
+    usual = pc.and_not(usual, pc.match_substring_regex(names, _DOTS))
     odd = np.flatnonzero(~usual.to_numpy(zero_copy_only=False))
     bad = np.zeros(len(names), bool)
     if not len(odd):
@@ -45,9 +69,7 @@ def canonical_names(names: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[
     for place in odd.tolist():
         name = texts[place]
         try:
-            if len(name) > MOST_NAME_CHARS or not name.isprintable():
-                raise InputError("too long, or not printable")
-            texts[place] = str(parse_bundle(name))
+            texts[place] = str(check_name(name))
         except InputError:
             bad[place] = True
     return pa.array(texts, pa.string()), bad

@@ -54,7 +54,7 @@ NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH, NOT_NEWER})
 
 LOAD_REASONS: Final = {
     NOT_JSON: "begins like JSON, but is not, or a field has another type",
-    BAD_BUNDLE: "a bundle's name is not one, or is in the report twice",
+    BAD_BUNDLE: "a bundle's name is not one of Pulsar's, or is in the report twice",
     NOT_NEWER: "its broker has sent a report with the same or a later start time and sequence",
     TOO_MANY_BROKERS: "more brokers or bundles than balance.max_brokers and balance.max_bundles",
 }

@@ -10,7 +10,6 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
@@ -24,19 +23,12 @@ import org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitState;
 import org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateChannel;
 import org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateData;
 import org.apache.pulsar.broker.namespace.NamespaceService;
-import org.apache.pulsar.broker.resources.LocalPoliciesResources;
-import org.apache.pulsar.broker.resources.NamespaceResources;
 import org.apache.pulsar.broker.resources.PulsarResources;
 import org.apache.pulsar.broker.service.BrokerService;
 import org.apache.pulsar.common.naming.NamespaceBundle;
 import org.apache.pulsar.common.naming.NamespaceBundleFactory;
 import org.apache.pulsar.common.naming.NamespaceName;
-import org.apache.pulsar.common.policies.data.AutoFailoverPolicyDataImpl;
-import org.apache.pulsar.common.policies.data.AutoFailoverPolicyType;
-import org.apache.pulsar.common.policies.data.LocalPolicies;
-import org.apache.pulsar.common.policies.data.NamespaceIsolationDataImpl;
 import org.apache.pulsar.common.policies.data.stats.TopicStatsImpl;
-import org.apache.pulsar.common.policies.impl.NamespaceIsolationPolicies;
 import org.apache.pulsar.policies.data.loadbalancer.NamespaceBundleStats;
 import sun.misc.Unsafe;
 
@@ -54,17 +46,8 @@ final class FakePulsar {
 
     FakePulsar(JsonNode settings, JsonNode policies) throws Exception {
         conf = configuration(settings);
-        var resources = make(Resources.class);
-        resources.namespaces = make(Namespaces.class);
-        resources.namespaces.isolation = make(Isolation.class);
-        resources.namespaces.isolation.policies = isolation(policies);
-        resources.local = make(Local.class);
-        resources.local.groups = new HashMap<>();
-        policies.path("anti_affinity_groups")
-                .fields()
-                .forEachRemaining(e -> resources.local.groups.put(e.getKey(), e.getValue().asText()));
         service.conf = conf;
-        service.resources = resources;
+        service.resources = FakeResources.of(policies);
         service.names = names;
         service.stats = stats;
         names.factory = make(Factory.class);
@@ -127,38 +110,19 @@ final class FakePulsar {
         return conf;
     }
 
-    private static Optional<NamespaceIsolationPolicies> isolation(JsonNode policies) {
-        var all = new LinkedHashMap<String, NamespaceIsolationDataImpl>();
-        policies.path("isolation")
-                .fields()
-                .forEachRemaining(
-                        e -> {
-                            var failover = e.getValue().get("auto_failover_policy");
-                            var parameters = new HashMap<String, String>();
-                            failover.get("parameters")
-                                    .fields()
-                                    .forEachRemaining(
-                                            p -> parameters.put(p.getKey(), p.getValue().asText()));
-                            all.put(
-                                    e.getKey(),
-                                    NamespaceIsolationDataImpl.builder()
-                                            .namespaces(texts(e.getValue().get("namespaces")))
-                                            .primary(texts(e.getValue().get("primary")))
-                                            .secondary(texts(e.getValue().get("secondary")))
-                                            .autoFailoverPolicy(
-                                                    new AutoFailoverPolicyDataImpl(
-                                                            AutoFailoverPolicyType.min_available,
-                                                            parameters))
-                                            .build());
-                        });
-        return all.isEmpty()
-                ? Optional.empty()
-                : Optional.of(new NamespaceIsolationPolicies(all));
-    }
-
     static List<String> texts(JsonNode list) {
         var found = new ArrayList<String>();
         list.forEach(text -> found.add(text.asText()));
+        return found;
+    }
+
+    /** The failure domain of each broker. */
+    static Map<String, String> failureDomains(JsonNode policies) {
+        var found = new HashMap<String, String>();
+        policies.path("failure_domains")
+                .fields()
+                .forEachRemaining(
+                        e -> texts(e.getValue()).forEach(broker -> found.put(broker, e.getKey())));
         return found;
     }
 
@@ -226,7 +190,7 @@ final class FakePulsar {
 
     static final class Service extends PulsarService {
         ServiceConfiguration conf;
-        Resources resources;
+        FakeResources resources;
         Names names;
         Stats stats;
         AtomicReference<LoadManager> manager;
@@ -268,77 +232,6 @@ final class FakePulsar {
         @Override
         public AtomicReference<LoadManager> getLoadManager() {
             return manager;
-        }
-    }
-
-    static final class Resources extends PulsarResources {
-        Namespaces namespaces;
-        Local local;
-
-        Resources() {
-            super(null, null);
-        }
-
-        @Override
-        public NamespaceResources getNamespaceResources() {
-            return namespaces;
-        }
-
-        @Override
-        public LocalPoliciesResources getLocalPolicies() {
-            return local;
-        }
-    }
-
-    static final class Namespaces extends NamespaceResources {
-        Isolation isolation;
-
-        Namespaces() {
-            super(null, 0);
-        }
-
-        @Override
-        public IsolationPolicyResources getIsolationPolicies() {
-            return isolation;
-        }
-    }
-
-    static final class Isolation extends NamespaceResources.IsolationPolicyResources {
-        Optional<NamespaceIsolationPolicies> policies;
-
-        Isolation() {
-            super(null, 0);
-        }
-
-        @Override
-        public Optional<NamespaceIsolationPolicies> getIsolationDataPolicies(String cluster) {
-            return policies;
-        }
-
-        @Override
-        public CompletableFuture<Optional<NamespaceIsolationPolicies>>
-                getIsolationDataPoliciesAsync(String cluster) {
-            return CompletableFuture.completedFuture(policies);
-        }
-    }
-
-    static final class Local extends LocalPoliciesResources {
-        Map<String, String> groups;
-
-        Local() {
-            super(null, 0);
-        }
-
-        @Override
-        public Optional<LocalPolicies> getLocalPolicies(NamespaceName name) {
-            return Optional.ofNullable(groups.get(name.toString()))
-                    .map(group -> new LocalPolicies(null, null, group));
-        }
-
-        @Override
-        public CompletableFuture<Optional<LocalPolicies>> getLocalPoliciesAsync(
-                NamespaceName name) {
-            return CompletableFuture.completedFuture(getLocalPolicies(name));
         }
     }
 

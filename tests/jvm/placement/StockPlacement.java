@@ -59,12 +59,7 @@ final class StockPlacement {
         var domains =
                 (Map<String, String>) FakePulsar.get(type, manager, "brokerToFailureDomainMap");
         if (pulsar.conf.isFailureDomainsEnabled()) {
-            policies.path("failure_domains")
-                    .fields()
-                    .forEachRemaining(
-                            e ->
-                                    FakePulsar.texts(e.getValue())
-                                            .forEach(broker -> domains.put(broker, e.getKey())));
+            domains.putAll(FakePulsar.failureDomains(policies));
         }
         var assumed = (NamespaceBundleStats) FakePulsar.get(type, manager, "defaultStats");
         assumed.msgThroughputIn = ModularLoadManagerImpl.DEFAULT_MESSAGE_THROUGHPUT;

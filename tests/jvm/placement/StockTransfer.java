@@ -3,7 +3,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -56,13 +55,7 @@ final class StockTransfer {
                             new SimpleResourceAllocationPolicies(pulsar.service));
             var channel = pulsar.channel();
             var groups = new AntiAffinityGroupPolicyHelper(pulsar.service, channel);
-            var domains = new HashMap<String, String>();
-            policies.path("failure_domains")
-                    .fields()
-                    .forEachRemaining(
-                            e ->
-                                    FakePulsar.texts(e.getValue())
-                                            .forEach(broker -> domains.put(broker, e.getKey())));
+            var domains = FakePulsar.failureDomains(policies);
             FakePulsar.set(
                     AntiAffinityGroupPolicyHelper.class, groups, "brokerToFailureDomainMap", domains);
             var type = TransferShedder.class;

@@ -74,7 +74,7 @@ def stock_strategy(name: str, settings: StockSettings) -> Strategy:
 
 @dataclass
 class StrategyOutcome:
-    """What came of a strategy over some rounds."""
+    """The results of a strategy over some rounds."""
 
     rounds: int = 0
     moves: int = 0
@@ -82,13 +82,23 @@ class StrategyOutcome:
     repeat_moves: int = 0
     splits: int = 0
     imbalances: list[float] = field(default_factory=list)
-    """Per round: bytes per second of the fullest broker by the mean, before its moves."""
+    """``ClusterLoad.max_by_mean`` of each round, before its moves."""
     _moved_at_s: dict[str, float] = field(default_factory=dict, repr=False)
+    _waiting: set[tuple[str, str]] = field(default_factory=set, repr=False)
+    """Bundles whose move or split is proposed, with the brokers that have them."""
 
-    def add(self, load: ClusterLoad, now_s: float, decisions: Decisions) -> None:
-        """Count a round."""
+    def add(
+        self, load: ClusterLoad, now_s: float, decisions: Decisions, *, proposed: bool = False
+    ) -> None:
+        """Count a round.
+
+        Proposals wait for an approval and are made again each round: until its bundle leaves its
+        broker, one counts once.
+        """
+        if proposed:
+            decisions = self._new_proposals(load, decisions)
         self.rounds += 1
-        self.imbalances.append(max_by_mean(load.throughput_of_brokers()))
+        self.imbalances.append(load.max_by_mean())
         self.splits += len(decisions.splits)
         for move in decisions.moves:
             if not move.target or move.target == move.source:  # placed where it was
@@ -98,6 +108,19 @@ class StrategyOutcome:
             self._moved_at_s[move.bundle] = now_s
             self.moves += 1
             self.moved_bytes_per_s += move.bytes_per_s
+
+    def _new_proposals(self, load: ClusterLoad, decisions: Decisions) -> Decisions:
+        owner = dict(zip(load.bundles, load.owner.tolist(), strict=True))
+        waiting = {
+            (bundle, broker)
+            for bundle, broker in self._waiting
+            if bundle not in owner or load.brokers[owner[bundle]] == broker
+        }
+        moves = [each for each in decisions.moves if (each.bundle, each.source) not in waiting]
+        splits = [each for each in decisions.splits if (each.bundle, each.owner) not in waiting]
+        waiting |= {(move.bundle, move.source) for move in moves}
+        self._waiting = waiting | {(split.bundle, split.owner) for split in splits}
+        return decisions._replace(moves=moves, splits=splits)
 
     def figures(self) -> dict[str, float]:
         """The figures to show."""
@@ -115,18 +138,8 @@ class StrategyOutcome:
         }
 
 
-def max_by_mean(carried: FloatArray) -> float:
-    """The fullest broker's load by the mean; 1 if there is no load.
-
-    >>> max_by_mean(np.array([3.0, 1.0, 2.0]))
-    1.5
-    """
-    mean = float(carried.mean()) if len(carried) else 0.0
-    return float(carried.max()) / mean if mean > 0 else 1.0
-
-
 class OtherOwners:
-    """Who would have each bundle if a strategy's moves were made, and the recorded ones were not.
+    """The owners that bundles would have if a strategy's moves were made instead of the recorded.
 
     Loads of bundles are those recorded. A bundle is where the record shows it first; later changes
     of its owner in the record don't count, unless its broker is gone. Splits are not made: a
@@ -172,7 +185,7 @@ def _usage(recorded: ClusterLoad, other: ClusterLoad) -> FloatArray:
 def run_alternative(
     rounds: Mapping[tuple[int, int], BalanceRound], strategy: Strategy
 ) -> StrategyOutcome:
-    """What would have come of a strategy."""
+    """The results that a strategy would have had."""
     owners, outcome = OtherOwners(), StrategyOutcome()
     for round_ in rounds.values():
         load = owners.of(round_.load)

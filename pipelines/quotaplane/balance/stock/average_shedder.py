@@ -36,7 +36,7 @@ class _Pair(NamedTuple):
 
 
 class _Offload(NamedTuple):
-    """What is to leave the pair's higher broker."""
+    """The amount that is to leave the pair's higher broker."""
 
     amount: float
     of_messages: bool

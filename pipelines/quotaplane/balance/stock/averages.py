@@ -18,7 +18,7 @@ LONG_SAMPLES: Final = 1000
 """``NUM_LONG_SAMPLES``."""
 
 DEFAULT_RATES: Final = (50_000.0, 50_000.0, 50.0, 50.0)
-"""What Pulsar assumes of a bundle before its first sample; columns as ``RATES``."""
+"""The load that Pulsar assumes of a bundle before its first sample; columns: ``RATES``."""
 
 
 class Averages(NamedTuple):

@@ -1,4 +1,4 @@
-"""What Pulsar's shedders have in common: usage, traffic and bundles of brokers, biggest first."""
+"""The common part of Pulsar's shedders: usage, traffic and bundles of brokers, biggest first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.balance.cluster_load import RESOURCES, ClusterLoad
-from quotaplane.balance.decisions import LABELS, Move, Skip
+from quotaplane.balance.decisions import Move, Skip
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import HashMapOrder, percent_usage
 from quotaplane.balance.stock.leader_maps import LeaderMaps
@@ -16,8 +16,6 @@ from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 MB: Final = 1024 * 1024
-
-LABELS["BelowMinimum"] = "less would be moved than the smallest amount that is worth an unload"
 
 
 def max_usage(load: ClusterLoad, settings: StockSettings) -> FloatArray:
@@ -40,19 +38,26 @@ def max_usage(load: ClusterLoad, settings: StockSettings) -> FloatArray:
 
 
 class BrokerTraffic(NamedTuple):
-    """What the brokers' reports say of their bundles together; shape (B,) each."""
+    """Sums over the bundles in each broker's report; shape (B,) each."""
 
     bytes_per_s: FloatArray
     messages_per_s: FloatArray
     bundles: IntArray
 
 
-def traffic_of(load: ClusterLoad) -> BrokerTraffic:
-    """Sums over each broker's bundles, added in the order in which its report lists them."""
+def traffic_of(load: ClusterLoad, rates: FloatArray | None = None) -> BrokerTraffic:
+    """Sums over each broker's bundles, added in the order in which its report lists them.
+
+    In and out are added up apart from each other, as Pulsar does it; the last bits depend on it.
+
+    Args:
+        load: says which broker has which bundle.
+        rates: what is added up, shape (N, 4); None = the rates of the load.
+    """
     brokers = len(load.brokers)
+    added = load.rates if rates is None else rates
     sums = [
-        np.bincount(load.owner, load.rates[:, column], brokers).astype(np.float64)
-        for column in range(4)
+        np.bincount(load.owner, added[:, column], brokers).astype(np.float64) for column in range(4)
     ]
     return BrokerTraffic(
         sums[0] + sums[1],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from quotaplane.balance.stock.bundle_ranking import traffic_of
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import spread, string_hashes
 from quotaplane.balance.stock.placements import below_mean
@@ -39,11 +40,8 @@ class ExtensiblePlacement:
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived."""
         load, settings = round_.load, self._settings
-        sums = [
-            np.bincount(load.owner, load.rates[:, column], len(load.brokers)) for column in (0, 1)
-        ]
         history = settings.loadBalancerHistoryResourcePercentage
-        throughput = (sums[0] + sums[1]).astype(np.float64)
+        throughput = traffic_of(load).bytes_per_s
         self._usage: FloatArray = self._averages.update(
             load.brokers, weighted_max(load, settings), throughput, history
         )[0]

@@ -1,4 +1,4 @@
-"""What Pulsar's strategies get in a round, and how a strategy is called."""
+"""The input of Pulsar's strategies in a round, and how a strategy is called."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.stock.averages import BundleAverages
 from quotaplane.balance.stock.interface import ForgetsBrokers, Shedder, StockRound
+from quotaplane.balance.stock.report_rule import is_recent
 from quotaplane.balance.stock.settings import StockSettings, stock_settings
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
 
 
-class Case(NamedTuple):
+class StockCase(NamedTuple):
     """Some rounds of a cluster, which one instance of a strategy gets."""
 
     settings: StockSettings
@@ -30,15 +31,16 @@ class Leader:
     """Makes rounds for a strategy: one sample of every bundle a round, and the grace period."""
 
     def __init__(self, settings: StockSettings, recent: Iterable[str] = ()) -> None:
-        """
+        """Begin without samples.
+
         Args:
             settings: has the grace period.
-            recent: bundles that count as recently unloaded for ever.
+            recent: bundles that count as recently unloaded in every round.
         """
         self._averages = BundleAverages()
         self._recent = frozenset(recent)
         self._unloaded: dict[str, float] = {}
-        self._grace_s = settings.loadBalancerSheddingGracePeriodMinutes * 60.0
+        self._settings = settings
 
     def round(self, load: ClusterLoad, now_s: float) -> StockRound:
         """The strategy's view of this load. Each call adds a sample to the averages.
@@ -47,8 +49,11 @@ class Leader:
             InputError: the load has an unusable value.
         """
         load.check()
-        limit = now_s - self._grace_s
-        self._unloaded = {name: at for name, at in self._unloaded.items() if at >= limit}
+        self._unloaded = {
+            name: unloaded_s
+            for name, unloaded_s in self._unloaded.items()
+            if is_recent(unloaded_s, now_s, self._settings)
+        }
         averages = self._averages.update(load)
         return StockRound(
             load,
@@ -71,7 +76,7 @@ class Leader:
 
 
 def decide_rounds(
-    case: Case, shedder: Shedder, round_s: float = 60.0
+    case: StockCase, shedder: Shedder, round_s: float = 60.0
 ) -> Iterator[tuple[StockRound, Decisions]]:
     """Feed a case's rounds to an instance; the rounds are ``round_s`` seconds apart.
 
@@ -85,7 +90,7 @@ def decide_rounds(
         yield round_, shedder.shed(round_)
 
 
-def stock_case(case: BalanceCase, source: str = "case") -> Case:
+def stock_case(case: BalanceCase, source: str = "case") -> StockCase:
     """A case for a shedder: its settings and its rounds in columns.
 
     Raises:
@@ -97,7 +102,7 @@ def stock_case(case: BalanceCase, source: str = "case") -> Case:
     """
     settings = case_settings(case.conf, source)
     loads = loads_of(case.rounds, source, case.topics, case.sessions)
-    return Case(settings, loads, frozenset(case.recent))
+    return StockCase(settings, loads, frozenset(case.recent))
 
 
 def case_settings(conf: Mapping[str, Any], source: str) -> StockSettings:

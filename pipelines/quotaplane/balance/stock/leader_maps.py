@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import PULSARS_OWN, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.java import (
     ConcurrentMapOrder,
@@ -25,7 +26,6 @@ _MOST_PENDING: Final = 4
 _FEW: Final = 8
 """Up to an eighth of all bundles are compared without the map of all of them."""
 
-_SPECIAL: Final = ("pulsar/", "sla-monitor/")
 _PART: Final = r"[-=:.\w]+"
 _NAMESPACE: Final = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?", re.ASCII)
 _NEVER_SHED: Final = re.compile(
@@ -43,7 +43,7 @@ def is_never_shed(bundle: str) -> bool:
     >>> is_never_shed("pulsar/system/0x00000000_0xffffffff")
     False
     """
-    namespace = bundle.rpartition("/")[0]
+    namespace = namespace_of(bundle)
     return bool(_NAMESPACE.fullmatch(namespace) and _NEVER_SHED.fullmatch(namespace))
 
 
@@ -76,7 +76,7 @@ class LeaderMaps:
             self._pending.append((load, self._broker_order))
             if len(self._pending) > _MOST_PENDING:
                 self._insert(*self._pending.pop(0))
-            found = [at for at, name in enumerate(load.bundles) if name.startswith(_SPECIAL)]
+            found = [at for at, name in enumerate(load.bundles) if name.startswith(PULSARS_OWN)]
             self._never_shed = np.zeros(len(load.bundles), np.bool_)
             self._never_shed[[at for at in found if is_never_shed(load.bundles[at])]] = True
         self._bundle_names = load.bundles

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.stock.averages import DEFAULT_RATES
 from quotaplane.balance.stock.broker_versions import newest
-from quotaplane.balance.stock.bundle_ranking import max_usage
+from quotaplane.balance.stock.bundle_ranking import max_usage, traffic_of
 from quotaplane.balance.stock.candidate_set import CandidateSet, copied_order
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import spread, string_hashes
@@ -19,14 +20,11 @@ from quotaplane.balance.stock.placement_filters import apart, domain_codes
 from quotaplane.balance.stock.placements import BundleAsked, MessageRates, PlacementStrategy
 from quotaplane.balance.stock.preallocated import Preallocated
 from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.stock_policies import SYSTEM_NAMESPACE, BrokerPools, StockPolicies
+from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
 from quotaplane.model import BoolArray, FloatArray
 
 Draw = Callable[[Sequence[str]], str]
 """Chooses one of the brokers that Pulsar draws from."""
-
-DEFAULT_RATES: Final = (50_000.0, 50_000.0, 50.0, 50.0)
-"""What is assumed of a bundle that no broker has reported; columns: ``RATES``."""
 
 
 def draw_first(brokers: Sequence[str]) -> str:
@@ -68,7 +66,7 @@ class LeaderPlacement:
             if len(load.topics)
             else np.zeros(brokers, np.int64)
         )
-        self._rates = _messages_of_brokers(round_)
+        self._rates = traffic_of(load, round_.long_term).messages_per_s
         hashes = spread(string_hashes(load.brokers))
         for candidates in (self._set, self._primary, self._secondary):
             candidates.spreads = hashes
@@ -150,7 +148,7 @@ class LeaderPlacement:
 
     def _allow(self, bundle: str) -> None:
         """Add all brokers that isolation policies allow (``applyNamespacePolicies``)."""
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         everywhere = np.ones(len(self._brokers), np.bool_)
         allowed = self._pools.allowed(namespace, everywhere)
         primary, secondary = self._pools.split(namespace)
@@ -162,7 +160,7 @@ class LeaderPlacement:
     def _filter(self, bundle: str) -> None:
         """Leave in the set of candidates what the filters leave."""
         settings, found = self._settings, self._set
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         found.clear()
         self._allow(bundle)
         self._drop_full(found)
@@ -201,14 +199,6 @@ class LeaderPlacement:
         for member in self._policies.namespaces_of(group):
             held += self._bundles.held(member, self._placed.of_namespace(member)) > 0
         return apart(candidates, held, self._domains)
-
-
-def _messages_of_brokers(round_: StockRound) -> FloatArray:
-    """Long-term messages per second of each broker's bundles, in and out added up apart."""
-    owner, brokers = round_.load.owner, len(round_.load.brokers)
-    inbound = np.bincount(owner, round_.long_term[:, 2], brokers)
-    outbound = np.bincount(owner, round_.long_term[:, 3], brokers)
-    return (inbound + outbound).astype(np.float64)
 
 
 def _with_assumed(round_: StockRound, bundle: str, rates: FloatArray) -> StockRound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.model import IntArray
 
@@ -15,7 +16,7 @@ class NamespaceBundles:
         self._load = load
         codes: dict[str, int] = {}
         code = np.array(
-            [codes.setdefault(bundle.rpartition("/")[0], len(codes)) for bundle in load.bundles],
+            [codes.setdefault(namespace_of(bundle), len(codes)) for bundle in load.bundles],
             np.int64,
         )
         order = np.argsort(code, kind="stable")

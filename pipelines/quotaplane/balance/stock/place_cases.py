@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from quotaplane.balance.bundle_names import parse_bundle
-from quotaplane.balance.cases import Count, RoundCase, loads_of
+from quotaplane.balance.cases import Count, RoundCase, check_bundle, loads_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.average_shedder import AvgShedder
 from quotaplane.balance.stock.extensible_placement import ExtensiblePlacement
@@ -72,7 +71,7 @@ def answer_places(case: object, cls: str = "", source: str = "case") -> list[Ans
     parsed = parse_case(case, PlaceCase, source)
     parsed = parsed.model_copy(update={"place": parsed.place or parsed.recent})
     for bundle in parsed.place:
-        parse_bundle(bundle)
+        check_bundle(bundle, f"{source}: place")
     settings = case_settings(parsed.conf, source)
     name = (parsed.cls or cls or settings.loadBalancerLoadPlacementStrategy).rpartition(".")[2]
     loads = loads_of(parsed.rounds, source, parsed.topics)

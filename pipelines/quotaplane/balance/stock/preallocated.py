@@ -1,15 +1,16 @@
-"""Bundles that the leader has placed since the last reports, and what it counts for them."""
+"""Bundles that the leader has placed since the last reports, and their assumed load."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from quotaplane.balance.bundle_names import namespace_of
 from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.model import FloatArray, IntArray
 
 
 class Preallocated:
-    """What has been placed on each broker of a round.
+    """The bundles that have been placed on each broker of a round.
 
     Pulsar forgets all of it with the next reports, also what a broker has not taken over yet (only
     bundles that the leader itself serves are remembered longer).
@@ -28,7 +29,7 @@ class Preallocated:
         """A bundle was placed."""
         self.target[bundle] = broker
         self.topics[broker] += topics
-        namespace = bundle.rpartition("/")[0]
+        namespace = namespace_of(bundle)
         self._of_namespace.setdefault(namespace, []).append((broker, bundle))
         rates = self._bundles.setdefault(broker, {})
         rates[bundle] = messages_per_s

@@ -13,7 +13,7 @@ _MINUTE_S: Final = 60
 
 
 class BrokerSummary(NamedTuple):
-    """What a broker compares with its last report."""
+    """The numbers that a broker compares with its last report."""
 
     messages_per_s: float
     """In and out together, of all bundles."""

@@ -16,7 +16,7 @@ _MB = 1024 * 1024
 
 
 class TopicRates(NamedTuple):
-    """What a topic carries."""
+    """The load of a topic."""
 
     bytes_per_s: float
     """In and out together."""

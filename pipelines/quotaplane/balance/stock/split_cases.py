@@ -8,7 +8,13 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from quotaplane.balance.bundle_names import FULL_RANGE, BundleName, parse_bundle
-from quotaplane.balance.cases import Count, Rates, RoundCase, loads_of
+from quotaplane.balance.cases import (
+    Count,
+    Rates,
+    RoundCase,
+    check_bundle,
+    loads_of,
+)
 from quotaplane.balance.decisions import Split
 from quotaplane.balance.stock.leader import Leader, case_settings
 from quotaplane.balance.stock.settings import StockSettings
@@ -96,7 +102,8 @@ def _rates(topics: Mapping[str, list[float]]) -> dict[str, TopicRates]:
 
 
 def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
-    settings, bundle = case_settings(case.conf, source), parse_bundle(case.bundle)
+    settings = case_settings(case.conf, source)
+    bundle = check_bundle(case.bundle, f"{source}: bundle")
     name = case.cls or cls or settings.defaultNamespaceBundleSplitAlgorithm
     if name == "range_equally_divide":
         found = range_equally_divide(bundle)
@@ -106,6 +113,11 @@ def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
         found = specified_positions_divide(bundle, len(case.topics), case.positions)
     elif name == "flow_or_qps_equally_divide":
         found = flow_or_qps_equally_divide(_rates(case.topics), settings)
+    elif name.rpartition(".")[2] in TRIGGERS:
+        raise InputError(
+            f"{source}: {name[:200]} looks for bundles in rounds, so the case needs rounds and no "
+            "bundle"
+        )
     else:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"Pulsar has no split algorithm {name[:200]!r}; expected one of {known}")
@@ -116,6 +128,10 @@ def _triggered(case: TriggersCase, cls: str, source: str) -> list[Splits]:
     settings = case_settings(case.conf, source)
     extensible = settings.loadManagerClassName.endswith("ExtensibleLoadManagerImpl")
     name = (case.cls or cls or TRIGGERS[extensible]).rpartition(".")[2]
+    if name in ALGORITHMS:
+        raise InputError(
+            f"{source}: {name} divides one bundle, so the case needs a bundle and not rounds"
+        )
     if name not in TRIGGERS:
         known = ", ".join(TRIGGERS)
         raise InputError(f"Pulsar has no split trigger {name[:200]!r}; expected one of {known}")

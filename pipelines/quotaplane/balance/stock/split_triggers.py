@@ -8,23 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import BundleName, parse_bundle
+from quotaplane.balance.bundle_names import BundleName, namespace_of, parse_bundle
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import LABELS, Decisions, Skip, Split
+from quotaplane.balance.decisions import Decisions, Skip, Split
 from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.balance.stock.leader_maps import LeaderMaps
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.split_algorithms import most_bytes_of_triggers
 from quotaplane.model import BoolArray, FloatArray, IntArray
-
-LABELS["Topics"] = "the bundle has more topics than a bundle may have"
-LABELS["Sessions"] = "the bundle has more producers and consumers than a bundle may have"
-LABELS["MsgRate"] = "the bundle has more messages per second than a bundle may have"
-LABELS["Bandwidth"] = "the bundle has more bytes per second than a bundle may have"
-LABELS["TooManyBundles"] = "the namespace has as many bundles as a namespace may have"
-LABELS["Splitting"] = "the bundle, or its parent, is being split"
-LABELS["Boundaries"] = "the split algorithm gives not exactly one boundary"
 
 _NONE = 4
 _REASONS = ("Topics", "Sessions", "MsgRate", "Bandwidth")
@@ -76,7 +68,7 @@ def trigger_reasons(load: ClusterLoad, rates: FloatArray, settings: StockSetting
 
 def bundle_counts(bundles: Iterable[str]) -> Counter[str]:
     """How many bundles each namespace has, if every bundle is listed."""
-    return Counter(bundle.rpartition("/")[0] for bundle in bundles)
+    return Counter(namespace_of(bundle) for bundle in bundles)
 
 
 class BundleSplitterTask:
@@ -115,7 +107,7 @@ class BundleSplitterTask:
         most = settings.loadBalancerNamespaceMaximumBundles
         for index in hot.tolist():
             bundle = load.bundles[index]
-            namespace = bundle.rpartition("/")[0]
+            namespace = namespace_of(bundle)
             if known.get(namespace, 1) + chosen[namespace] >= most:
                 skips.append(_too_many(bundle, most))
                 continue
@@ -201,7 +193,7 @@ class ExtensibleSplitter:
 
 
 class _SplitCycle:
-    """What has been decided in one cycle of a broker."""
+    """The decisions of one cycle of a broker."""
 
     def __init__(
         self, settings: StockSettings, counts: Mapping[str, int], splitting: Collection[str]

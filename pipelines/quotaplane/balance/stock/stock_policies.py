@@ -1,17 +1,15 @@
-"""What Pulsar is told of namespaces and brokers: isolation, anti-affinity, failure domains."""
+"""Pulsar's policies for namespaces and brokers: isolation, anti-affinity, failure domains."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from quotaplane.model import BoolArray
-from quotaplane.strict_json import CaseModel
-
-SYSTEM_NAMESPACE: Final = "pulsar/system"
+from quotaplane.strict_json import CaseModel, check_expressions
 
 
 class AutoFailover(CaseModel):
@@ -48,11 +46,7 @@ class IsolationPolicy(CaseModel):
     @field_validator("namespaces", "primary", "secondary")
     @classmethod
     def _are_expressions(cls, texts: list[str]) -> list[str]:
-        for text in texts:
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        check_expressions(texts)
         return texts
 
 

@@ -17,7 +17,7 @@ _MOST: Final = 2.0**63
 
 
 def load_classes(load: ClusterLoad) -> FloatArray:
-    """What decides which of two bundles carries more; shape (N, 4), the first column first.
+    """The steps by which Pulsar compares two bundles' loads; shape (N, 4), the first column first.
 
     Steps of 100 KB/s in, of 100 KB/s out, of 100 messages per second, of 500 topics and clients.
     Bundles in the same steps count as equal (``NamespaceBundleStats.compareTo``).

@@ -1,4 +1,4 @@
-"""What TransferShedder knows of brokers: moving averages, and their spread over the cluster."""
+"""TransferShedder's view of brokers: moving averages, and their spread over the cluster."""
 
 from __future__ import annotations
 

@@ -2,114 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
-
 import numpy as np
 
 from quotaplane.balance.decisions import Decisions, Move, Skip
 from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
+from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import StockPolicies
-from quotaplane.balance.stock.top_bundles import grouped, load_classes, reported_bundles
-from quotaplane.balance.stock.transfer_loads import (
-    BrokerAverages,
-    LoadSpread,
-    divide,
-    weighted_max,
-)
-from quotaplane.balance.stock.transfer_policies import TransferRules
-from quotaplane.model import FloatArray, IntArray
-
-_ENOUGH: Final = 0.75
-"""A swap is good enough when it leaves the fullest broker less than this share."""
-
-
-class _View:
-    """The cluster as the leader sees it in one round."""
-
-    def __init__(
-        self,
-        round_: StockRound,
-        averages: BrokerAverages,
-        settings: StockSettings,
-        policies: StockPolicies | None,
-        map_order: IntArray,
-    ) -> None:
-        load = round_.load
-        brokers = len(load.brokers)
-        self.load, self.settings, self.recent = load, settings, round_.recent
-        self.rules = TransferRules(load, settings, policies)
-        # in and out are added up apart from each other, as a broker does it
-        inbound = np.bincount(load.owner, load.rates[:, 0], brokers)
-        outbound = np.bincount(load.owner, load.rates[:, 1], brokers)
-        self.throughput = (inbound + outbound).astype(np.float64)
-        self.bytes_per_s = load.throughput()
-        self.use, self.smooth_throughput = averages.update(
-            load.brokers,
-            weighted_max(load, settings),
-            self.throughput,
-            settings.loadBalancerHistoryResourcePercentage,
-        )
-        self.map_order = map_order
-        self._classes: FloatArray | None = None
-        self._spreads: HashArray = np.zeros(0, np.uint32)
-        self._grouped: tuple[IntArray, IntArray] | None = None
-        self._reported: dict[int, list[int]] = {}
-
-    def sorted_brokers(self) -> list[int]:
-        """All brokers, the least loaded first; equals in the order of Pulsar's map."""
-        order = self.map_order
-        found: list[int] = order[np.argsort(self.use[order], kind="stable")].tolist()
-        return found
-
-    def reported(self, broker: int) -> list[int]:
-        """The bundles that the broker reports, in the order of its report."""
-        if broker not in self._reported:
-            self._reported[broker] = self._report(broker)
-        return self._reported[broker]
-
-    def _report(self, broker: int) -> list[int]:
-        if self._classes is None or self._grouped is None:
-            self._classes = load_classes(self.load)
-            self._grouped = grouped(self.load.owner, len(self.load.brokers))
-            self._spreads = spread(string_hashes(self.load.bundles))
-        order, begins = self._grouped
-        own = order[begins[broker] : begins[broker + 1]]
-        own = own[self.bytes_per_s[own] != 0]
-        classes, bundles = self._classes[own], self.load.bundles
-        if len(set(map(tuple, classes.tolist()))) < len(own):  # the order decides between equals
-            own = order[begins[broker] : begins[broker + 1]]
-            own = own[ConcurrentMapOrder().listed(self._spreads[own])]
-        reportable = [
-            index
-            for index in own.tolist()
-            if self.bytes_per_s[index] != 0 and self.rules.is_reported(bundles[index])
-        ]
-        most = self.settings.loadBalancerMaxNumberOfBundlesInBundleLoadReport
-        return reported_bundles(reportable, self._classes, most)
-
-
-class _Pair(NamedTuple):
-    """The fullest and the emptiest broker that are left."""
-
-    fullest: int
-    emptiest: int
-    label: str
-    target: float
-    """Bytes per second that are to leave the fullest broker; may be no number."""
-
-
-class _Marked:
-    """What has been chosen for one pair."""
-
-    def __init__(self) -> None:
-        self.moves: list[tuple[int, int, int]] = []
-        """Bundle, from, to; as Pulsar decides them, swapped ones first."""
-        self.offload = 0.0
-        self.gain = 0.0
-        """Bytes per second that come back; Pulsar counts them only in debug mode."""
+from quotaplane.balance.stock.transfer_loads import BrokerAverages, LoadSpread, divide
+from quotaplane.balance.stock.transfer_pairs import PairChooser, PairMoves, TransferPair
+from quotaplane.balance.stock.transfer_view import TransferView
+from quotaplane.model import IntArray
 
 
 class TransferShedder:
@@ -144,7 +47,7 @@ class TransferShedder:
         With ``loadBalancerTransferEnabled`` = false moves have no target.
         """
         map_order = self._map.replace(round_.load.brokers)
-        view = _View(round_, self._averages, self._settings, self._policies, map_order)
+        view = TransferView(round_, self._averages, self._settings, self._policies, map_order)
         fresh, skip = self._fresh_brokers(view, round_)
         if skip:
             return Decisions(skips=(skip,))
@@ -166,7 +69,9 @@ class TransferShedder:
             self._hits = 0
         return decided
 
-    def _fresh_brokers(self, view: _View, round_: StockRound) -> tuple[IntArray, Skip | None]:
+    def _fresh_brokers(
+        self, view: TransferView, round_: StockRound
+    ) -> tuple[IntArray, Skip | None]:
         """Brokers whose reports count, in the order of Pulsar's map; or why it skips."""
         brokers, settings = view.load.brokers, self._settings
         age = np.zeros(len(brokers)) if round_.report_age_s is None else round_.report_age_s
@@ -194,7 +99,7 @@ class TransferShedder:
 class _Cycle:
     """One cycle: pairs of brokers, from the outside inwards."""
 
-    def __init__(self, view: _View, spread: LoadSpread) -> None:
+    def __init__(self, view: TransferView, spread: LoadSpread) -> None:
         self._view, self._spread = view, spread
         self._brokers = view.sorted_brokers()
         self._low, self._high = 0, len(self._brokers) - 1
@@ -245,15 +150,15 @@ class _Cycle:
         use, throughput = view.use, view.throughput
         high, low = float(use[fullest]), float(use[emptiest])
         target = divide(float(throughput[fullest]) * ((high - low) / 2), high)
-        pair = _Pair(fullest, emptiest, label, target)
+        pair = TransferPair(fullest, emptiest, label, target)
         reported = view.reported(fullest)
         if len(reported) < 2:
             self._skip_broker(fullest, len(reported))
             return
-        marked = _Chooser(view, pair).choose(reported)
-        self._record(pair, marked)
-        if marked.offload > 0:
-            moved = divide((marked.offload - marked.gain) * high, float(throughput[fullest]))
+        chosen = PairChooser(view, pair).choose(reported)
+        self._record(pair, chosen)
+        if chosen.offload > 0:
+            moved = divide((chosen.offload - chosen.gain) * high, float(throughput[fullest]))
             self._spread.offload(high, low, moved)
             self._shed += 1
             self._low += 1
@@ -270,7 +175,7 @@ class _Cycle:
             label, text = "NoBundles", "it reports only one bundle with traffic"
         self._skips.append(Skip(self._view.load.brokers[broker], label, text))
 
-    def _record(self, pair: _Pair, marked: _Marked) -> None:
+    def _record(self, pair: TransferPair, chosen: PairMoves) -> None:
         load, view = self._view.load, self._view
         use = f"{view.use[pair.fullest]:.1%} and {view.use[pair.emptiest]:.1%}"
         names = f"{load.brokers[pair.fullest]} and {load.brokers[pair.emptiest]}"
@@ -279,7 +184,7 @@ class _Cycle:
             f" the second"
         )
         transfer = view.settings.loadBalancerTransferEnabled
-        for bundle, source, target in marked.moves:
+        for bundle, source, target in chosen.moves:
             self._moves.append(
                 Move(
                     load.bundles[bundle],
@@ -301,68 +206,3 @@ class _Cycle:
             text = f"{len(labels)} full brokers have no bundle that fits"
             return Skip("", "NoBundles", text)
         return Skip("", "HitCount", "no pair of brokers may shed in this round")
-
-
-class _Chooser:
-    """Chooses bundles of one pair."""
-
-    def __init__(self, view: _View, pair: _Pair) -> None:
-        self._view, self._pair = view, pair
-        # One pass over the emptiest broker's bundles for all swaps of the pair.
-        self._swaps: Iterator[int] = iter(view.reported(pair.emptiest))
-        self._full = float(view.throughput[pair.fullest])
-        self._empty = float(view.throughput[pair.emptiest])
-
-    def choose(self, reported: list[int]) -> _Marked:
-        """Take bundles in the order of the report until one does not fit."""
-        view, marked = self._view, _Marked()
-        fullest, emptiest = self._pair.fullest, self._pair.emptiest
-        left = len(reported)
-        for bundle in reported:
-            if view.recent[bundle] or not self._may_go(bundle, fullest, emptiest):
-                continue
-            if left <= 1:
-                break
-            size = float(view.bytes_per_s[bundle])
-            if marked.offload - marked.gain + size > self._pair.target:
-                swapped = self._swap(size, marked)
-                if not swapped:
-                    break
-                marked.moves += [(other, emptiest, fullest) for other in swapped]
-                if view.settings.loadBalancerDebugModeEnabled:
-                    marked.gain += _total(view.bytes_per_s[swapped])
-            marked.moves.append((bundle, fullest, emptiest))
-            marked.offload += size
-            left -= 1
-        return marked
-
-    def _may_go(self, bundle: int, source: int, target: int) -> bool:
-        return self._view.rules.is_transferable(self._view.load.bundles[bundle], source, target)
-
-    def _swap(self, size: float, marked: _Marked) -> list[int]:
-        """Bundles of the emptiest broker to give in exchange; [] = there are none."""
-        view, swapped = self._view, list[int]()
-        if not view.settings.loadBalancerTransferEnabled:
-            return swapped
-        full = self._full - marked.offload + marked.gain - size
-        empty = self._empty + marked.offload - marked.gain + size
-        for bundle in self._swaps:
-            if not self._may_go(bundle, self._pair.emptiest, self._pair.fullest):
-                continue
-            back = float(view.bytes_per_s[bundle])
-            if back == 0:
-                continue
-            if full + back < self._full and empty - back < self._full:
-                swapped.append(bundle)
-                full, empty = full + back, empty - back
-                if empty <= full and full < self._full * _ENOUGH:
-                    return swapped
-        return []
-
-
-def _total(amounts: FloatArray) -> float:
-    """Added up one after the other, as Java does (Python's and numpy's sums do not)."""
-    total = 0.0
-    for amount in amounts.tolist():
-        total += amount
-    return total

@@ -8,6 +8,7 @@ import numpy as np
 
 from quotaplane.balance.decisions import Decisions, Skip
 from quotaplane.balance.stock.bundle_ranking import (
+    BrokerTraffic,
     Ranking,
     SelectedBundles,
     short_term_bytes,
@@ -40,6 +41,18 @@ class _Extremes(NamedTuple):
         return to_int((self.most - self.least) * share)
 
 
+class _Excess(NamedTuple):
+    """The traffic that is too unequal: messages or bytes, and the least that is worth an unload."""
+
+    found: _Extremes
+    unit: str
+    minimum: int
+    """Of what leaves the broker."""
+    values: FloatArray
+    """Shape (N,): the same of each bundle."""
+    why: str
+
+
 class UniformLoadShedder:
     """Compares the brokers with the most and the least message rate, and throughput. Keeps no state
     but the order of maps.
@@ -52,54 +65,63 @@ class UniformLoadShedder:
 
     def shed(self, round_: StockRound) -> Decisions:
         """See ``Shedder``."""
-        load, settings = round_.load, self._settings
+        load = round_.load
         self._maps.begin(load)
         if not len(load.brokers):
             return Decisions((), (), [Skip("", "NoBrokers", "there is no broker", 0)])
         traffic = traffic_of(load)
-        messages, throughput = map(self._extremes, (traffic.messages_per_s, traffic.bytes_per_s))
+        excess = self._excess(round_, traffic)
+        if isinstance(excess, Skip):
+            return Decisions((), (), [excess])
+        broker = excess.found.broker
+        if traffic.bundles[broker] <= 1:
+            skip = too_few_bundles(load.brokers[broker], int(traffic.bundles[broker]))
+            return Decisions((), (), [skip])
+        return self._unload(round_, excess)
+
+    def _excess(self, round_: StockRound, traffic: BrokerTraffic) -> _Excess | Skip:
+        """Message rates decide first, bytes only if those are near enough to each other."""
+        settings = self._settings
+        messages = self._extremes(traffic.messages_per_s)
+        throughput = self._extremes(traffic.bytes_per_s)
         percent = (messages.most - messages.least) * 100 / messages.least
         ratio = throughput.most / throughput.least
         most_percent = settings.loadBalancerMsgRateDifferenceShedderThreshold
         most_ratio = settings.loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold
-        share = settings.maxUnloadPercentage
         if most_percent > 0 and percent > most_percent:
-            found, minimum, values = (
-                messages,
-                settings.minUnloadMessage,
-                short_term_messages(round_),
-            )
-            unit = "messages/s"
             why = f"{percent:.4g} % more than the least, threshold {most_percent:g} %"
-        elif most_ratio > 0 and ratio > most_ratio:
-            found, minimum = throughput, settings.minUnloadMessageThroughput
-            values, unit = short_term_bytes(round_), "bytes/s"
+            minimum, values = settings.minUnloadMessage, short_term_messages(round_)
+            return _Excess(messages, "messages/s", minimum, values, why)
+        if most_ratio > 0 and ratio > most_ratio:
             why = f"{ratio:.4g} times the least, threshold {most_ratio:g}"
-        else:
-            reason = (
-                f"the most messages/s are {percent:.4g} % above the least (threshold"
-                f" {most_percent:g} %), the most bytes/s {ratio:.4g} times the least (threshold"
-                f" {most_ratio:g})"
-            )
-            return Decisions((), (), [Skip("", "Balanced", reason, 0)])
-        name, bundles = load.brokers[found.broker], int(traffic.bundles[found.broker])
-        need = found.gap_to_move(share)
-        if bundles <= 1:
-            return Decisions((), (), [too_few_bundles(name, bundles)])
-        if need < minimum:
-            reason = f"{need} {unit} would leave it, less than the minimum of {minimum}"
+            minimum, values = settings.minUnloadMessageThroughput, short_term_bytes(round_)
+            return _Excess(throughput, "bytes/s", minimum, values, why)
+        reason = (
+            f"the most messages/s are {percent:.4g} % above the least (threshold"
+            f" {most_percent:g} %), the most bytes/s {ratio:.4g} times the least (threshold"
+            f" {most_ratio:g})"
+        )
+        return Skip("", "Balanced", reason, 0)
+
+    def _unload(self, round_: StockRound, excess: _Excess) -> Decisions:
+        brokers, settings = round_.load.brokers, self._settings
+        found, unit = excess.found, excess.unit
+        name, need = brokers[found.broker], found.gap_to_move(settings.maxUnloadPercentage)
+        if need < excess.minimum:
+            reason = f"{need} {unit} would leave it, less than the minimum of {excess.minimum}"
             return Decisions((), (), [Skip(name, "BelowMinimum", reason, 0)])
-        sheds = np.zeros(len(load.brokers), np.bool_)
+        sheds = np.zeros(len(brokers), np.bool_)
         sheds[found.broker] = True
-        ranking = Ranking(round_, self._maps, sheds, values)
+        ranking = Ranking(round_, self._maps, sheds, excess.values)
         able = ranking.of(found.broker)
-        taken = able[_that_fit(values[able], need, settings.maxUnloadBundleNumPerShedding)]
+        most = settings.maxUnloadBundleNumPerShedding
+        taken = able[_that_fit(excess.values[able], need, most)]
         skips = list(ranking.left_out(found.broker))
         if not len(taken):
             reason = f"none of its {len(able)} bundles that may leave fits in {need} {unit}"
             skips.append(Skip(name, "NoBundles", reason, len(able)))
             return Decisions((), (), skips)
-        reason = f"{name} has {found.most:.6g} {unit}, {why}: {need} {unit} leave it"
+        reason = f"{name} has {found.most:.6g} {unit}, {excess.why}: {need} {unit} leave it"
         chosen = {found.broker: (taken, "Overloaded", reason)}
         return Decisions(self._selected.moves(round_, self._maps, chosen), (), skips)
 

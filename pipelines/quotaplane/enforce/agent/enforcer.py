@@ -117,7 +117,7 @@ class Enforcer:
             ClusterError: the cluster refuses the token, or can't be reached.
         """
         await self._observer.start()
-        live, interval_s = self._observer.exposure
+        live, interval_s, _ = self._observer.exposure
         if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
             self._say(
                 f"cluster {self._observer.cluster}: brokers update the usage of topics only every "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.balance.plan_size import OURS
+from quotaplane.balance.decisions import OURS
 from quotaplane.history.tables import REBALANCED
 from quotaplane.model import IntArray
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings
@@ -20,7 +20,7 @@ from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.lone_batches import LeftOut
-from quotaplane.streams.quota.dead_letters import letters_of
+from quotaplane.streams.quota.dead_letters import letters_of_input_left_out
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import Decoder, decoded_events
 from quotaplane.streams.status import JobStatus
@@ -113,14 +113,7 @@ class BalanceSpec(JobSpec):
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """Dead letters that stand for the input left out."""
-        rows = letters_of(
-            len(left_out),
-            reason=pa.array([part.reason for part in left_out]),
-            detail=pa.array([part.detail for part in left_out]),
-            position=pa.array([part.position for part in left_out]),
-            published_at_ms=-1,
-            reports=pa.array([part.inputs for part in left_out]),
-        )
+        rows = letters_of_input_left_out(left_out)
         _, outputs = self.program(epoch).run(BalanceJobState(), {"rejected": [pack(rows)]}, batch)
         return outputs
 

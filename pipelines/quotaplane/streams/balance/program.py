@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.balance.decisions import Decisions
+from quotaplane.balance.decisions import OURS, Decisions
 from quotaplane.balance.options import BalanceOptions, read_options
-from quotaplane.balance.plan_size import OURS, fitting
-from quotaplane.balance.planner import BalanceState, decide
+from quotaplane.balance.plan_size import fitting
+from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies, read_policies
-from quotaplane.balance.report_choice import NOT_NEWER, MostLoads, choose
+from quotaplane.balance.report_choice import NOT_NEWER, ReportBounds, choose
 from quotaplane.balance.reported_loads import ReportedLoads
-from quotaplane.balance.reports_intake import gone_skip, round_of
+from quotaplane.balance.reports_intake import RoundOfReports, gone_skip, round_of
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Balance
 from quotaplane.streams.balance.reports_held import BalanceJobState
@@ -93,10 +93,10 @@ class BalanceProgram:
     def _taken_in(
         self, state: BalanceJobState, loads: ReportedLoads, now_ms: int
     ) -> tuple[BalanceJobState, pa.Table | None, dict[str, float]]:
-        most = MostLoads(
+        bounds = ReportBounds(
             self.balance.max_brokers, self.balance.max_bundles, self.balance.gone_after_s
         )
-        chosen = choose(state.latest, loads, now_ms, most)
+        chosen = choose(state.latest, loads, now_ms, bounds)
         gone = {*state.gone, *chosen.gone}
         fresh = (state.fresh | chosen.fresh) - gone
         gone -= {*chosen.latest.reports["broker"].to_pylist()}
@@ -124,37 +124,10 @@ class BalanceProgram:
         self, state: BalanceJobState, batch: Batch
     ) -> tuple[BalanceJobState, list[Output], dict[str, float]]:
         seen = round_of(state.latest, batch.now_ms)
-        before = (
-            BalanceState.empty()
-            if state.strategy is None
-            else BalanceState.from_bytes(state.strategy)
-        )
-        after, decided = decide(before, seen.round, self.options, self.policies)
-        if self.balance.mode == "propose":
-            after = after.as_proposed()
-        forgotten = [gone_skip(name, self.balance.gone_after_s) for name in state.gone]
-        decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips, *forgotten)))
+        after, decisions = self._decided(state, seen)
         hour = batch.now_ms // _HOUR_MS
         every = state.rounds == 0 or hour != state.full_hour
-        brokers = state.latest.reports["broker"].to_pylist()
-        rows = [place for place, name in enumerate(brokers) if every or name in state.fresh]
-        tables = {
-            "load": load_rows(state.latest.take(rows), self.balance.cluster),
-            "balance_decisions": decision_rows(
-                decisions, self.balance.cluster, enforced=self.balance.mode == "auto"
-            ),
-            "balance_rounds": round_row(
-                seen.round.load,
-                decisions,
-                cluster=self.balance.cluster,
-                strategy=OURS,
-                settings=self._settings_text(),
-                first=state.rounds == 0,
-                every_broker=every,
-                oldest_s=float(seen.round.age_s.max(initial=0.0)),
-                mode=self.balance.mode,
-            ),
-        }
+        tables = self._rows(state, seen.round, decisions, every_broker=every)
         outputs = [Output(name, pack(table)) for name, table in tables.items() if len(table)]
         if decisions.moves or decisions.splits:
             plan = encode_plan(
@@ -172,9 +145,52 @@ class BalanceProgram:
             next_round_ms=batch.now_ms + self._interval_ms,
             full_hour=hour if every else state.full_hour,
             rounds=state.rounds + 1,
-            strategy=after.to_bytes(),
+            strategy=after,
         )
         return state, outputs, self._seen(seen.round.age_s, decisions, tables["balance_rounds"])
+
+    def _decided(self, state: BalanceJobState, seen: RoundOfReports) -> tuple[bytes, Decisions]:
+        """The strategy's new state, and its decisions with the job's skips."""
+        before = (
+            BalanceState.empty()
+            if state.strategy is None
+            else BalanceState.from_bytes(state.strategy)
+        )
+        after, decided = decide(before, seen.round, self.options, self.policies)
+        if self.balance.mode == "propose":
+            after = after.as_proposed()
+        forgotten = [gone_skip(name, self.balance.gone_after_s) for name in state.gone]
+        skips = (*decided.skips, *seen.skips, *forgotten)
+        return after.to_bytes(), fitting(decided._replace(skips=skips))
+
+    def _rows(
+        self,
+        state: BalanceJobState,
+        round_: BalanceRound,
+        decisions: Decisions,
+        *,
+        every_broker: bool,
+    ) -> dict[str, pa.Table]:
+        """The round as rows of each history table."""
+        balance = self.balance
+        brokers = state.latest.reports["broker"].to_pylist()
+        rows = [place for place, name in enumerate(brokers) if every_broker or name in state.fresh]
+        enforced = balance.mode == "auto"
+        return {
+            "load": load_rows(state.latest.take(rows), balance.cluster),
+            "balance_decisions": decision_rows(decisions, balance.cluster, enforced=enforced),
+            "balance_rounds": round_row(
+                round_.load,
+                decisions,
+                cluster=balance.cluster,
+                strategy=OURS,
+                settings=self._settings_text(),
+                first=state.rounds == 0,
+                every_broker=every_broker,
+                oldest_s=float(round_.age_s.max(initial=0.0)),
+                mode=balance.mode,
+            ),
+        }
 
     def _seen(self, age_s: Any, decisions: Decisions, row: pa.Table) -> dict[str, float]:
         silent = int(np.count_nonzero(age_s > self.options.stale_after_s))

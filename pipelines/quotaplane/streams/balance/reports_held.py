@@ -23,7 +23,7 @@ _HEAD = pa.schema(
 
 @dataclass(frozen=True)
 class BalanceJobState:
-    """What a micro-batch leaves for the next."""
+    """The job's state between two micro-batches."""
 
     latest: ReportedLoads = field(default_factory=ReportedLoads.none)
     """One report per broker, by broker's name."""
@@ -38,7 +38,7 @@ class BalanceJobState:
     rounds: int = 0
     """Rounds so far."""
     strategy: bytes | None = None
-    """What the strategy remembers; None: nothing yet."""
+    """The strategy's own state; None: nothing yet."""
 
     def to_bytes(self) -> bytes:
         """The state as bytes."""

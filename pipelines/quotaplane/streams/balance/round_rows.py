@@ -87,12 +87,11 @@ def decision_rows(decisions: Decisions, cluster: str, *, enforced: bool) -> pa.T
 def round_row(load: ClusterLoad, decisions: Decisions, **given: Any) -> pa.Table:
     """The row of a round, without ``positions``; ``given`` has the columns that are not counts."""
     carried = load.throughput_of_brokers()
-    mean = float(carried.mean()) if len(carried) else 0.0
     columns: dict[str, Any] = {
         **given,
         "bundles": len(load.bundles),
         "bytes_per_s": float(carried.sum()),
-        "max_mean": float(carried.max()) / mean if mean > 0 else 1.0,
+        "max_mean": load.max_by_mean(),
         "moves": len(decisions.moves),
         "moved_bytes_per_s": float(sum(move.bytes_per_s for move in decisions.moves)),
         "splits": len(decisions.splits),

@@ -13,6 +13,7 @@ from quotaplane.groups.flaws import row_flaws
 from quotaplane.groups.names import called
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.undefined_groups import MOST_PAIRS
+from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.wire.reasons import TOO_MANY_REPORTS
 from quotaplane.wire.rejected_reports import condensed, reports_by_reason
 from quotaplane.wire.shard_inputs import REJECTED
@@ -111,6 +112,18 @@ def letters_of(count: int, **columns: Any) -> pa.Table:
             for field in REJECTED
         },
         schema=REJECTED,
+    )
+
+
+def letters_of_input_left_out(left_out: Sequence[LeftOut]) -> pa.Table:
+    """One dead letter for each part of a batch that is not decoded."""
+    return letters_of(
+        len(left_out),
+        reason=pa.array([part.reason for part in left_out]),
+        detail=pa.array([part.detail for part in left_out]),
+        position=pa.array([part.position for part in left_out]),
+        published_at_ms=-1,
+        reports=pa.array([part.inputs for part in left_out]),
     )
 
 

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from quotaplane.arrow_ipc import pack
 from quotaplane.errors import ConfigError
 from quotaplane.history.previous_run import Earlier, read_earlier
@@ -23,7 +21,7 @@ from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.lone_batches import LeftOut
-from quotaplane.streams.quota.dead_letters import letters_of
+from quotaplane.streams.quota.dead_letters import letters_of_input_left_out
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch
@@ -105,14 +103,7 @@ class QuotaSpec(JobSpec):
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
-        rows = letters_of(
-            len(left_out),
-            reason=pa.array([part.reason for part in left_out]),
-            detail=pa.array([part.detail for part in left_out]),
-            position=pa.array([part.position for part in left_out]),
-            published_at_ms=-1,
-            reports=pa.array([part.inputs for part in left_out]),
-        )
+        rows = letters_of_input_left_out(left_out)
         arrived = {"rejected": [pack(rows)]}
         _, outputs = self.program(epoch).run(ShardState(), arrived, batch)
         return outputs

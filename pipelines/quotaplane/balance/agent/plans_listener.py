@@ -1,0 +1,98 @@
+"""Reads the plans topic: the newest plan, and earlier ones that an administrator may approve."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.errors import InputError, QuotaplaneError
+from quotaplane.transport.base import BrokerLink
+from quotaplane.wire.balance_plans import PlanMessage as PlanMessage
+from quotaplane.wire.balance_plans import decode_plan
+
+_KEPT: Final = 1000
+"""Plans that are remembered by their hash."""
+
+
+class PlansListener:
+    """The plans on the topic, read from its oldest message on.
+
+    A plan with a later (epoch, seq) is newer. A message that is not a valid plan is refused, and
+    said; the others count.
+    """
+
+    def __init__(self, link: BrokerLink, say: Say) -> None:
+        self._link, self._say = link, say
+        self._failures = FailureLog(say)
+        self.newest: PlanMessage | None = None
+        self.newest_to_do: PlanMessage | None = None
+        """The newest plan with moves or splits; an empty one revokes nothing."""
+        self._by_hash: dict[str, PlanMessage] = {}
+        self.refused = 0
+
+    async def catch_up(self) -> None:
+        """Read all plans that are on the topic now.
+
+        Raises:
+            TransportError: they can't be read.
+        """
+        while not await self._poll():
+            pass
+
+    async def look(self) -> bool:
+        """Read what is new; whether there is a newer plan now."""
+        before = self.newest
+        try:
+            while not await self._poll():
+                pass
+        except QuotaplaneError as error:
+            self._failures.note("plans topic", "", error)
+        else:
+            self._failures.note("plans topic", "", None)
+        return self.newest is not before
+
+    async def _poll(self) -> bool:
+        """One poll; whether nothing more is there now."""
+        portion = await asyncio.to_thread(self._link.poll_limits)
+        for polled in portion.messages:
+            try:
+                self.take(decode_plan(polled.value))
+            except InputError as error:
+                self.refused += 1
+                self._say(f"plans topic: {polled.position}: refused: {error}")
+        return portion.caught_up and not portion.more
+
+    def take(self, plan: PlanMessage) -> None:
+        """Take in a plan."""
+        if plan.plan_hash:
+            known = self._by_hash.pop(plan.plan_hash, None)
+            # The same moves may be proposed again: the latest proposal has the latest numbers.
+            later = plan if known is None or _order(plan) > _order(known) else known
+            self._by_hash[plan.plan_hash] = later
+            if len(self._by_hash) > _KEPT:
+                del self._by_hash[next(iter(self._by_hash))]
+        if self.newest is None or _order(plan) > _order(self.newest):
+            self.newest = plan
+        to_do = self.newest_to_do
+        if plan.plan_hash and (to_do is None or _order(plan) > _order(to_do)):
+            self.newest_to_do = plan
+
+    def with_hash(self, plan_hash: str) -> PlanMessage:
+        """The plan that an administrator names.
+
+        Raises:
+            InputError: the topic has none.
+        """
+        if plan_hash in self._by_hash:
+            return self._by_hash[plan_hash]
+        newest = self.newest.plan_hash if self.newest is not None else ""
+        shown = f"the newest is {newest}" if newest else "the newest plan has nothing to do"
+        raise InputError(
+            f"--plan {plan_hash}: there is no such plan on the topic; "
+            + (shown if self.newest is not None else "it has no plans at all")
+        )
+
+
+def _order(plan: PlanMessage) -> tuple[int, int]:
+    return plan.epoch, plan.seq

@@ -1,0 +1,88 @@
+"""Where to split a bundle: positions that give each new bundle an equal part of the bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quotaplane.balance.bundle_names import BundleName
+from quotaplane.errors import InputError
+from quotaplane.model import FloatArray, IntArray
+
+
+def split_positions(
+    bundle: BundleName, hashes: IntArray, weights: FloatArray, parts: int = 2
+) -> tuple[int, ...]:
+    """The boundaries that divide a bundle's topics most evenly by weight.
+
+    Topics with the same hash stay together. A boundary is in the middle between the hashes of the
+    two topics around it, so a new topic may come on either side. Idle topics don't decide, unless
+    all are idle: then each topic weighs the same.
+
+    Args:
+        bundle: the bundle.
+        hashes: (n,) hash of each topic, crc32 of its full name.
+        weights: (n,) what is to be divided, for example bytes per second; at least 0.
+        parts: how many bundles there shall be, if there are so many different hashes.
+
+    Returns:
+        Ascending, strictly inside the range; the first hash of each new bundle. Empty: all topics
+        have one hash, so no split can divide them.
+
+    Raises:
+        InputError: a hash is outside the bundle, or a weight is negative or not finite.
+
+    Three topics with 6, 3 and 3 MB/s: the cut comes after the first.
+
+    >>> bundle = BundleName("acme/orders", 0, 100)
+    >>> split_positions(bundle, np.array([10, 50, 90]), np.array([6.0, 3.0, 3.0]))
+    (31,)
+    >>> split_positions(bundle, np.array([10, 10]), np.array([6.0, 3.0]))
+    ()
+    """
+    if parts < 2:
+        raise InputError(f"bundle {bundle}: can't be split into {parts} parts")
+    _check(bundle, hashes, weights)
+    places, of_topic = np.unique(hashes, return_inverse=True)
+    weight = np.bincount(of_topic.reshape(-1), weights, len(places))
+    if np.count_nonzero(weight) < 2:
+        # No two busy ones: the idle topics decide, but a trifle against the busy one.
+        weight = weight + (weight.max(initial=0.0) or 1.0) / (len(hashes) + 1)
+    busy = np.flatnonzero(weight > 0)
+    parts = min(parts, len(busy))
+    if parts < 2:
+        return ()
+    ends = np.cumsum(weight[busy])
+    goals = ends[-1] * np.arange(1, parts) / parts
+    # After busy topic i the running sum is ends[i]: of the two cuts around a goal, the nearer one.
+    after = np.searchsorted(ends, goals)
+    before = np.maximum(after - 1, 0)
+    nearer = np.where(goals - ends[before] <= ends[after] - goals, before, after)
+    # At least one busy topic between two cuts, and one after the last.
+    order = np.arange(len(nearer))
+    nearer = np.maximum.accumulate(np.maximum(nearer, order) - order) + order
+    nearer = np.minimum(nearer, len(busy) - 1 - order[::-1] - 1)
+    left, right = places[busy[nearer]], places[busy[nearer + 1]]
+    cuts = left + (right - left) // 2 + 1
+    # A last bundle has no hash above its highest one.
+    return tuple(cuts[cuts < bundle.high].tolist())
+
+
+def part_weights(boundaries: tuple[int, ...], hashes: IntArray, weights: FloatArray) -> FloatArray:
+    """The weight of each new bundle; shape (len(boundaries) + 1,).
+
+    >>> part_weights((31,), np.array([10, 50, 90]), np.array([6.0, 3.0, 3.0])).tolist()
+    [6.0, 6.0]
+    """
+    part = np.searchsorted(np.asarray(boundaries, np.int64), hashes, side="right")
+    return np.bincount(part, weights, len(boundaries) + 1).astype(np.float64)
+
+
+def _check(bundle: BundleName, hashes: IntArray, weights: FloatArray) -> None:
+    if hashes.shape != weights.shape:
+        raise InputError(f"bundle {bundle}: {len(hashes)} hashes, but {len(weights)} weights")
+    if not len(hashes):
+        return
+    if hashes.min() < bundle.low or hashes.max() > bundle.high:
+        raise InputError(f"bundle {bundle}: the hash of a topic is outside its range")
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise InputError(f"bundle {bundle}: the weight of a topic is negative or not finite")

@@ -1,0 +1,170 @@
+"""Reads one broker's load: its machine's resources, and what each of its bundles carries.
+
+Brokers of the modular load manager answer with a load report. Those of the extensible one have
+none: their statistics of topics are added up by bundle, and the machine's usage comes from their
+metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.errors import ClusterError
+from quotaplane.model import FloatArray, IntArray
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+
+_REPORT: Final = Rest.path("broker-stats", "load-report")
+_TOPICS: Final = Rest.path("broker-stats", "topics")
+_METRICS: Final = "/metrics/"
+_RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+_GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
+_GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
+_RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
+_OWN: Final = re.compile(r"^(pulsar(/[^/]+)?/[^/]+:\d+|sla-monitor/.*)/0x")
+"""Namespaces that belong to one broker: its heartbeats, and the monitor of its availability."""
+_NO_REPORT: Final = (404, 405, 500, 501)
+
+
+class BrokerStats(NamedTuple):
+    """What one broker carries, with n bundles."""
+
+    usage: FloatArray
+    """(5,) cpu, memory, directMemory, bandwidthIn, bandwidthOut, in the unit of ``limit``."""
+    limit: FloatArray
+    """(5,) what the machine has; 0 = not known."""
+    bundles: list[str]
+    """Without those that can be on this broker only."""
+    rates: FloatArray
+    """(n, 4) bytes per second in and out, messages per second in and out."""
+    topics: IntArray
+    """(n,)"""
+    sessions: IntArray
+    """(n,) producers and consumers."""
+    mark: bytes
+    """Changes with the statistics of the bundles."""
+    started_at_ms: int = 0
+    """When the broker started; 0 = it does not say."""
+
+
+async def read_broker_stats(rest: Rest, broker_url: str) -> BrokerStats:
+    """Read a broker's load from the broker itself.
+
+    The statistics of bundles are empty for ``statsUpdateInitialDelayInSecs`` after its start.
+
+    Raises:
+        ClusterError: it can't be read, or the answer has no load.
+    """
+    try:
+        report = await rest.get_bytes(_REPORT, broker_url)
+    except RefusedError as error:
+        if error.status not in _NO_REPORT:
+            raise
+        topics = await rest.get_bytes(_TOPICS, broker_url)
+        metrics = await rest.get_bytes(_METRICS, broker_url)
+        return await _parsed(broker_url, _TOPICS, lambda: stats_of_topics(topics, metrics))
+    return await _parsed(broker_url, _REPORT, lambda: stats_in_report(report))
+
+
+def stats_in_report(report: bytes) -> BrokerStats:
+    """Parse a load report (``LocalBrokerData``).
+
+    A limit below 0 is Pulsar's for a network card of unknown speed.
+
+    >>> report = {name: {"usage": 1.0, "limit": -1000.0} for name in _RESOURCES}
+    >>> stats = {"msgThroughputIn": 3.0, "msgThroughputOut": 4.0, "msgRateIn": 1.0,
+    ...     "msgRateOut": 2.0, "consumerCount": 5, "producerCount": 6, "topics": 7}
+    >>> report["lastStats"] = {"acme/orders/0x00000000_0xffffffff": stats}
+    >>> found = stats_in_report(json.dumps(report).encode())
+    >>> found.rates.tolist(), found.sessions.tolist(), found.limit.tolist()
+    ([[3.0, 4.0, 1.0, 2.0]], [11], [0.0, 0.0, 0.0, 0.0, 0.0])
+
+    Raises:
+        KeyError, ValueError, TypeError, AttributeError: it is something else.
+    """
+    answer = json.loads(report)
+    usage = np.array([float(answer[name]["usage"]) for name in _RESOURCES])
+    limit = np.array([float(answer[name]["limit"]) for name in _RESOURCES])
+    stats: dict[str, Any] = answer["lastStats"]
+    chosen = {name: stats[name] for name in sorted(stats) if not _OWN.match(name)}
+    rows = [[float(one[key]) for key in _RATES] for one in chosen.values()]
+    topics = [int(one["topics"]) for one in chosen.values()]
+    sessions = [int(one["producerCount"]) + int(one["consumerCount"]) for one in chosen.values()]
+    mark = hashlib.sha256(json.dumps(stats, sort_keys=True).encode()).digest()
+    found = _stats(usage, limit, list(chosen), rows, topics, sessions, mark)
+    return found._replace(started_at_ms=int(answer.get("startTimestamp", 0)))
+
+
+def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
+    """Add up statistics of topics by bundle, with the machine's usage from the metrics.
+
+    The metrics have usage in per cent, so the limits are 100; 0 where the metric is missing.
+
+    Raises:
+        KeyError, ValueError, TypeError, AttributeError: it is something else.
+    """
+    gauges = {name.decode(): float(value) for name, value in _GAUGE.findall(metrics)}
+    usage = np.array([max(gauges.get(name, 0.0), 0.0) for name in _GAUGES])
+    limit = np.array([100.0 if name in gauges else 0.0 for name in _GAUGES])
+    bundles, rows, counts, sessions = [], [], [], []
+    for namespace, ranges in sorted(json.loads(topics).items()):
+        for range_, domains in sorted(ranges.items()):
+            name = f"{namespace}/{range_}"
+            if _OWN.match(name):
+                continue
+            stats = [one for domain in domains.values() for one in domain.values()]
+            bundles.append(name)
+            rows.append([sum(float(one.get(key, 0.0)) for one in stats) for key in _RATES])
+            counts.append(len(stats))
+            sessions.append(sum(map(_sessions, stats)))
+    mark = hashlib.sha256(topics).digest()
+    return _stats(usage, limit, bundles, rows, counts, sessions, mark)
+
+
+def _stats(
+    usage: FloatArray,
+    limit: FloatArray,
+    bundles: list[str],
+    rows: list[list[float]],
+    topics: list[int],
+    sessions: list[int],
+    mark: bytes,
+) -> BrokerStats:
+    # Pulsar prints "NaN" for what it could not measure: 0 would be an invention, so it is refused.
+    rates = np.array(rows, np.float64).reshape(-1, len(_RATES))
+    if not (np.isfinite(usage).all() and np.isfinite(limit).all() and np.isfinite(rates).all()):
+        raise ValueError("a number is not finite")
+    if usage.min() < 0 or rates.min(initial=0.0) < 0:
+        raise ValueError("a number is negative")
+    return BrokerStats(
+        usage,
+        np.maximum(limit, 0.0),
+        bundles,
+        rates,
+        np.array(topics, np.int64),
+        np.array(sessions, np.int64),
+        mark,
+    )
+
+
+def _sessions(topic: Mapping[str, Any]) -> int:
+    subscriptions = topic.get("subscriptions", {}).values()
+    consumers = sum(len(one.get("consumers", ())) for one in subscriptions)
+    return int(topic.get("producerCount", 0)) + consumers
+
+
+async def _parsed(broker_url: str, path: str, parse: Callable[[], BrokerStats]) -> BrokerStats:
+    try:
+        # In a thread: parsing megabytes would block the event loop.
+        return await asyncio.to_thread(parse)
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        raise ClusterError(
+            f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no usable load "
+            f"({type(error).__name__}: {error})"
+        ) from None

@@ -1,0 +1,348 @@
+"""The collector and the executor, on a fake cluster that does what real ones do at bad moments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from quotaplane.balance.agent.bundle_mover import BundleMover, MoveResult
+from quotaplane.balance.agent.collector import Collector
+from quotaplane.balance.agent.executor import Executor
+from quotaplane.balance.agent.plan_follower import PlanFollower
+from quotaplane.balance.agent.plans_listener import PlansListener
+from quotaplane.balance.decisions import Decisions, Move
+from quotaplane.errors import HistoryError, InputError
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings.balance_agents import Collect, Execute
+from quotaplane.settings.balancing import Balance
+from quotaplane.transport.base import Polled, Portion
+from quotaplane.wire.balance_plans import encode_plan
+from quotaplane.wire.broker_loads import BrokerLoad
+from quotaplane.wire.load_reports import decode_load_report
+from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
+
+A, B = (f"acme/orders/{half}" for half in HALVES)
+QUICK = Execute(retry_after_s=0.0, slow_move_s=5.0)
+
+
+def move(bundle: str, source: int, target: int, bytes_per_s: float = 0.0) -> Move:
+    return Move(bundle, BROKERS[source], BROKERS[target], bytes_per_s, "Drain", "")
+
+
+def with_cluster(cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]]) -> Any:
+    async def inside() -> Any:
+        async with Rest(cluster.transport(), timeout_s=5.0) as rest:
+            return await work(rest)
+
+    with cluster:
+        return asyncio.run(inside())
+
+
+def moved(cluster: FakeBundles, wanted: Move, settings: Execute = QUICK) -> MoveResult:
+    async def work(rest: Rest) -> MoveResult:
+        executor = Executor(Balance(execute=settings), rest, "blue", None, print)
+        view = (await executor.check(message(Decisions()))).view
+        return await BundleMover(rest, "blue", view.addresses, settings).move(wanted)
+
+    return with_cluster(cluster, work)
+
+
+def executed(
+    cluster: FakeBundles,
+    plan: Decisions,
+    settings: Execute = QUICK,
+    ended: Callable[[], str] = lambda: "",
+    say: Callable[[str], None] = print,
+) -> dict[str, int]:
+    async def work(rest: Rest) -> dict[str, int]:
+        executor = Executor(Balance(execute=settings), rest, "blue", None, say)
+        verdict = await executor.check(message(plan))
+        assert verdict.refusals == ()
+        return dict(await executor.execute(message(plan), verdict, ended))
+
+    return with_cluster(cluster, work)
+
+
+def refused(cluster: FakeBundles, plan: Decisions, age_s: float = 0.0) -> tuple[str, ...]:
+    async def work(rest: Rest) -> tuple[str, ...]:
+        executor = Executor(Balance(execute=QUICK), rest, "blue", None, print)
+        return (await executor.check(message(plan, age_s=age_s))).refusals
+
+    return with_cluster(cluster, work)
+
+
+def test_a_move_is_verified() -> None:
+    cluster = FakeBundles({A: "h:0"})
+    result = moved(cluster, move(A, 0, 1))
+    assert (result.outcome, result.owner, result.attempts) == ("done", "h:1", 1)
+    assert cluster.owned == {A: "h:1"}
+
+
+def test_a_bundle_that_another_lookup_snatched_is_moved_again() -> None:
+    cluster = FakeBundles({A: "h:0"})
+    cluster.snatched[A] = 2
+    result = moved(cluster, move(A, 0, 1))
+    assert (result.outcome, result.attempts) == ("done", 3)
+    cluster = FakeBundles({A: "h:0"})
+    cluster.snatched[A] = 3
+    result = moved(cluster, move(A, 0, 1))
+    assert (result.outcome, result.owner, result.attempts) == ("missed", "h:2", 3)
+    assert result.message == "h:2 has it"
+
+
+def test_a_refused_unload_is_tried_again() -> None:
+    cluster = FakeBundles({A: "h:0"})
+    cluster.refuse_unloads = 1
+    assert moved(cluster, move(A, 0, 1)).attempts == 2
+    cluster = FakeBundles({A: "h:0"})
+    cluster.refuse_unloads = 9
+    result = moved(cluster, move(A, 0, 1))
+    assert result.outcome == "failed"
+    assert "500 broken" in result.message
+
+
+def test_a_bundle_that_left_its_source_is_not_touched() -> None:
+    cluster = FakeBundles({A: "h:2"})
+    result = moved(cluster, move(A, 0, 1))
+    assert (result.outcome, result.attempts) == ("moved on", 0)
+    assert not cluster.paths("PUT")
+    assert moved(FakeBundles({A: "h:1"}), move(A, 0, 1)).outcome == "already there"
+
+
+def test_bundles_of_one_range_never_move_at_once() -> None:
+    bundles = [f"acme/ns-{place}/{half}" for place in range(6) for half in HALVES]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    cluster.unload_s = 0.05
+    settings = QUICK.model_copy(update={"max_moves_at_once": 8, "receiver_share": 9.0})
+    counts = executed(cluster, Decisions([move(name, 0, 1) for name in bundles]), settings)
+    assert counts == {"done": 12}
+    assert cluster.clashes == []
+    assert cluster.most_under_way == 2  # the two ranges
+
+
+def test_the_traffic_under_way_is_bounded() -> None:
+    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(8)]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    cluster.rates = dict.fromkeys(bundles, 10e6)
+    cluster.unload_s = 0.05
+    settings = QUICK.model_copy(update={"max_bytes_at_once_per_s": 25e6, "receiver_share": 9.0})
+    plan = Decisions([move(name, 0, 1 + place % 2, 10e6) for place, name in enumerate(bundles)])
+    assert executed(cluster, plan, settings) == {"done": 8}
+    assert cluster.most_under_way == 2
+
+
+def test_repeated_failures_end_a_plan() -> None:
+    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(8)]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    cluster.refuse_unloads = 1000
+    said: list[str] = []
+    plan = Decisions([move(name, 0, 1) for name in bundles])
+    assert executed(cluster, plan, say=said.append) == {"failed": 3, "not done": 5}
+    assert said[-1] == f"plan {plan.plan_hash()}: 5 moves not done: 3 moves in a row failed"
+
+
+def test_a_stop_ends_what_is_under_way_and_says_what_was_not_done() -> None:
+    cluster = FakeBundles({A: "h:0", B: "h:0"})
+    cluster.unload_s = 0.1
+    plan = Decisions([move(A, 0, 1), move(B, 0, 1)])
+    counts = executed(cluster, plan, ended=lambda: "stopped" if cluster.paths("PUT") else "")
+    assert counts == {"done": 1, "not done": 1}
+    assert sorted(cluster.owned.values()) == ["h:0", "h:1"]
+    # What is there is seen by the next run, which does the rest.
+    again = FakeBundles(cluster.owned)
+    assert executed(again, plan) == {"already there": 1, "done": 1}
+
+
+def test_what_cannot_be_recorded_is_not_begun() -> None:
+    class FullDisk(NoRecord):
+        async def write(self, plan_hash: str, epoch: int, seq: int, *rows: Any) -> None:
+            if len(self.rows) >= 2:
+                raise HistoryError("no space left")
+            await super().write(plan_hash, epoch, seq, *rows)
+
+    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6)]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    plan, record, said = Decisions([move(name, 0, 1) for name in bundles]), FullDisk(), []
+
+    async def work(rest: Rest) -> dict[str, int]:
+        balance = Balance(execute=QUICK.model_copy(update={"max_moves_at_once": 1}))
+        executor = Executor(balance, rest, "blue", record, said.append)  # type: ignore[arg-type]
+        verdict = await executor.check(message(plan))
+        return dict(await executor.execute(message(plan), verdict, lambda: ""))
+
+    assert with_cluster(cluster, work) == {"done": 2, "not done": 4}
+    assert "no space left; nothing more is begun" in said[0]
+    assert said[-1].endswith("4 moves not done: actions can't be recorded")
+
+
+def test_plans_that_must_not_be_executed() -> None:
+    plan = Decisions([move(A, 0, 1)])
+    assert refused(FakeBundles({A: "h:0"}), plan) == ()
+    assert "is at h:2 now" in refused(FakeBundles({A: "h:2"}), plan)[0]
+    assert "it is 4000 s old" in refused(FakeBundles({A: "h:0"}), plan, age_s=4000)[0]
+    isolated = FakeBundles({A: "h:0"})
+    isolated.policies = {
+        "p": {
+            "namespaces": ["acme/.*"],
+            "primary": ["h:0"],
+            "secondary": [],
+            "auto_failover_policy": {"policy_type": "min_available", "parameters": {}},
+        }
+    }
+    assert refused(isolated, plan) == (f"an isolation policy keeps {A} away from h:1",)
+    nowhere = Decisions([Move(A, "h:0", "", 0.0, "Overloaded", "")])
+    assert refused(FakeBundles({A: "h:0"}), nowhere) == (
+        f"it leaves it to Pulsar where bundle {A} goes",
+    )
+
+
+def test_the_owner_counts_not_the_broker_with_old_statistics() -> None:
+    cluster = FakeBundles({A: "h:1", B: "h:0"})
+    cluster.rates = {A: 5e6, B: 5e6}
+    cluster.reported_by = {A: "h:0"}
+    assert "is at h:1 now, not at h:0" in refused(cluster, Decisions([move(A, 0, 2, 5e6)]))[0]
+
+
+class Outbox:
+    """A link that keeps what is sent, and gives out plans."""
+
+    def __init__(self) -> None:
+        self.loads: list[BrokerLoad] = []
+        self.plans: list[bytes] = []
+
+    def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
+        self.loads += [decode_load_report(value) for _, value, _ in reports]
+
+    def poll_limits(self) -> Portion:
+        plans, self.plans = self.plans, []
+        return Portion([Polled("blue", value, "p") for value in plans], False, True)
+
+    def close(self) -> None: ...
+
+
+def test_the_collector_reports_what_brokers_answer_and_nothing_else() -> None:
+    cluster = FakeBundles({A: "h:0", B: "h:1"})
+    cluster.rates = {A: 3e6}
+    cluster.silent = {"h:2"}
+    outbox, said = Outbox(), []
+    clock = [1_000_000_000]
+
+    async def work(rest: Rest) -> dict[str, Any]:
+        settings = Collect(draining=("h:1",))
+        collector = Collector(settings, rest, outbox, said.append, now_ms=lambda: clock[0])
+        await collector.start()
+        await collector.collect()
+        clock[0] += 10_000
+        cluster.rates = {A: 4e6}
+        cluster.silent = set()
+        await collector.collect()
+        return collector.status()
+
+    status = with_cluster(cluster, work)
+    assert [(load.broker, load.sequence) for load in outbox.loads] == [
+        *(("h:0", 1), ("h:1", 1)),
+        *(("h:0", 2), ("h:1", 2), ("h:2", 2)),
+    ]
+    assert [load.draining for load in outbox.loads[:2]] == [False, True]
+    assert outbox.loads[0].rates[0].tolist() == [3e6, 0.0, 0.0, 0.0]
+    # New numbers are from after the previous read; unchanged ones may be a minute old.
+    ages = [clock[0] - load.measured_at_ms for load in outbox.loads[2:4]]
+    assert ages == [10_000, 60_000]
+    assert "h:2" in said[0]
+    assert "recovered" in said[-1]
+    assert (status["silent_brokers"], status["reports_published"]) == ([], 5)
+
+
+def test_a_broker_that_has_not_measured_yet_is_not_reported_as_empty() -> None:
+    cluster = FakeBundles({A: "h:0"})
+    cluster.started_at_ms = int(time.time() * 1000) - 5_000
+    outbox, said = Outbox(), []
+
+    async def work(rest: Rest) -> None:
+        collector = Collector(Collect(), rest, outbox, said.append)
+        await collector.start()
+        await collector.collect()
+
+    with_cluster(cluster, work)
+    assert [load.broker for load in outbox.loads] == ["h:0"]
+    assert "has not measured its bundles yet" in said[0]
+
+
+def plan_bytes(plan: Decisions, seq: int, mode: str = "auto") -> bytes:
+    now_ms = int(time.time() * 1000)
+    return encode_plan(plan, epoch=1, seq=seq, decided_at_ms=now_ms, mode=mode)
+
+
+def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
+    first, second = Decisions([move(A, 0, 1)]), Decisions([move(B, 0, 1)])
+    outbox, said = Outbox(), []
+    outbox.plans = [
+        plan_bytes(second, 2),
+        b"junk",
+        plan_bytes(first, 1),
+        plan_bytes(Decisions(), 3),
+    ]
+    listener = PlansListener(outbox, said.append)
+    asyncio.run(listener.catch_up())
+    assert listener.newest is not None
+    assert listener.newest.plan_hash == ""
+    assert listener.newest_to_do is not None
+    assert listener.newest_to_do.plan_hash == second.plan_hash()
+    assert listener.with_hash(first.plan_hash()).seq == 1
+    assert (listener.refused, len(said)) == (1, 1)
+    with pytest.raises(InputError, match="no such plan"):
+        listener.with_hash("0123456789abcdef")
+
+
+class NoRecord:
+    """A record that is kept in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    async def write(self, plan_hash: str, epoch: int, seq: int, *rows: Any) -> None:
+        self.rows += [(plan_hash, row.action, row.outcome) for row in rows]
+
+
+@pytest.mark.parametrize("mode", ["auto", "propose"])
+def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode: str) -> None:
+    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6)]
+    cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
+    cluster.unload_s = 0.4
+    old = Decisions([move(name, 0, 1) for name in bundles])
+    new = Decisions([move(bundles[5], 0, 2)])
+    outbox, said, record = Outbox(), [], NoRecord()
+    outbox.plans = [plan_bytes(old, 1, mode)]
+
+    async def work(rest: Rest) -> dict[str, Any]:
+        settings = QUICK.model_copy(update={"max_moves_at_once": 1})
+        executor = Executor(Balance(execute=settings), rest, "blue", record, said.append)  # type: ignore[arg-type]
+        listener = PlansListener(outbox, said.append)
+        follower = PlanFollower(executor, listener, record, said.append)  # type: ignore[arg-type]
+        stop = asyncio.Event()
+        running = asyncio.create_task(follower.run(stop))
+        await asyncio.sleep(1.0)
+        outbox.plans = [plan_bytes(new, 2, mode)]
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if cluster.owned[bundles[5]] == "h:2" or mode == "propose":
+                break
+        await asyncio.sleep(1.2 if mode == "propose" else 0.2)
+        stop.set()
+        await running
+        return follower.status()
+
+    status = with_cluster(cluster, work)
+    if mode == "propose":
+        assert not cluster.paths("PUT")
+        assert status["awaiting_approval"] == new.plan_hash()
+        return
+    assert cluster.owned[bundles[5]] == "h:2"
+    assert "h:0" in cluster.owned.values()  # of the old plan, what had not begun
+    assert any(f"plan {new.plan_hash()} replaces it" in line for line in said)
+    assert status["plans_executed"] == 2
+    assert (old.plan_hash(), "move", "not done") in record.rows

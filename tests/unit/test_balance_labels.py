@@ -1,0 +1,53 @@
+"""Labels of decisions: each one that is given is explained, and each explained one given."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import quotaplane.balance
+from quotaplane.balance.decisions import LABELS
+
+ROOM = Path(quotaplane.balance.__file__).parent
+PLACES = {"Move": 4, "Split": 3, "Skip": 1}
+"""Which argument the label is."""
+
+
+def test_labels_in_the_code_are_explained() -> None:
+    given = {
+        (path.name, label.value)
+        for path in ROOM.rglob("*.py")
+        for call in calls(path)
+        for label in labels(call)
+        if isinstance(label, ast.Constant)
+    }
+    assert {label for _, label in given} <= LABELS.keys()
+    assert len(given) > 30
+
+
+def test_explained_labels_are_in_the_code() -> None:
+    texts = "".join(path.read_text() for path in ROOM.rglob("*.py") if path.name != "decisions.py")
+    assert [label for label in LABELS if f'"{label}"' not in texts] == []
+
+
+def test_labels_of_quotaplane_are_in_the_documentation() -> None:
+    """docs/balance.md has a row for each label outside of ``balance/stock/``, and no other."""
+    ours = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name != "decisions.py")
+    page = (Path(__file__).parents[2] / "docs/balance.md").read_text()
+    rows = set(re.findall(r"^\| (\w+) \|", page.partition("## Labels")[2], re.MULTILINE))
+    assert rows - {"label"} == {label for label in LABELS if f'"{label}"' in ours}
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node
+
+
+def labels(call: ast.Call) -> Iterator[ast.expr]:
+    assert isinstance(call.func, ast.Name)
+    place = PLACES.get(call.func.id)
+    if place is not None and len(call.args) > place:
+        yield call.args[place]
