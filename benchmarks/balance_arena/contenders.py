@@ -19,9 +19,9 @@ from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray
 
 ALL_AT_ONCE: Final = 100_000
-START: Final = 0.85
+START: Final = 1.0
 """``start_above`` of ours by the wanted imbalance."""
-STOP: Final = 0.75
+STOP: Final = 0.9
 """``stop_below`` of ours by the wanted imbalance."""
 
 

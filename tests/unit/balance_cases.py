@@ -18,6 +18,7 @@ AT_ONCE = {
     "confirm_samples": 1,
     "confirm_window_samples": 1,
     "noise_z": 0,
+    "stop_below": 0.1,
     "max_bytes_share_per_round": 1,
 }
 """Options with which the first sample is believed."""

@@ -56,7 +56,9 @@ def test_quotaplane_also_says_where_to(ask: Ask) -> None:
 
 
 def test_quotaplane_splits_a_bundle_that_fits_on_no_broker(ask: Ask) -> None:
-    assert json.loads(ask(HOT)[1]) == [[f"split {FIRST} at the middle"]]
+    bundles = {FIRST: [5e7, 5e7, 1000, 1000], SECOND: [1e7, 1e7, 200, 200]}
+    case = {**HOT, "b1": {**HOT["b1"], "bundles": bundles}}
+    assert json.loads(ask(case)[1]) == [[f"split {FIRST} at 0x20000000 0x40000000 0x60000000"]]
 
 
 def test_a_bare_snapshot_is_one_round(ask: Ask) -> None:

@@ -250,6 +250,33 @@ def test_isolation_rules_hold() -> None:
         assert (move.target in ("b1", "b2")) == move.bundle.startswith("acme/")
 
 
+def test_bundles_are_moved_off_brokers_where_an_isolation_rule_forbids_them() -> None:
+    mine = {f"acme/orders/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    other = {f"free/ns/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    own = {"pulsar/system/0x00000000_0xffffffff": 0.0}
+    fine = {f"free/else/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+    load = cluster({"b1": other | own, "b2": mine_too(), "b3": mine, "b4": fine})
+    policies = Policies(isolation=({"namespaces": ["acme/.*"], "primary": ["b[12]"]},))
+    state, few = once(load, policies, max_moves_per_round=3)
+    assert {move.label for move in few.moves} == {"Policy"}
+    assert len(few.moves) == 3
+    assert "Budget" in labels(few)
+    state, decided = once(load, policies)
+    assert len(decided.moves) == 8
+    for move in decided.moves:
+        assert (move.target in ("b1", "b2")) == move.bundle.startswith("acme/")
+        assert "forbids it on" in move.reason
+    _, again = once(applied(load, decided), policies, state, 60)
+    assert "Policy" not in {move.label for move in again.moves}
+    rule = {"namespaces": ["acme/.*"], "primary": ["gone"]}
+    _, nowhere = once(cluster({"b1": mine, "b2": mine_too()}), Policies(isolation=(rule,)))
+    assert not nowhere.moves
+
+
+def mine_too() -> dict[str, float]:
+    return {f"acme/more/0x{i:08x}_0x{i + 1:08x}": 10.0 for i in range(4)}
+
+
 def test_anti_affinity_groups_are_not_brought_together() -> None:
     held = {
         "b1": {bundle(0, "a/one"): 30.0, bundle(0, "a/x"): 30.0, bundle(0, "a/y"): 30.0},
@@ -400,5 +427,56 @@ def test_unusable_rounds_are_refused() -> None:
 
 
 def test_moves_in_a_round_scale_with_the_cluster() -> None:
-    assert BalanceOptions().moves_in_a_round(3) == 20
+    assert BalanceOptions().moves_in_a_round(3) == 100
     assert BalanceOptions().moves_in_a_round(1000) == 3000
+
+
+HALVES = {
+    f"acme/big/0x{low:08x}_0x{high:08x}": (low, high)
+    for low, high in ((0, 0x400), (0x400, 0x800), (0x800, 0xC00), (0xC00, 0x1000))
+}
+
+
+def test_a_split_has_as_many_parts_as_fit_and_small_bundles_wait_for_them() -> None:
+    big = {"acme/big/0x00000000_0x00001000": 100.0} | {bundle(2 * i): 5.0 for i in range(6)}
+    others = {f"b{i}": {bundle(1000 * i + 2 * j): 5.0 for j in range(8)} for i in (2, 3, 4)}
+    topics = {"acme/big/0x00000000_0x00001000": 7}
+    state, decided = once(cluster({"b1": big, **others}, topics=topics))
+    (split,) = decided.splits
+    assert split.boundaries == (0x400, 0x800, 0xC00)  # 7 topics: not 8 parts
+    assert not decided.moves
+    # at first the parts are measured for a moment only, so nothing leaves the broker
+    small = {bundle(2 * i): 5.0 for i in range(6)}
+    parts = dict.fromkeys(HALVES, 0.5)
+    state, waits = once(cluster({"b1": parts | small, **others}), state=state, now_s=60)
+    assert not waits.moves
+    assert "InFlight" in labels(waits)
+    place = state.estimates.names.index(next(iter(parts)))
+    assert state.estimates.mean[place] == 25.0
+    full = cluster({"b1": dict.fromkeys(HALVES, 25.0) | small, **others})
+    _, then = once(full, state=state, now_s=120)
+    assert {move.source for move in then.moves} == {"b1"}
+    assert ratio(applied(full, then)) <= 1.15
+
+
+def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
+    random = np.random.default_rng(5)
+    for per_minute, short in ((0.0, False), (0.01, True)):
+        state, load = BalanceState.empty(), cluster({f"b{i}": [10.0] * 30 for i in range(4)})
+        for minute in range(25):
+            sign = np.where(np.arange(len(load.bundles)) % 2, 1, -1)  # brokers' sums stay
+            trend = 1 + sign * per_minute * minute
+            rates = load.rates * (trend * random.lognormal(0, 0.1, len(trend)))[:, None]
+            sampled = ClusterLoad(
+                *(load.brokers, load.usage, load.limit, load.bundles, load.owner, rates)
+            )
+            state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
+        assert (state.estimates.short.max() > 0) == short
+        assert (np.median(state.estimates.samples) > 15) != short
+
+
+def test_foreign_load_counts_from_the_first_sample_on() -> None:
+    held = {"b1": [10.0] * 10, "b2": [10.0] * 10, "b3": [10.0] * 10}
+    cpu = {"b1": (80.0, 100.0), "b2": (40.0, 100.0), "b3": (40.0, 100.0)}
+    _, decided = once(cluster(held, cpu=cpu))
+    assert {move.source for move in decided.moves} == {"b1"}

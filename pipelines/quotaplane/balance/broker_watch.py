@@ -14,6 +14,9 @@ PROVEN_SAMPLES: Final = 15
 """A broker that was overloaded probably still is, if it seems so: for so many samples a quarter
 of ``noise_z`` is enough."""
 
+HARMLESS: Final = 0.6
+"""Noise must not explain what a broker carries above 1 + this part of its start."""
+
 
 @dataclass(frozen=True)
 class BrokerWatch:
@@ -79,6 +82,37 @@ class Overload(NamedTuple):
     """Shape (B,): of the latest sample alone."""
     start: FloatArray
     """Shape (B,): above 1 + this the broker is overloaded."""
+    stop: float = 0.0
+    """Bundles leave it until it carries 1 + this; at most ``start``."""
+    caution: float = 1.0
+    """So many standard errors are the margin, at most 1."""
+    receives: BoolArray | bool = False
+    """Shape (B,): it got bundles lately, and should not give some back because of noise."""
+    newness: FloatArray | float = 0.0
+    """Shape (B,): mean of one by the samples of a bundle, weighted by load. Of few samples noise is
+    not known well, and if a seeming change of load is why they are few, they were chosen by it."""
+
+    def probable_start(self) -> FloatArray:
+        """The start less one standard error, but no more than half of the hysteresis; shape (B,).
+
+        A broker that seems to be a little below the start is above it every other time.
+
+        >>> one, none = np.full(1, 0.02), np.zeros(1)
+        >>> Overload(none + 1.14, one, none, none + 0.15, 0.13).probable_start().round(3).tolist()
+        [0.14]
+        """
+        margin: FloatArray = np.minimum(self.caution * self.error, (self.start - self.stop) / 2)
+        return self.start - margin
+
+    def target(self, broker: int) -> float:
+        """How far above the mean a relieved broker may seem to be, so that it truly is below start:
+        ``stop``, or the start less one standard error, at least half of ``stop``.
+
+        >>> Overload(*np.full((4, 1), 0.1), 0.09).target(0)
+        0.045
+        """
+        safe = float(self.start[broker] - self.caution * self.error[broker])
+        return max(min(self.stop, safe), self.stop / 2)
 
 
 class Verdict(NamedTuple):
@@ -86,11 +120,11 @@ class Verdict(NamedTuple):
 
     watch: BrokerWatch
     above: BoolArray
-    """Shape (B,): the estimate is above the start."""
+    """Shape (B,): the estimate is above the start, or less than a standard error below it."""
     confirmed: BoolArray
     """Shape (B,): enough samples were above it, too."""
     sure: BoolArray
-    """Shape (B,): it is above by more than noise explains."""
+    """Shape (B,): it is above ``HARMLESS`` of the start by more than noise explains."""
 
 
 def judge(
@@ -102,20 +136,30 @@ def judge(
 ) -> Verdict:
     """Judge each broker after ``fresh`` ones have got a new sample.
 
-    A broker becomes active when ``confirm_samples`` of its latest ``confirm_window_samples``
-    samples are above its start, and the mean of its samples is so by ``noise_z`` standard errors.
-    A quarter of that
-    is enough if it was active lately. It stays so until it carries less than 1 + ``stop_below``.
+    A broker becomes active when its estimate and ``confirm_samples`` of its latest
+    ``confirm_window_samples`` samples are probably above its start, and the estimate is ``noise_z``
+    standard errors above 1 + ``HARMLESS`` of the start, up to twice as many if there are few
+    samples. A quarter of that is enough if it was active lately. If another broker is active, so
+    that bundles move anyway, one sample and one standard error are enough. Neither holds for
+    brokers that got bundles lately. It stays active until it carries less than 1 + ``stop_below``.
     """
+    start = 1 + overload.probable_start()
     bits = (1 << options.confirm_window_samples) - 1
-    one = (overload.sample_ratio > 1 + overload.start).astype(np.int64)
+    one = (overload.sample_ratio > start).astype(np.int64)
     over = np.where(fresh, (watch.over << 1 | one) & bits, watch.over & bits)
     hits = sum(((over >> place) & 1) for place in range(options.confirm_window_samples))
     confirmed = np.asarray(hits) >= options.confirm_samples
-    above = overload.ratio > 1 + overload.start
-    z = np.where(watch.proven > 0, options.noise_z / 4, options.noise_z)
-    sure = overload.ratio - z * overload.error > 1 + overload.start
-    active = (watch.active | (confirmed & above & sure)) & (overload.ratio > 1 + options.stop_below)
+    above = overload.ratio > start
+    stop = 1 + overload.stop
+    proven = (watch.proven > 0) & ~np.asarray(overload.receives)
+    z = np.where(proven, options.noise_z / 4, options.noise_z)
+    level = 1 + HARMLESS * overload.start
+    sure = overload.ratio - z * (1 + overload.newness) * overload.error > level
+    active = (watch.active | (confirmed & above & sure)) & (overload.ratio > stop)
+    if active.any():
+        sure |= overload.ratio - np.minimum(z, 1) * overload.error > level
+        sure &= ~np.asarray(overload.receives)
+        active |= (np.asarray(hits) > 0) & above & sure
     counted = np.where(fresh, measured_at_s, watch.counted_at_s)
     proven = np.where(active, PROVEN_SAMPLES, np.maximum(watch.proven - fresh, 0))
     return Verdict(

@@ -16,6 +16,9 @@ STARTS: Final = 12
 MANY: Final = 150
 """With more items than this the first few starts are as good as all."""
 
+GOOD_ENOUGH: Final = 0.005
+"""Choices that cost so little more than the least that is possible are not improved."""
+
 ROUNDS: Final = 24
 """At most so many improvements."""
 
@@ -47,11 +50,18 @@ def cheapest_cover(gain: FloatArray, cost: FloatArray, enough: float) -> IntArra
     order = np.lexsort((cost, -gain))
     gain_sorted, cost_sorted = gain[order], cost[order]
     ascending = (-gain_sorted).tolist()
-    best = min(
-        (_greedy(ascending, start, enough) for start in _starts(gain_sorted, enough)),
-        key=lambda chosen: (float(cost_sorted[chosen].sum()), len(chosen)),
-    )
-    items: IntArray = order[_improved(gain_sorted, cost_sorted, enough, best)]
+    # no set that is enough costs less than this
+    least = enough * float((cost / gain).min())
+    best: tuple[float, int, IntArray] | None = None
+    for start in _starts(gain_sorted, enough):
+        chosen = _greedy(ascending, start, enough)
+        found = float(cost_sorted[chosen].sum()), len(chosen), chosen
+        if best is None or found[:2] < best[:2]:
+            best = found
+        if best[0] <= (1 + GOOD_ENOUGH) * least:
+            return np.asarray(order[best[2]])
+    assert best is not None
+    items: IntArray = order[_improved(gain_sorted, cost_sorted, enough, best[2])]
     return items
 
 

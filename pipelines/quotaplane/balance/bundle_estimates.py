@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.balance.bundle_heirs import guessed_loads, parts_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
@@ -15,6 +16,21 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 WINDOWS: Final = ((4, 3.2), (2, 3.8), (1, 4.5))
 """So many latest samples are compared with the mean before; a difference of so many standard errors
 is a change of load. A long window sees small changes, a short one sees big ones at once."""
+
+BROKER_WINDOWS: Final = ((4, 4.0), (2, 4.3), (1, 4.8))
+"""The same for all bundles of a broker together: a wrong change of theirs makes bundles move."""
+
+DRIFT_FROM: Final = 6
+"""Drift is looked for in bundles with so many samples."""
+
+DRIFT_BUNDLES: Final = 30
+"""If fewer bundles have so many, their differences tell nothing about drift."""
+
+DRIFT_BOUND: Final = 5.0
+"""So many standard errors above 1 the mean squared difference is due to drift."""
+
+DRIFT_SAMPLES: Final = 20.0
+"""For so many samples after drift was seen, loads are means of the latest 4."""
 
 KEPT: Final = 4
 """Latest samples that are kept of each bundle: as many as the longest window has."""
@@ -39,7 +55,7 @@ class BundleEstimates:
     mean: FloatArray
     """Shape (N,): mean of the latest ``samples`` samples."""
     samples: FloatArray
-    """Shape (N,): how many samples ``mean`` is of; few after a change of load."""
+    """Shape (N,): how many samples ``mean`` is of; few after a change of load, 0 = a guess."""
     squares: FloatArray
     """Shape (N,): sum of squared relative deviations of samples from the mean before them."""
     deviations: FloatArray
@@ -48,12 +64,14 @@ class BundleEstimates:
     """Shape (N,): the share of its bytes that comes in."""
     messages_per_byte: FloatArray
     """Shape (N,): messages, in and out together, for each byte."""
+    short: FloatArray
+    """Shape (N,): so many more samples ``mean`` is of the latest 4 only, as loads drift."""
 
     @classmethod
     def empty(cls) -> BundleEstimates:
         """Estimates of no bundles."""
         none = np.zeros(0)
-        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none)
+        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none, none)
 
     def relative_variance(self, options: BalanceOptions) -> FloatArray:
         """Variance of one sample divided by the squared mean; shape (N,).
@@ -77,7 +95,8 @@ class BundleEstimates:
     def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
         """The estimates of exactly the bundles of ``load``, and which of them were known before.
 
-        A bundle that is new starts with its load as its only sample.
+        A bundle that is new starts with its load as its only sample; parts of a bundle that was
+        split start without a sample at the load that this had, if they seem to carry much less.
         """
         names = tuple(load.bundles)
         if names == self.names:
@@ -91,7 +110,31 @@ class BundleEstimates:
         merged = [
             np.where(known, getattr(self, name)[..., at], getattr(first, name)) for name in COLUMNS
         ]
-        return BundleEstimates(names, *merged), known
+        all_ = BundleEstimates(names, *merged)
+        return (all_ if known.all() else all_._with_heirs(self, load, known)), known
+
+    def _with_heirs(
+        self, before: BundleEstimates, load: ClusterLoad, known: BoolArray
+    ) -> BundleEstimates:
+        """Guess the loads of new bundles that were not measured for a whole period yet."""
+        places = np.flatnonzero(~known).tolist()
+        mine, new = set(self.names), [self.names[place] for place in places]
+        heirs = parts_of([name for name in before.names if name not in mine], new)
+        carried = dict(zip(before.names, before.mean.tolist(), strict=True)) if heirs else {}
+        mean, samples, latest = self.mean.copy(), self.samples.copy(), self.latest.copy()
+        for old, parts in heirs.items():
+            at = np.array([places[part] for part in parts])
+            topics = load.topics[at] if len(load.topics) else load.topics
+            names = [new[part] for part in parts]
+            loads = guessed_loads(carried[old], self.mean[at], names, topics, old)
+            if loads is not None:
+                mean[at], latest[:, at], samples[at] = loads, loads, 0
+        return replace(self, mean=mean, samples=samples, latest=latest)
+
+    def guessed(self) -> BoolArray:
+        """Whose loads were never measured; shape (N,)."""
+        none: BoolArray = self.samples < 1
+        return none
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""
@@ -128,11 +171,17 @@ class BundleEstimates:
         sample = load.throughput()
         latest = np.where(new, np.vstack([sample, self.latest[:-1]]), self.latest)
         window, changed = self._changes(latest, load, new, options)
+        short = np.maximum(self.short - 1, 0)
+        if self._drifting(latest, new & ~changed, options):
+            short[:] = DRIFT_SAMPLES
+        recent = new & ~changed & (short > 0) & (self.samples >= KEPT)
+        window[recent] = KEPT
+        changed |= recent
         count = np.where(changed, window, np.minimum(self.samples + 1, options.memory_samples))
         means = np.cumsum(latest, axis=0) / np.arange(1, KEPT + 1)[:, None]
         of_window = means[window - 1, np.arange(len(window))]
         mean = np.where(changed, of_window, self.mean + (sample - self.mean) / count)
-        squares, deviations = self._noise(sample, new & ~changed, options)
+        squares, deviations = self._noise(sample, new & (~changed | recent), options)
         share, per_byte = _mix(load, sample)
         weight = np.where(new & (sample > 0), 1 / np.minimum(count, 10), 0)
         return replace(
@@ -144,13 +193,30 @@ class BundleEstimates:
             deviations=deviations,
             share_in=self.share_in + weight * (share - self.share_in),
             messages_per_byte=self.messages_per_byte + weight * (per_byte - self.messages_per_byte),
+            short=np.where(new, short, self.short),
         )
+
+    def _drifting(self, latest: FloatArray, rest: BoolArray, options: BalanceOptions) -> bool:
+        """Whether the loads of the cluster's bundles drift.
+
+        The latest 4 samples of a bundle differ from its mean, which has 3 of them among its n, with
+        a variance of 1/4 - 1/(2n) of a sample's. Noise makes the mean of the squared differences,
+        each by its variance, 1; drift makes it more.
+        """
+        rest = rest & (self.samples >= DRIFT_FROM) & (self.mean > 0.1 * self.mean.mean())
+        count = int(rest.sum())
+        if count < DRIFT_BUNDLES:
+            return False
+        difference = latest[:, rest].mean(axis=0) / self.mean[rest] - 1
+        variance = self.relative_variance(options)[rest] * (0.25 - 0.5 / self.samples[rest])
+        square = np.minimum(difference**2 / variance, 9)
+        return bool(square.mean() > 1 + DRIFT_BOUND * np.sqrt(2 / count))
 
     def _noise(
         self, sample: FloatArray, counts: BoolArray, options: BalanceOptions
     ) -> tuple[FloatArray, FloatArray]:
         """Add the squared deviation of a sample; of more than 3 standard deviations only 3."""
-        known = self.mean > 0
+        known = (self.mean > 0) & (self.samples > 0)
         deviation = np.divide(sample - self.mean, self.mean, out=np.zeros_like(sample), where=known)
         square = deviation**2 / (1 + 1 / np.maximum(self.samples, 1))
         square = np.minimum(square, 9 * self.relative_variance(options))
@@ -183,7 +249,7 @@ class BundleEstimates:
             window[found] = length
             changed |= found
         brokers = len(load.brokers)
-        for length, bound in WINDOWS:
+        for length, bound in BROKER_WINDOWS:
             rest = new & ~changed & (self.samples >= length)
             owner = load.owner[rest]
             mean = self.mean[rest]
@@ -200,7 +266,7 @@ class BundleEstimates:
 
 COLUMNS: Final = (
     *("latest", "mean", "samples", "squares", "deviations"),
-    *("share_in", "messages_per_byte"),
+    *("share_in", "messages_per_byte", "short"),
 )
 """The fields of ``BundleEstimates`` that are arrays; the last axis has the bundles."""
 
@@ -211,7 +277,7 @@ def _first(load: ClusterLoad) -> BundleEstimates:
     share, per_byte = _mix(load, sample)
     latest = np.tile(sample, (KEPT, 1))
     names = tuple(load.bundles)
-    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte)
+    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte, zeros)
 
 
 def _mix(load: ClusterLoad, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

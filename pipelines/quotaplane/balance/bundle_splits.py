@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,16 @@ from quotaplane.balance.decisions import Skip, Split
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.errors import InputError
+from quotaplane.model import BoolArray
+
+MOST_PARTS: Final = 16
+"""A bundle is split into at most so many at once."""
+
+PART_OF_ROOM: Final = 0.7
+"""A part should need so much of the room that a broker has, as parts are unequal."""
+
+UNSURE_PART: Final = 0.1
+"""So much of a big bundle's load may be noise when it is compared with the others."""
 
 
 class SplitDesk:
@@ -26,9 +37,12 @@ class SplitDesk:
         load: ClusterLoad,
         fences: BundleFences,
         resting: Mapping[int, str],
+        guessed: BoolArray,
         options: BalanceOptions,
     ) -> None:
-        """Prepare. ``load`` is sorted by name; ``resting`` as of ``Relief``."""
+        """Prepare. ``load`` is sorted by name; ``resting`` as of ``Relief``; ``guessed``, shape
+        (N,): parts of a split that were not measured yet.
+        """
         self._board, self._load, self._fences = board, load, fences
         self._resting, self._options = resting, options
         self._more: Counter[str] = Counter()
@@ -37,11 +51,14 @@ class SplitDesk:
             for i, label in resting.items()
             if label == "InFlight" and board.owner[i] == load.owner[i]
         }
+        self._waiting |= set(load.owner[guessed].tolist())
         self.splits: list[Split] = []
         self.skips: list[Skip] = []
 
     def waits(self, source: int) -> bool:
-        """Whether a bundle of the broker is being split: its parts decide what is to be moved."""
+        """Whether a bundle of the broker is being split, or its parts were not measured yet: they
+        decide what is to be moved.
+        """
         return source in self._waiting
 
     def too_big(self, source: int) -> bool:
@@ -62,6 +79,24 @@ class SplitDesk:
             f"the bundle alone is {share:.2f} x the mean load of a broker, no broker may carry it"
             f" and stay below {1 + options.stop_below:.2f}",
         )
+
+    def dominated(self, source: int) -> bool:
+        """Whether one bundle is half of what the broker may carry and fits nowhere, and without it
+        the others are not enough: moving them away first would be for nothing.
+        """
+        bundle, board, options = self._biggest(source), self._board, self._options
+        column = board.scarcest(source)
+        excess = float(board.excess(source, options.stop_below)[column])
+        most = (1 + options.start_above) * board.mean * board.capacity[source, column]
+        if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
+            return False
+        if self._refusal(bundle, self._load.bundles[bundle]):
+            return False
+        room = board.room(options.stop_below).max(axis=0)
+        mine = np.flatnonzero(board.owner == source)
+        fits = (board.need[mine] <= room).all(axis=1)
+        spare = board.need[mine[fits], column].sum() - excess
+        return bool(spare < UNSURE_PART * board.need[bundle, column])
 
     def too_coarse(self, source: int) -> bool:
         """Ask for a split of the broker's biggest bundle because none fits anywhere."""
@@ -91,9 +126,25 @@ class SplitDesk:
         if refusal:
             self.skips.append(Skip(name, *refusal))
             return False
-        self.splits.append(Split(name, self._load.brokers[source], (), "TooBig", reason))
-        self._more[namespace_of(name)] += 1
+        boundaries = self._boundaries(bundle, source)
+        self.splits.append(Split(name, self._load.brokers[source], boundaries, "TooBig", reason))
+        self._more[namespace_of(name)] += max(len(boundaries), 1)
         return True
+
+    def _boundaries(self, bundle: int, source: int) -> tuple[int, ...]:
+        """Boundaries of so many equal parts that one fits on a broker; () = of two."""
+        board, parsed = self._board, parse_bundle(self._load.bundles[bundle])
+        column = board.scarcest(source)
+        room = board.room(self._options.stop_below)[:, column]
+        room = room[(room > 0) & (np.arange(len(room)) != source)]
+        part = PART_OF_ROOM * float(np.median(room)) if len(room) else 0.0
+        need = float(board.need[bundle, column])
+        parts = need / part if part > 0 else 2.0
+        count = bundles_of(self._load.bundles, parsed.namespace) + self._more[parsed.namespace]
+        most = min(MOST_PARTS, self._options.max_bundles_per_namespace - count + 1)
+        if len(self._load.topics):
+            most = min(most, int(self._load.topics[bundle]))
+        return equal_boundaries(parsed.low, parsed.high, parts, most)
 
     def _refusal(self, bundle: int, name: str) -> tuple[str, str] | None:
         options, load = self._options, self._load
@@ -126,6 +177,25 @@ def bundles_of(sorted_bundles: Sequence[str], namespace: str) -> int:
     """
     first = bisect_left(sorted_bundles, f"{namespace}/")
     return bisect_left(sorted_bundles, f"{namespace}0", first) - first
+
+
+def equal_boundaries(low: int, high: int, parts: float, most: int) -> tuple[int, ...]:
+    """Boundaries that divide a range into equal parts: the next power of two from ``parts`` on that
+    is neither above ``most`` nor above the width of the range.
+
+    Returns:
+        () = two parts, whose boundary may be chosen better.
+
+    >>> equal_boundaries(0, 0x1000, 3.5, most=16)
+    (1024, 2048, 3072)
+    >>> equal_boundaries(0, 0x1000, 3.5, most=3)
+    ()
+    """
+    count = 2
+    while count < parts and 2 * count <= min(most, high - low):
+        count *= 2
+    width = high - low
+    return tuple(low + width * part // count for part in range(1, count)) if count > 2 else ()
 
 
 def halving_boundary(

@@ -31,11 +31,17 @@ LOW_QUARTER: Final = 0.25
 """The use per byte is that of the broker a quarter up from the lowest: brokers above it may have
 foreign load, and a few may be measured too low."""
 
+ENOUGH: Final = 6
+"""Of fewer brokers the spread does not tell messages from foreign load, and bytes count."""
+
 BARELY_USED: Final = 0.1
 """A broker with less than this share of the mean load shows what an idle machine uses."""
 
 SMALLEST_FOREIGN: Final = 0.03
 """Foreign load counts from this share of a machine's limit on."""
+
+FIRST_FOREIGN: Final = 0.06
+"""The same when there is only one sample."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,8 @@ class MachineModel:
         spread = np.median(np.abs(ratio - middle[:, None]), axis=1)
         relative = np.divide(spread, middle, out=np.full_like(spread, np.inf), where=middle > 0)
         # the second sum must fit clearly better, so that noise does not switch between them
-        which = (relative[1] < 0.7 * relative[0] - 0.01).astype(np.int64)
+        better = (relative[1] < 0.7 * relative[0] - 0.01) & (seen.sum() >= ENOUGH)
+        which = better.astype(np.int64)
         low = np.quantile(ratio, LOW_QUARTER, axis=1, method="lower")
         return np.take_along_axis(low, which[None], 0)[0], which
 
@@ -160,7 +167,8 @@ class MachineModel:
         samples = np.maximum(self.residual_samples, 1)[:, None]
         error = np.sqrt(self.residual_variance / samples)
         sure = (self.residual > 2 * error) & (self.residual > SMALLEST_FOREIGN * limit)
-        sure &= (self.residual_samples >= 2)[:, None]
+        first = (self.residual_samples < 2)[:, None]  # its variance is not known
+        sure &= ~first | (self.residual > FIRST_FOREIGN * limit)
         return np.where(sure, self.residual, 0)
 
 

@@ -14,7 +14,7 @@ class BalanceOptions(BaseModel):
     """How quotaplane balances. Imbalance is a share: 0.15 = 15 % above the cluster's mean.
 
     >>> BalanceOptions(start_above=0.2).moves_in_a_round(brokers=10)
-    30
+    100
     >>> read_options({"start_above": -1})
     Traceback (most recent call last):
     quotaplane.errors.InputError: start_above: Input should be greater than 0
@@ -24,7 +24,7 @@ class BalanceOptions(BaseModel):
 
     start_above: float = Field(default=0.15, gt=0, le=10)
     """A broker is overloaded when it carries more than (1 + this) times the mean."""
-    stop_below: float = Field(default=0.10, gt=0, le=10)
+    stop_below: float = Field(default=0.13, gt=0, le=10)
     """Bundles leave an overloaded broker until it carries (1 + this) times the mean; nobody gets
     more than that."""
     confirm_samples: int = Field(default=2, ge=1, le=30)
@@ -48,7 +48,7 @@ class BalanceOptions(BaseModel):
     """A broker that uses more of a resource than this starts at ``stop_below``."""
 
     max_moves_per_round: int | None = Field(default=None, ge=0)
-    """Orders under way count, too. null: 3 for each broker, at least 20."""
+    """Orders under way count, too. null: 3 for each broker, at least 100."""
     max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
     """Of the cluster's bytes per second, so much may be moved in a round; one move always may."""
     max_bytes_per_s_per_round: float | None = Field(default=None, gt=0)
@@ -89,7 +89,7 @@ class BalanceOptions(BaseModel):
         """The most moves in one round of a cluster with so many brokers."""
         if self.max_moves_per_round is not None:
             return self.max_moves_per_round
-        return max(20, 3 * brokers)
+        return max(100, 3 * brokers)
 
 
 def read_options(values: Any) -> BalanceOptions:

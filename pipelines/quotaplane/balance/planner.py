@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,12 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.relief import Relief
 from quotaplane.balance.round_budget import RoundBudget
-from quotaplane.balance.round_reasons import broker_skips, stuck
+from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
+
+RECEIVED_S: Final = 900.0
+"""A broker that got a bundle within so long gives none back because of noise."""
 
 
 class BalanceRound(NamedTuple):
@@ -163,6 +166,13 @@ def _situation(
             missing[target] += np.array(order.rates) @ work.per_unit
     board = LoadBoard(work, owner, missing, live | draining, takes)
     overload = _overload(board, work, estimates, load, machines, options)
+    got = {
+        order.target
+        for order in settled.orders.values()
+        if order.status != MISSED and now_s - order.ordered_at_s < RECEIVED_S
+    }
+    receives = np.array([name in got for name in brokers], np.bool_)
+    overload = overload._replace(receives=receives)
     verdict = judge(watch, overload, fresh, measured_at_s, options)
     return Situation(
         *(round_, live, draining, takes, settled, estimates),
@@ -210,7 +220,13 @@ def _overload(
     sample_ratio = (sample + work.foreign[row, scarcest]) / (capacity * mean)
     full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
     start = np.where(full, options.stop_below, options.start_above)
-    return Overload(ratio, error, sample_ratio, start)
+    own = np.bincount(board.owner, need, brokers)
+    new = np.bincount(board.owner, need / np.maximum(estimates.samples, 1), brokers)
+    newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)
+    return Overload(
+        *(ratio, error, sample_ratio, start, options.stop_below),
+        *(min(options.noise_z, 1.0), False, newness),
+    )
 
 
 def _plan(
@@ -233,40 +249,51 @@ def _plan(
     total = float(now.estimates.mean.sum())
     budget = RoundBudget.of(options, len(brokers), total, under_way)
     resting, avoids, ranges = _resting(now, options)
+    error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error(options))
     relief = Relief(
         *(board, bundles, brokers, now.estimates.mean, fences, resting, avoids, ranges),
-        *(budget, options),
+        *(budget, error, options),
     )
-    desk = SplitDesk(board, load, fences, resting, options)
+    desk = SplitDesk(board, load, fences, resting, now.estimates.guessed(), options)
     ratio = now.overload.ratio
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     for source in sources[np.argsort(-ratio[sources], kind="stable")].tolist():
         relief.why_not.clear()
-        if not _relieved(relief, desk, source, options):
+        if not _relieved(relief, desk, source, now.overload.target(source), options):
             skips.append(stuck(relief, source, float(ratio[source])))
     for source in to_drain.tolist():
         relief.why_not.clear()
         stay = relief.drain(source)
         if stay:
             skips.append(stuck(relief, source, float(ratio[source]), stay))
+    relief.why_not.clear()
+    astray = fences.misplaced(now.takes)
+    relief.put_right(astray[~now.draining[board.owner[astray]]])
+    if +relief.why_not:
+        skips.append(not_put_right(relief))
     return relief.moves, desk.splits, [*skips, *desk.skips]
 
 
-def _relieved(relief: Relief, desk: SplitDesk, source: int, options: BalanceOptions) -> bool:
-    """Relieve one broker as far as this round can."""
+def _relieved(
+    relief: Relief, desk: SplitDesk, source: int, until: float, options: BalanceOptions
+) -> bool:
+    """Relieve one broker as far as this round can, if possible until (1 + until) times the mean."""
     if desk.waits(source):
         relief.why_not["InFlight"] += 1
         return False
-    if desk.too_big(source):
+    if desk.too_big(source) or (desk.dominated(source) and desk.too_coarse(source)):
         return True
-    done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
+    if relief.budget.moves <= 0:
+        return relief.spent(source)
     stop, pairs = options.stop_below, Exchanges(relief)
+    done = relief.relieve(source, until, stop, "Overloaded")
+    done = done or relief.board.ratio(source) <= 1 + stop
     while (
         not done
         and options.allow_swaps
         and (pairs.make_room(source, stop) or pairs.swap(source, stop))
     ):
-        done = relief.relieve(source, options.stop_below, options.stop_below, "Overloaded")
+        done = relief.relieve(source, stop, stop, "Overloaded")
     if done or relief.board.ratio(source) <= 1 + options.start_above:
         return done
     full = options.overloaded_share if relief.board.has_limits else np.inf

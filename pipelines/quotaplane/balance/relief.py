@@ -37,6 +37,7 @@ class Relief:
         avoids: Mapping[int, int],
         ranges_under_way: set[str],
         budget: RoundBudget,
+        error: FloatArray,
         options: BalanceOptions,
     ) -> None:
         """Prepare.
@@ -51,6 +52,7 @@ class Relief:
             avoids: of a bundle whose move was missed, the target that did not get it.
             ranges_under_way: hash ranges of bundles that are moving.
             budget: of this round.
+            error: shape (N,): a bundle must fit even if it carries this part more.
             options: of the strategy.
         """
         self.board, self.bundles, self.brokers = board, bundles, brokers
@@ -60,34 +62,46 @@ class Relief:
             *(budget, options),
         )
         self.cost = bytes_per_s + options.move_cost_bytes_per_s
+        self._fit = board.need * (1 + error[:, None])
         order = np.argsort(board.owner, kind="stable")
         self._ends = np.searchsorted(board.owner[order], np.arange(len(brokers) + 1))
         self._order = order
         self.moves: list[Move] = []
         self.why_not: Counter[str] = Counter()
         """Of the broker that is being relieved: labels of bundles that could not leave."""
-        self._moved: set[int] = set()
+        self._moved = np.zeros(len(bundles), np.bool_)
+        self._rests = np.zeros(len(bundles), np.bool_)
+        self._rests[list(resting)] = True
 
     def held(self, broker: int) -> IntArray:
         """Bundles that were on a broker when the round began, and still are."""
         mine = self._order[self._ends[broker] : self._ends[broker + 1]]
-        return np.array([i for i in mine.tolist() if i not in self._moved], np.int64)
+        held: IntArray = mine[~self._moved[mine]]
+        return held
 
     def movable(self, broker: int, drained: bool = False) -> IntArray:
         """The broker's bundles that may be moved now; counts the others in ``why_not``."""
-        found = []
-        for bundle in self.held(broker).tolist():
-            label = self.resting.get(bundle)
-            name = self.bundles[bundle]
-            if label is not None and not (drained and label == "Grace"):
-                self.why_not[label] += 1
-            elif self.fences.stays(name, drained):
-                self.why_not["Policy"] += 1
-            elif self.options.distinct_ranges and range_of(name) in self.ranges:
-                self.why_not["SameRange"] += 1
-            else:
-                found.append(bundle)
-        return np.array(found, np.int64)
+        mine = self.held(broker)
+        free = ~self._rests[mine]
+        for place in np.flatnonzero(~free).tolist():
+            label = self.resting[int(mine[place])]
+            free[place] = drained and label == "Grace"
+            self.why_not[label] += not free[place]
+        pinned = self.fences.pinned(drained)[mine] & free
+        self.why_not["Policy"] += int(pinned.sum())
+        free &= ~pinned
+        if self.options.distinct_ranges:
+            for place in np.flatnonzero(free).tolist():
+                free[place] = range_of(self.bundles[int(mine[place])]) not in self.ranges
+                self.why_not["SameRange"] += not free[place]
+        found: IntArray = mine[free]
+        return found
+
+    def spent(self, source: int) -> bool:
+        """Say that there are no moves left for a broker in this round; returns False."""
+        self.why_not["Budget"] += len(self.held(source))
+        self.budget.refused += 1
+        return False
 
     def relieve(self, source: int, until: float, fill: float, label: str) -> bool:
         """Move the cheapest bundles off a broker until it carries (1 + until) times the mean.
@@ -102,11 +116,12 @@ class Relief:
             if excess[column] <= 1e-9 * self.board.used[source, column]:
                 return True
             most = self.board.room(fill).max(axis=0)
-            left = [i for i in candidates.tolist() if i not in self._moved and i not in failed]
-            left_over = np.array(left, np.int64)
-            if len(left):
-                need = self.board.need[left_over]
-                left_over = left_over[(need <= most).all(axis=1) & (need[:, column] > 0)]
+            left_over = candidates[~self._moved[candidates]]
+            if failed:
+                left_over = left_over[~np.isin(left_over, list(failed))]
+            if len(left_over):
+                fits = (self._fit[left_over] <= most).all(axis=1)
+                left_over = left_over[fits & (self.board.need[left_over, column] > 0)]
             if not len(left_over):
                 return False
             gain = self.board.need[left_over, column]
@@ -138,7 +153,7 @@ class Relief:
 
     def target(self, bundle: int, source: int, fill: float) -> int:
         """The least used broker of those that the bundle fits on; -1 = none."""
-        need = self.board.need[bundle]
+        need = self._fit[bundle]
         room = self.board.room(fill)
         open_: BoolArray | None = None
         if self.fences.restricts or bundle in self.avoids:
@@ -180,7 +195,7 @@ class Relief:
         self.board.move(bundle, target)
         self.fences.moved(name, source, target)
         self.ranges.add(range_)
-        self._moved.add(bundle)
+        self._moved[bundle] = True
         names = self.brokers[source], self.brokers[target]
         self.moves.append(Move(name, *names, load, label, reason()))
         return True
@@ -191,33 +206,46 @@ class Relief:
         A bundle goes where it fits; if that is nowhere, to the broker that then carries least,
         unless it would use more than ``overloaded_share`` of its machine.
         """
-        options = self.options
         mine = self.movable(source, drained=True)
         stay = len(self.held(source)) - len(mine)
         size = (self.board.need[mine] / self.board.capacity[source]).max(axis=1)
         for bundle in mine[np.argsort(-size, kind="stable")].tolist():
-            target = self.target(bundle, source, options.stop_below)
-            if target < 0:
-                target = self.target(bundle, source, options.start_above)
-            if target < 0:
-                target = self._least_bad(bundle, source)
-            moved = target >= 0 and self._drained_to(bundle, target)
-            stay += not moved
-            if target >= 0 and not moved and self.budget.refused:
-                self.why_not["Budget"] += 1
+            stay += not self._sent_off(bundle, "Drain", f"{self.brokers[source]} is taken out")
         return stay
 
-    def _drained_to(self, bundle: int, target: int) -> bool:
-        source = self.brokers[self.board.owner[bundle]]
-        return self.order_move(
+    def put_right(self, bundles: IntArray) -> None:
+        """Move bundles off brokers where the policies forbid them, to wherever they may be."""
+        for bundle in bundles.tolist():
+            if self.resting.get(bundle, "Grace") == "Grace" and not self._moved[bundle]:
+                source = self.brokers[self.board.owner[bundle]]
+                text = f"an isolation rule forbids it on {source}"
+                if self.budget.moves <= 0:
+                    self.why_not["Budget"] += 1
+                    self.budget.refused += 1
+                else:
+                    self._sent_off(bundle, "Policy", text)
+
+    def _sent_off(self, bundle: int, label: str, why: str) -> bool:
+        """Move a bundle that must leave, wherever it fits best; returns whether it was moved."""
+        options, source = self.options, int(self.board.owner[bundle])
+        before, refused = self.why_not.copy(), self.budget.refused
+        target = self.target(bundle, source, options.stop_below)
+        if target < 0:
+            target = self.target(bundle, source, options.start_above)
+        if target < 0:
+            target = self._least_bad(bundle, source)
+        done = target >= 0 and self.order_move(
             bundle,
             target,
-            "Drain",
-            lambda: (
-                f"{source} is taken out; the target then carries"
-                f" {self.board.ratio(target):.2f} x the mean"
-            ),
+            label,
+            lambda: f"{why}; the target then carries {self.board.ratio(target):.2f} x the mean",
         )
+        found = +(self.why_not - before)
+        self.why_not = before
+        if not done:
+            spent = self.budget.refused > refused
+            self.why_not["Budget" if spent else next(iter(found), "NoTarget")] += 1
+        return done
 
     def _least_bad(self, bundle: int, source: int) -> int:
         places = np.flatnonzero(self.open_to(bundle, source))

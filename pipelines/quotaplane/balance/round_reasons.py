@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from quotaplane.balance.broker_watch import Overload, Verdict
+from quotaplane.balance.broker_watch import HARMLESS, Overload, Verdict
 from quotaplane.balance.decisions import Skip
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray
@@ -48,7 +48,7 @@ def broker_skips(
     for broker in np.flatnonzero(waits).tolist():
         ratio, error = float(overload.ratio[broker]), float(overload.error[broker])
         start = 1 + float(overload.start[broker])
-        carries = f"it carries {ratio:.2f} x the mean, above {start:.2f}"
+        carries = f"it carries {ratio:.3f} x the mean, the start is {start:.3f}"
         if not verdict.confirmed[broker]:
             window = options.confirm_window_samples
             hits = int(verdict.watch.over[broker]).bit_count()
@@ -57,7 +57,10 @@ def broker_skips(
             )
             skips.append(Skip(brokers[broker], "HitCount", text))
         else:
-            text = f"{carries}, but {options.noise_z:g} standard errors of {error:.3f} explain that"
+            text = (
+                f"{carries}; {options.noise_z:g} standard errors of {error:.3f} explain what is"
+                f" above {1 + HARMLESS * float(overload.start[broker]):.3f}"
+            )
             skips.append(Skip(brokers[broker], "Noise", text))
     return skips
 
@@ -76,6 +79,14 @@ def stuck(relief: Relief, source: int, before: float, stay: int | None = None) -
         f"{left}: {', '.join(parts) or 'it has no bundle that could leave'}",
         bundles=max(sum(why.values()), 1),
     )
+
+
+def not_put_right(relief: Relief) -> Skip:
+    """Why some bundles stay where an isolation rule forbids them."""
+    why = +relief.why_not
+    parts = [f"{count} {_WHY[name]}" for name, count in sorted(why.items())]
+    text = f"of the bundles where an isolation rule forbids them {', '.join(parts)}"
+    return Skip("", why.most_common(1)[0][0], text, bundles=sum(why.values()))
 
 
 def _left(relief: Relief, source: int, before: float) -> str:
