@@ -122,6 +122,8 @@ def first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     text = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        text = _TEXTS["extra_forbidden"]
     return f"{field}: {text}" if field else text
 
 

@@ -150,6 +150,43 @@ def test_a_moved_bundle_rests_for_the_grace_period() -> None:
         assert move.bundle not in {one.bundle for one in decided.moves}
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_dip_of_a_bundle_whose_clients_connect_again_is_no_sample(ordered: bool) -> None:
+    load = cluster(HOT)
+    state, decided = once(load)
+    after = applied(load, decided)
+    moved = {move.bundle for move in decided.moves}
+    rates = after.rates.copy()
+    rates[[name in moved for name in after.bundles]] *= 0.1
+    dip = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
+    if not ordered:  # somebody else moved them
+        state = BalanceState(estimates=state.estimates, watch=state.watch)
+    state, _ = once(dip, state=state, now_s=60)
+    size = dict(zip(state.estimates.names, state.estimates.mean.tolist(), strict=True))
+    assert {size[name] for name in moved} == {10.0}
+    state, _ = once(dip, state=state, now_s=120)  # so low for another period: they have changed
+    size = dict(zip(state.estimates.names, state.estimates.mean.tolist(), strict=True))
+    assert {size[name] for name in moved} == {1.0}
+
+
+def test_a_bundle_that_is_split_is_not_moved_in_the_same_round() -> None:
+    policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b2"]}])
+    load = cluster({"b1": [90.0, 1, 1], "b2": [1.0], "b3": [1.0]}, cpu={})
+    _, decided = once(load, policies)
+    decided_for = [one.bundle for one in (*decided.moves, *decided.splits)]
+    assert decided.splits
+    assert len(decided_for) == len(set(decided_for))
+
+
+def test_a_name_in_the_policies_that_the_cluster_does_not_have_is_said() -> None:
+    policies = Policies(drained_brokers={"b4"}, capacity_weights={"b5": 2.0, "b1": 1.0})
+    _, decided = once(cluster(HOT), policies)
+    unknown = {skip.subject: skip.reason for skip in decided.skips if skip.label == "NoLoadData"}
+    assert unknown.keys() == {"b4", "b5"}
+    assert "drained_brokers" in unknown["b4"]
+    assert "capacity_weights" in unknown["b5"]
+
+
 def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
     load = cluster(HOT)
     state, decided = once(load)
@@ -391,7 +428,7 @@ def test_full_brokers_are_balanced_but_not_shuffled() -> None:
         ({"start_above": -1}, "start_above: Input should be greater than 0"),
         ({"stop_below": 0.5}, "stop_below must not exceed start_above"),
         ({"resources": ["gpu"]}, "resources: expected some of cpu"),
-        ({"colour": 1}, "colour: Extra inputs are not permitted"),
+        ({"colour": 1}, "colour: unknown key"),
         ({"noise_z": float("nan")}, "noise_z"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_setting_of_pulsar_changes_what_its_strategy_does(
     ("words", "error", "message"),
     [
         (["--set", "start_above"], ConfigError, "expected KEY=VALUE"),
-        (["--set", "start=1"], ConfigError, "--set start: Extra inputs"),
+        (["--set", "start=1"], ConfigError, "--set start: unknown key"),
         (["--set", "start_above=x"], ConfigError, "--set start_above: Input should be"),
         (["--strategy", "Best"], InputError, "Pulsar has no shedder 'Best'"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 
@@ -66,12 +67,14 @@ class BundleEstimates:
     """Shape (N,): messages, in and out together, for each byte."""
     short: FloatArray
     """Shape (N,): so many more samples ``mean`` is of the latest 4 only, as loads drift."""
+    owner: FloatArray
+    """Shape (N,): CRC-32 of the name of the broker that the latest sample is of."""
 
     @classmethod
     def empty(cls) -> BundleEstimates:
         """Estimates of no bundles."""
         none = np.zeros(0)
-        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none, none)
+        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none, none, none)
 
     def relative_variance(self, options: BalanceOptions) -> FloatArray:
         """Variance of one sample divided by the squared mean; shape (N,).
@@ -168,7 +171,11 @@ class BundleEstimates:
         """
         if not new.any():
             return self
-        sample = load.throughput()
+        sample, owner = load.throughput(), _owners(load)
+        # Clients connect again after a move, so the first sample on another broker may be too low.
+        arrived = new & (owner != self.owner)
+        owner = np.where(new, owner, self.owner)
+        new = new & ~(arrived & (sample < self.mean))
         latest = np.where(new, np.vstack([sample, self.latest[:-1]]), self.latest)
         window, changed = self._changes(latest, load, new, options)
         short = np.maximum(self.short - 1, 0)
@@ -194,6 +201,7 @@ class BundleEstimates:
             share_in=self.share_in + weight * (share - self.share_in),
             messages_per_byte=self.messages_per_byte + weight * (per_byte - self.messages_per_byte),
             short=np.where(new, short, self.short),
+            owner=owner,
         )
 
     def _drifting(self, latest: FloatArray, rest: BoolArray, options: BalanceOptions) -> bool:
@@ -237,7 +245,7 @@ class BundleEstimates:
             The latest samples since the change, and whether there was one; shape (N,) each.
         """
         variance = np.log1p(self.relative_variance(options))
-        floor = 1e-6 * max(float(self.mean.mean()), 1e-300)
+        floor = 1e-6 * max(float(self.mean.mean()), 1e-6)
         window = np.ones(len(new), np.int64)
         changed = np.zeros(len(new), np.bool_)
         sums = np.cumsum(latest, axis=0)
@@ -266,7 +274,7 @@ class BundleEstimates:
 
 COLUMNS: Final = (
     *("latest", "mean", "samples", "squares", "deviations"),
-    *("share_in", "messages_per_byte", "short"),
+    *("share_in", "messages_per_byte", "short", "owner"),
 )
 """The fields of ``BundleEstimates`` that are arrays; the last axis has the bundles."""
 
@@ -277,7 +285,18 @@ def _first(load: ClusterLoad) -> BundleEstimates:
     share, per_byte = _mix(load, sample)
     latest = np.tile(sample, (KEPT, 1))
     names = tuple(load.bundles)
-    return BundleEstimates(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte, zeros)
+    return BundleEstimates(
+        *(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte, zeros, _owners(load))
+    )
+
+
+def _owners(load: ClusterLoad) -> FloatArray:
+    """CRC-32 of the name of each bundle's broker; shape (N,)."""
+    codes = np.array(
+        [crc32(name.encode("utf-8", "surrogatepass")) for name in load.brokers], np.float64
+    )
+    owners: FloatArray = codes[load.owner]
+    return owners
 
 
 def _mix(load: ClusterLoad, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -83,7 +83,8 @@ def settle(
     patience_s = options.order_timeout_s + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
     skips: list[Skip] = []
-    for order in orders.values():
+    for name in sorted(orders):
+        order = orders[name]
         if order.status == PROPOSED:
             seen = _approved(order, load, now_s, options)
             kept |= {order.bundle: seen} if seen else {}

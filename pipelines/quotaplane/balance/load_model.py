@@ -44,6 +44,10 @@ FIRST_FOREIGN: Final = 0.06
 """The same when there is only one sample."""
 
 
+SMALLEST_LIMIT: Final = 1e-6
+"""A smaller limit of a machine counts as not known."""
+
+
 @dataclass(frozen=True)
 class MachineModel:
     """What was learned of the machines. B brokers in the order of ``brokers``, 5 resources."""
@@ -218,7 +222,9 @@ def workload(
     per_unit, which = model.use_per_unit()
     columns = [RESOURCES.index(name) for name in options.resources]
     columns = [
-        r for r in columns if live.any() and (load.limit[live, r] > 0).all() and per_unit[r] > 0
+        r
+        for r in columns
+        if live.any() and (load.limit[live, r] > SMALLEST_LIMIT).all() and per_unit[r] > 0
     ]
     if not columns:
         both = np.array([[1.0], [1.0], [0.0]])

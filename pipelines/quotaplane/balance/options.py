@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from quotaplane.balance.cluster_load import RESOURCES
 from quotaplane.errors import InputError
+from quotaplane.strict_json import first_error
 
 
 class BalanceOptions(BaseModel):
@@ -101,11 +102,4 @@ def read_options(values: Any) -> BalanceOptions:
     try:
         return BalanceOptions.model_validate(values)
     except ValidationError as error:
-        raise InputError(_one_line(error)) from None
-
-
-def _one_line(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    text = str(first["msg"]).removeprefix("Value error, ")
-    return f"{where}: {text}" if where else text
+        raise InputError(first_error(error)) from None

@@ -11,7 +11,7 @@ from quotaplane.balance.balance_state import BalanceState as BalanceState
 from quotaplane.balance.broker_watch import Overload, Verdict, judge
 from quotaplane.balance.bundle_estimates import BundleEstimates
 from quotaplane.balance.bundle_fences import BundleFences
-from quotaplane.balance.bundle_orders import MISSED, UNDER_WAY, Order, Settled, find, settle
+from quotaplane.balance.bundle_orders import MISSED, SEEN, UNDER_WAY, Order, Settled, find, settle
 from quotaplane.balance.bundle_splits import SplitDesk
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions, Move, Skip, Split
@@ -22,7 +22,7 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.relief import Relief
 from quotaplane.balance.round_budget import RoundBudget
-from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck
+from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck, unknown_brokers
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
@@ -112,11 +112,11 @@ def _sorted(round_: BalanceRound) -> BalanceRound:
     owner = load.owner[by]
     ordered = ClusterLoad(
         brokers=tuple(load.brokers[i] for i in at.tolist()),
-        usage=load.usage[at],
-        limit=load.limit[at],
+        usage=np.asarray(load.usage[at], np.float64),
+        limit=np.asarray(load.limit[at], np.float64),
         bundles=tuple(sorted(load.bundles)),
         owner=to[owner] if brokers else owner,
-        rates=load.rates[by],
+        rates=np.asarray(load.rates[by], np.float64),
         topics=load.topics[by] if len(load.topics) else load.topics,
         sessions=load.sessions[by] if len(load.sessions) else load.sessions,
     )
@@ -169,7 +169,7 @@ def _situation(
     got = {
         order.target
         for order in settled.orders.values()
-        if order.status != MISSED and now_s - order.ordered_at_s < RECEIVED_S
+        if order.status in (UNDER_WAY, SEEN) and now_s - order.ordered_at_s < RECEIVED_S
     }
     receives = np.array([name in got for name in brokers], np.bool_)
     overload = overload._replace(receives=receives)
@@ -238,6 +238,7 @@ def _plan(
         *(brokers, now.round_.age_s, now.live, now.draining),
         *(now.verdict, now.overload, options),
     )
+    skips += unknown_brokers(policies, brokers)
     holds = np.bincount(board.owner, minlength=len(brokers)) > 0
     to_drain = np.flatnonzero(now.draining & holds)
     if now.takes.sum() < 1 or (now.takes.sum() < 2 and not len(to_drain)):
@@ -267,8 +268,10 @@ def _plan(
         if stay:
             skips.append(stuck(relief, source, float(ratio[source]), stay))
     relief.why_not.clear()
+    being_split = {split.bundle for split in desk.splits}
     astray = fences.misplaced(now.takes)
-    relief.put_right(astray[~now.draining[board.owner[astray]]])
+    free = [bundles[place] not in being_split for place in astray.tolist()]
+    relief.put_right(astray[~now.draining[board.owner[astray]] & np.array(free, np.bool_)])
     if +relief.why_not:
         skips.append(not_put_right(relief))
     return relief.moves, desk.splits, [*skips, *desk.skips]

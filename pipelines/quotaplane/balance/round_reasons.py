@@ -9,6 +9,7 @@ import numpy as np
 from quotaplane.balance.broker_watch import HARMLESS, Overload, Verdict
 from quotaplane.balance.decisions import Skip
 from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -63,6 +64,19 @@ def broker_skips(
             )
             skips.append(Skip(brokers[broker], "Noise", text))
     return skips
+
+
+def unknown_brokers(policies: Policies, brokers: tuple[str, ...]) -> list[Skip]:
+    """Brokers that the policies name and nobody reports: a slip of the pen, or taken out."""
+    named = {
+        "drained_brokers": policies.drained_brokers,
+        "capacity_weights": policies.capacity_weights.keys(),
+    }
+    return [
+        Skip(name, "NoLoadData", f"{key} names it, and no load report of it has come")
+        for key, names in named.items()
+        for name in sorted(set(names).difference(brokers))
+    ]
 
 
 def stuck(relief: Relief, source: int, before: float, stay: int | None = None) -> Skip:
