@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.balance.bundle_choice import cheapest_cover
 from quotaplane.balance.bundle_fences import BundleFences
+from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Move
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.options import BalanceOptions
@@ -23,55 +24,58 @@ NEAREST: Final = 8
 """So many least used brokers are looked at before all are."""
 
 
+class HeldBack(NamedTuple):
+    """What earlier orders forbid in a round."""
+
+    why: Mapping[int, str]
+    """Bundles that must not be moved, and the label that says why."""
+    avoids: Mapping[int, int]
+    """Of a bundle whose move was missed, the target that did not get it."""
+    ranges: set[str]
+    """Hash ranges of bundles that are moving."""
+
+
 class Relief:
     """Decides moves one broker after the other, on a board that always shows the result so far."""
 
     def __init__(
         self,
         board: LoadBoard,
-        bundles: tuple[str, ...],
-        brokers: tuple[str, ...],
+        load: ClusterLoad,
         bytes_per_s: FloatArray,
-        fences: BundleFences,
-        resting: Mapping[int, str],
-        avoids: Mapping[int, int],
-        ranges_under_way: set[str],
-        budget: RoundBudget,
         error: FloatArray,
+        fences: BundleFences,
+        held_back: HeldBack,
+        budget: RoundBudget,
         options: BalanceOptions,
     ) -> None:
         """Prepare.
 
         Args:
             board: what brokers will carry.
-            bundles: names, sorted.
-            brokers: names, sorted.
+            load: has the names, sorted.
             bytes_per_s: shape (N,).
-            fences: where bundles may be.
-            resting: bundles that must not be moved, and the label that says why.
-            avoids: of a bundle whose move was missed, the target that did not get it.
-            ranges_under_way: hash ranges of bundles that are moving.
-            budget: of this round.
             error: shape (N,): a bundle must fit even if it carries this part more.
+            fences: where bundles may be.
+            held_back: what earlier orders forbid.
+            budget: of this round.
             options: of the strategy.
         """
-        self.board, self.bundles, self.brokers = board, bundles, brokers
-        self.bytes_per_s, self.fences, self.resting = bytes_per_s, fences, resting
-        self.avoids, self.ranges, self.budget, self.options = (
-            *(avoids, ranges_under_way),
-            *(budget, options),
-        )
+        self.board, self.fences, self.budget, self.options = board, fences, budget, options
+        self.bundles, self.brokers = tuple(load.bundles), tuple(load.brokers)
+        self.bytes_per_s = bytes_per_s
+        self.resting, self.avoids, self.ranges = held_back.why, held_back.avoids, held_back.ranges
         self.cost = bytes_per_s + options.move_cost_bytes_per_s
         self._fit = board.need * (1 + error[:, None])
         order = np.argsort(board.owner, kind="stable")
-        self._ends = np.searchsorted(board.owner[order], np.arange(len(brokers) + 1))
+        self._ends = np.searchsorted(board.owner[order], np.arange(len(self.brokers) + 1))
         self._order = order
         self.moves: list[Move] = []
         self.why_not: Counter[str] = Counter()
         """Of the broker that is being relieved: labels of bundles that could not leave."""
-        self._moved = np.zeros(len(bundles), np.bool_)
-        self._rests = np.zeros(len(bundles), np.bool_)
-        self._rests[list(resting)] = True
+        self._moved = np.zeros(len(self.bundles), np.bool_)
+        self._rests = np.zeros(len(self.bundles), np.bool_)
+        self._rests[list(self.resting)] = True
 
     def held(self, broker: int) -> IntArray:
         """Bundles that were on a broker when the round began, and still are."""

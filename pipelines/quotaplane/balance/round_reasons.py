@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from quotaplane.balance.broker_watch import HARMLESS, Overload, Verdict
+from quotaplane.balance.broker_watch import HARMLESS
 from quotaplane.balance.decisions import Skip
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.policies import Policies
-from quotaplane.model import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from quotaplane.balance.relief import Relief
+    from quotaplane.balance.situation import Situation
 
 _WHY: Final = {
     "Grace": "were moved less than the grace period ago",
@@ -26,16 +26,10 @@ _WHY: Final = {
 }
 
 
-def broker_skips(
-    brokers: tuple[str, ...],
-    age_s: FloatArray,
-    live: BoolArray,
-    draining: BoolArray,
-    verdict: Verdict,
-    overload: Overload,
-    options: BalanceOptions,
-) -> list[Skip]:
+def broker_skips(now: Situation, options: BalanceOptions) -> list[Skip]:
     """Brokers that are left out, or overloaded but not surely so."""
+    brokers, age_s = now.round_.load.brokers, now.round_.age_s
+    live, draining, verdict, overload = now.live, now.draining, now.verdict, now.overload
     skips = []
     for broker in np.flatnonzero(~live).tolist():
         if np.isinf(age_s[broker]):

@@ -1,0 +1,210 @@
+"""The cluster as the planner sees it in a round: what was learned, and what is under way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.balance.balance_state import BalanceState
+from quotaplane.balance.broker_watch import Overload, Verdict, judge
+from quotaplane.balance.bundle_estimates import BundleEstimates
+from quotaplane.balance.bundle_orders import SEEN, UNDER_WAY, Settled, find, settle
+from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.balance.load_board import LoadBoard
+from quotaplane.balance.load_model import MachineModel, Workload, workload
+from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.policies import Policies
+from quotaplane.errors import InputError
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+RECEIVED_S: Final = 900.0
+"""A broker that got a bundle within so long gives none back because of noise."""
+
+
+class BalanceRound(NamedTuple):
+    """What is known when a round begins. B brokers."""
+
+    load: ClusterLoad
+    now_s: float
+    """Seconds of a clock; only differences count."""
+    age_s: FloatArray
+    """Shape (B,): seconds since each broker's numbers were measured; inf = there are none."""
+    draining: BoolArray
+    """Shape (B,): to be taken out, besides those of the policies."""
+
+
+class Situation(NamedTuple):
+    """A round, sorted by name, and what was learned from it."""
+
+    round_: BalanceRound
+    live: BoolArray
+    """Shape (B,): its numbers are recent."""
+    draining: BoolArray
+    takes: BoolArray
+    """Shape (B,): may get bundles."""
+    settled: Settled
+    estimates: BundleEstimates
+    absent: BundleEstimates
+    machines: MachineModel
+    work: Workload
+    board: LoadBoard
+    verdict: Verdict
+    overload: Overload
+
+
+def situation_of(
+    state: BalanceState, round_: BalanceRound, options: BalanceOptions, policies: Policies
+) -> Situation:
+    """Learn from a round whose names are sorted, and see what brokers carry once orders are done.
+
+    Args and errors are those of ``planner.decide``.
+    """
+    load, now_s = round_.load, round_.now_s
+    brokers = tuple(load.brokers)
+    weights = policies.weights(brokers)
+    drained = [name in policies.drained_brokers for name in brokers]
+    draining = round_.draining | np.array(drained, np.bool_)
+    live = round_.age_s <= options.stale_after_s
+    takes = live & ~draining
+    measured_at_s = now_s - round_.age_s
+    open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())
+    settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
+
+    watch = state.watch.aligned(brokers)
+    before, known = state.estimates.joined(state.absent).aligned(load)
+    change = known & (before.latest[0] != load.throughput())
+    differs = np.bincount(load.owner, change, len(brokers)) > 0
+    fresh = watch.fresh(measured_at_s, differs, options) & live
+    estimates = before.sampled(load, known & fresh[load.owner], options)
+    machines = state.machines.aligned(brokers).learned(load, fresh)
+    work = workload(load, estimates, machines, live, weights, options)
+
+    under_way = [o for o in settled.orders.values() if o.status == UNDER_WAY and o.target]
+    owner = load.owner.copy()
+    missing = np.zeros((len(brokers), work.need.shape[1]))
+    for order in under_way:
+        place, target = find(load.bundles, order.bundle), find(brokers, order.target)
+        if place >= 0:
+            owner[place] = target
+        else:
+            missing[target] += np.array(order.rates) @ work.per_unit
+    board = LoadBoard(work, owner, missing, live | draining, takes)
+    overload = _overload(board, work, estimates, load, machines, options)
+    got = {
+        order.target
+        for order in settled.orders.values()
+        if order.status in (UNDER_WAY, SEEN) and now_s - order.ordered_at_s < RECEIVED_S
+    }
+    receives = np.array([name in got for name in brokers], np.bool_)
+    overload = overload._replace(receives=receives)
+    verdict = judge(watch, overload, fresh, measured_at_s, options)
+    return Situation(
+        round_=round_,
+        live=live,
+        draining=draining,
+        takes=takes,
+        settled=settled,
+        estimates=estimates,
+        absent=_absent(state, load, settled),
+        machines=machines,
+        work=work,
+        board=board,
+        verdict=verdict,
+        overload=overload,
+    )
+
+
+def sorted_by_name(round_: BalanceRound) -> BalanceRound:
+    """The round with brokers and bundles in the order of their names."""
+    load = round_.load
+    load.check()
+    brokers = len(load.brokers)
+    for name in ("age_s", "draining"):
+        shape = np.shape(getattr(round_, name))
+        if shape != (brokers,):
+            raise InputError(f"{name}: has shape {shape}, not {(brokers,)}")
+    age_s = np.asarray(round_.age_s, np.float64)
+    if np.isnan(age_s).any():
+        raise InputError(f"broker {load.brokers[int(np.isnan(age_s).argmax())]}: age_s is NaN")
+    if not np.isfinite(round_.now_s):
+        raise InputError(f"now_s: is {round_.now_s}; expected a finite number")
+    at, to = _order_of(load.brokers)
+    by, _ = _order_of(load.bundles)
+    owner = load.owner[by]
+    ordered = ClusterLoad(
+        brokers=tuple(load.brokers[i] for i in at.tolist()),
+        usage=np.asarray(load.usage[at], np.float64),
+        limit=np.asarray(load.limit[at], np.float64),
+        bundles=tuple(sorted(load.bundles)),
+        owner=to[owner] if brokers else owner,
+        rates=np.asarray(load.rates[by], np.float64),
+        topics=load.topics[by] if len(load.topics) else load.topics,
+        sessions=load.sessions[by] if len(load.sessions) else load.sessions,
+    )
+    draining = np.asarray(round_.draining, np.bool_)[at]
+    return BalanceRound(ordered, round_.now_s, np.maximum(age_s, 0)[at], draining)
+
+
+def _order_of(names: Sequence[str]) -> tuple[IntArray, IntArray]:
+    """Places that sort names, and each one's place among the sorted."""
+    at = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    to = np.empty(len(names), np.int64)
+    to[at] = np.arange(len(names))
+    return at, to
+
+
+def _absent(state: BalanceState, load: ClusterLoad, settled: Settled) -> BundleEstimates:
+    """Estimates of bundles under way that nobody reports."""
+    gone = [
+        order.bundle
+        for order in settled.orders.values()
+        if order.status == UNDER_WAY and order.target and find(load.bundles, order.bundle) < 0
+    ]
+    if not gone:
+        return BundleEstimates.empty()
+    last = state.estimates.joined(state.absent)
+    place = dict(zip(last.names, range(len(last.names)), strict=True))
+    return last.taken([place[name] for name in sorted(gone) if name in place])
+
+
+def _overload(
+    board: LoadBoard,
+    work: Workload,
+    estimates: BundleEstimates,
+    load: ClusterLoad,
+    machines: MachineModel,
+    options: BalanceOptions,
+) -> Overload:
+    brokers = len(load.brokers)
+    ratio = board.ratios()
+    mean = board.mean if board.mean > 0 else np.inf
+    scarcest = (board.used / board.capacity).argmax(axis=1)
+    row = np.arange(brokers)
+    capacity = board.capacity[row, scarcest]
+    known = estimates.mean > 0
+    per_mean = np.divide(1.0, estimates.mean, out=np.zeros(len(known)), where=known)
+
+    need = work.need[np.arange(len(known)), scarcest[board.owner]]
+    relative = estimates.squared_error(options)
+    error = np.sqrt(np.bincount(board.owner, need**2 * relative, brokers)) / (capacity * mean)
+
+    need_now = work.need[np.arange(len(known)), scarcest[load.owner]]
+    sample = np.bincount(load.owner, need_now * estimates.latest[0] * per_mean, brokers)
+    sample_ratio = (sample + work.foreign[row, scarcest]) / (capacity * mean)
+    full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
+    start = np.where(full, options.stop_below, options.start_above)
+    own = np.bincount(board.owner, need, brokers)
+    new = np.bincount(board.owner, need / np.maximum(estimates.samples, 1), brokers)
+    newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)
+    return Overload(
+        ratio,
+        error,
+        sample_ratio,
+        start,
+        options.stop_below,
+        min(options.noise_z, 1.0),
+        False,
+        newness,
+    )
