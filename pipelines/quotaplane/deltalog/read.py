@@ -8,10 +8,12 @@ afterwards sometimes aborts (one in eight was measured; exit code 134).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
+
+_OF_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def read_rows(
@@ -45,8 +47,10 @@ def read_changes(
 def _read(stream: Any) -> pa.Table:
     rows = pa.RecordBatchReader.from_stream(stream).read_all()
     # Strings arrive as views, which few pyarrow functions support.
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    for view, kind in tuple(plain.items()):
-        plain[pa.list_(pa.field("element", view, nullable=False))] = pa.list_(kind)
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields))
+    return rows.cast(pa.schema([field.with_type(_plain(field.type)) for field in rows.schema]))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return _OF_VIEWS.get(kind, kind)

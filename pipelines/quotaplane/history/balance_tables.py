@@ -18,12 +18,12 @@ _CLUSTER: Final = column("cluster", pa.string(), "the setting balance.cluster")
 
 
 def list_of(kind: pa.DataType) -> pa.DataType:
-    """A list type as Delta's: its items are called ``element``.
+    """A list type as Delta's: its items are called ``element``; DDL can't forbid nulls in it.
 
     >>> print(list_of(pa.string()))
-    list<element: string not null>
+    list<element: string>
     """
-    return pa.list_(pa.field("element", kind, nullable=False))
+    return pa.list_(pa.field("element", kind))
 
 
 LOAD: Final = appended(
