@@ -163,6 +163,7 @@ def test_the_same_seed_is_the_same_luck_for_all() -> None:
         assert np.array_equal(first.network.delay_rounds, again.network.delay_rounds)
 
 
+@pytest.mark.soak
 def test_the_page_says_what_the_table_says(tmp_path: Path, quiet: Table) -> None:
     chosen = tuple(LAWS.values())
     table = {  # the page wants all conditions; their numbers don't matter here

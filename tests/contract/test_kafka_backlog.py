@@ -108,6 +108,7 @@ def paused(spark: SparkSession, kafka_rig: KafkaRig, tmp_path: Path) -> Job:
     return job
 
 
+@pytest.mark.soak
 def test_old_reports_are_passed_over_and_the_newest_are_used_at_once(paused: Job) -> None:
     paused.run(lambda: paused.used() == 2)
     topic = paused.settings.transport.report_topics[0]  # type: ignore[union-attr]

@@ -246,7 +246,9 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
     assert rest.call("GET", f"{namespace}/properties") == {"owner": "orders team"}
 
 
-@pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
+@pytest.mark.parametrize(
+    "on_exit", [pytest.param("keep", marks=pytest.mark.soak), "safe", "remove"]
+)
 def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> None:
     topics = [scene.topic("a"), scene.topic("b", partitions=2)]
     scene.rest.put_group(scene.group, publish_messages_per_s=90, dispatch_messages_per_s=70)

@@ -151,7 +151,13 @@ def test_what_is_acknowledged_is_there_after_a_power_loss(
     assert found(survivor) == found(place)
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if name == "maintenance" else [])
+        for name in WRITES
+    ],
+)
 def test_a_power_loss_within_a_write_takes_nothing_of_before(
     beginning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
