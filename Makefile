@@ -73,7 +73,7 @@ bench: env ## measure (minutes; the results page is in docs/)
 arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)
 	$(PYTHON) -m benchmarks.arena
 
-balance-arena: env ## our balancer beside Pulsar's own classes (ten minutes; the results page is docs/balance-arena.md)
+balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; the results page is docs/balance-arena.md)
 	$(PYTHON) -m benchmarks.balance_arena
 
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
