@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from benchmarks.balance_proof.program import Program
+from benchmarks.program import Program
 from benchmarks.pulsar_proof.load import ROOT
 from tests.servers.pulsar_cluster import PulsarCluster
 

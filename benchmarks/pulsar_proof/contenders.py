@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.program import Program
 from benchmarks.pulsar_proof.scenarios import REPORT_INTERVAL_S, Scenario
 from tests.servers.pulsar_cluster import PulsarCluster
 
 _IN_CONTROL_WITHIN_S: Final = 240.0
-_STOPS_WITHIN_S: Final = 30.0
 _LIMITS_TOPIC: Final = "persistent://public/quotaplane/limits"
 
 
@@ -55,7 +52,7 @@ def _ours(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> I
             subprocess.run([*put, "--conf", str(conf)], check=True, stdout=subprocess.DEVNULL)
     job = ["./spark-submit.sh", "quota", "--conf", str(conf)]
     enforcer = [quotaplane, "enforce", "pulsar", "--conf", str(conf)]
-    running = [_Program(job, folder / "job.log"), _Program(enforcer, folder / "enforcer.log")]
+    running = [Program(job, folder / "job.log"), Program(enforcer, folder / "enforcer.log")]
     try:
         deadline = time.monotonic() + _IN_CONTROL_WITHIN_S
         while not _taken_over(cluster, scenes):
@@ -103,33 +100,3 @@ def _taken_over(cluster: PulsarCluster, scenes: Sequence[Scenario]) -> bool:
     """Whether the brokers' own calculator has nothing to enforce any more, in any group."""
     groups = (cluster.rest().call("GET", f"resourcegroups/{scene.name}") for scene in scenes)
     return all(group["publishRateInMsgs"] == -1 for group in groups)
-
-
-class _Program:
-    """One of our programs, in a process group of its own, with its output in a file."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self._command, self._log = command, log
-        with log.open("w") as out:
-            self._process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT / 'pipelines'}:{ROOT}"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def check(self) -> None:
-        if self._process.poll() is not None:
-            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
-            raise RuntimeError(f"{' '.join(self._command)} ended; its output ends:\n{tail}")
-
-    def stop(self) -> None:
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, sign)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=_STOPS_WITHIN_S)
-                return

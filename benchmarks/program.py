@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from benchmarks.pulsar_proof.load import ROOT
-
+ROOT: Final = Path(__file__).parents[1]
 _STOPS_WITHIN_S: Final = 30.0
 
 
