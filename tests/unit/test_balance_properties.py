@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.balance.bundle_choice import cheapest_cover
-from quotaplane.balance.bundle_splits import halving_boundary
+from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies
+from quotaplane.balance.split_positions import split_positions
 from tests.unit.balance_cases import applied, cluster, once, ratio
 
 FEW = settings(max_examples=20)
@@ -145,9 +146,11 @@ def test_a_cover_covers_and_is_seldom_far_from_the_cheapest(gains: list[int], pa
 @given(st.lists(st.tuples(st.integers(0, 999), st.floats(0, 9)), min_size=1, max_size=12))
 def test_a_boundary_is_inside_and_has_topics_on_both_sides(topics: list[tuple[int, float]]) -> None:
     hashes, loads = zip(*topics, strict=True)
-    boundary = halving_boundary(0, 1000, hashes, loads)
-    if boundary is None:
+    whole = BundleName("acme/orders", 0, 1000)
+    boundaries = split_positions(whole, np.array(hashes), np.array(loads))
+    if not boundaries:
         assert len(set(hashes)) == 1
     else:
+        (boundary,) = boundaries
         assert 0 < boundary < 1000
         assert min(hashes) < boundary <= max(hashes)

@@ -196,31 +196,3 @@ def equal_boundaries(low: int, high: int, parts: float, most: int) -> tuple[int,
         count *= 2
     width = high - low
     return tuple(low + width * part // count for part in range(1, count)) if count > 2 else ()
-
-
-def halving_boundary(
-    low: int, high: int, hashes: Sequence[int], loads: Sequence[float]
-) -> int | None:
-    """The boundary that divides a bundle's load most evenly.
-
-    Args:
-        low: lowest hash of the bundle.
-        high: first hash after it.
-        hashes: of the bundle's topics.
-        loads: of the same topics, in any unit, at least 0.
-
-    Returns:
-        First hash of the second part; None = all topics have the same hash.
-
-    >>> halving_boundary(0, 100, [10, 20, 90], [5.0, 1.0, 1.0])
-    15
-    """
-    order = np.argsort(hashes, kind="stable")
-    places = np.asarray(hashes, np.int64)[order]
-    before = np.cumsum(np.asarray(loads, np.float64)[order])
-    cuts = np.flatnonzero(np.diff(places) > 0)
-    if not len(cuts):
-        return None
-    best = int(cuts[np.abs(before[cuts] - before[-1] / 2).argmin()])
-    middle = int(places[best] + (places[best + 1] - places[best]) // 2)
-    return min(max(middle, int(places[best]) + 1, low + 1), high - 1)

@@ -151,10 +151,6 @@ class Exchanges:
             return None
         return float(score[row, other]), int(mine[row]), int(theirs[other])
 
-    def _may_return(self, back: int, source: int, target: int) -> bool:
-        takes = self._board.takes[source]
-        return bool(takes and self._relief.open_to(back, target)[source])
-
     def _exchange(self, out: int, back: int, source: int, target: int) -> bool:
         if (
             not self._relief.open_to(out, source)[target]

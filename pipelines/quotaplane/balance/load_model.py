@@ -12,9 +12,6 @@ from quotaplane.balance.cluster_load import RESOURCES, ClusterLoad
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
-FEATURES: Final = ("bytes_in", "bytes_out", "messages")
-"""What a resource's use may grow with; columns."""
-
 CANDIDATES: Final = {
     "cpu": ((1.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
     "memory": ((1.0, 1.0, 0.0),),
@@ -22,7 +19,8 @@ CANDIDATES: Final = {
     "bandwidthIn": ((1.0, 0.0, 0.0),),
     "bandwidthOut": ((0.0, 1.0, 0.0),),
 }
-"""Sums of features that a resource's use may be proportional to; the best fit is taken."""
+"""A resource's use may be proportional to one of these sums: weights of bytes in, bytes out and
+messages. The best fit is taken."""
 
 MEMORY_SAMPLES: Final = 10.0
 """Samples of a broker that its use per byte and its foreign load are averaged over."""

@@ -91,7 +91,7 @@ def situation_of(
         else:
             missing[target] += np.array(order.rates) @ work.per_unit
     board = LoadBoard(work, owner, missing, live | draining, takes)
-    overload = _overload(board, work, estimates, load, machines, options)
+    overload = _overload(board, work, estimates, load, options)
     got = {
         order.target
         for order in settled.orders.values()
@@ -174,7 +174,6 @@ def _overload(
     work: Workload,
     estimates: BundleEstimates,
     load: ClusterLoad,
-    machines: MachineModel,
     options: BalanceOptions,
 ) -> Overload:
     brokers = len(load.brokers)

@@ -113,6 +113,16 @@ class Ranking:
         able: IntArray = self._ranked[self._start[broker] : self._start[broker + 1]]
         return able
 
+    def leaving(self, broker: int, bundles: int) -> tuple[IntArray, list[Skip]]:
+        """The bundles that may leave a broker with so many, biggest first; and why others stay."""
+        name = self._brokers[broker]
+        if bundles <= 1:
+            return np.zeros(0, np.int64), [too_few_bundles(name, bundles)]
+        able, skips = self.of(broker), list(self.left_out(broker))
+        if not len(able):
+            skips.append(Skip(name, "NoBundles", "no bundle may leave it now", bundles))
+        return able, skips
+
     def left_out(self, broker: int) -> Iterator[Skip]:
         """Why other bundles of the broker may not leave it."""
         recent, never = int(self._recent[broker]), int(self._never[broker])

@@ -14,7 +14,6 @@ from quotaplane.balance.stock.bundle_ranking import (
     first_until,
     max_usage,
     short_term_bytes,
-    too_few_bundles,
     traffic_of,
 )
 from quotaplane.balance.stock.interface import StockRound
@@ -51,14 +50,10 @@ class OverloadShedder:
         chosen: dict[int, tuple[IntArray, str, str]] = {}
         listed = maps.brokers()
         for broker in listed[overloaded[listed]].tolist():
-            name, bundles = load.brokers[broker], int(traffic.bundles[broker])
-            if bundles <= 1:
-                skips.append(too_few_bundles(name, bundles))
-                continue
-            skips.extend(ranking.left_out(broker))
-            able = ranking.of(broker)
+            name = load.brokers[broker]
+            able, stay = ranking.leaving(broker, int(traffic.bundles[broker]))
+            skips.extend(stay)
             if not len(able):
-                skips.append(Skip(name, "NoBundles", "no bundle may leave it now", bundles))
                 continue
             reason = (
                 f"{name} uses {usage[broker]:.1%}, threshold {threshold:.1%}:"

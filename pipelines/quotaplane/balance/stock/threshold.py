@@ -17,7 +17,6 @@ from quotaplane.balance.stock.bundle_ranking import (
     first_until,
     max_usage,
     short_term_bytes,
-    too_few_bundles,
     traffic_of,
 )
 from quotaplane.balance.stock.interface import StockRound
@@ -112,17 +111,13 @@ class ThresholdShedder:
         skips: list[Skip] = []
         listed = maps.brokers()
         for broker in listed[over[listed]].tolist():
-            name, bundles = load.brokers[broker], int(traffic.bundles[broker])
+            name = load.brokers[broker]
             if not enough[broker]:
                 skips.append(_below_minimum(name, float(amount[broker]), least))
                 continue
-            if bundles <= 1:
-                skips.append(too_few_bundles(name, bundles))
-                continue
-            skips.extend(ranking.left_out(broker))
-            able = ranking.of(broker)
+            able, stay = ranking.leaving(broker, int(traffic.bundles[broker]))
+            skips.extend(stay)
             if not len(able):
-                skips.append(Skip(name, "NoBundles", "no bundle may leave it now", bundles))
                 continue
             taken = able[: first_until(size[able], float(amount[broker]))]
             chosen[broker] = taken, label, reasons[broker]
