@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import FULL_RANGE, BundleName
+from quotaplane.bundle_names import FULL_RANGE, BundleName
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 CAPACITY_BYTES_PER_S: Final = 400e6
