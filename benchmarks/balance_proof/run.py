@@ -30,7 +30,7 @@ from benchmarks.balance_proof.scenes import (
     hash_of,
     hot_rates,
 )
-from quotaplane.bundle_names import FULL_RANGE, parse_bundle
+from quotaplane.bundle_names import parse_bundle
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_roles import CLUSTER
 
@@ -150,10 +150,9 @@ class _Watch:
                 if not name.startswith(f"{TENANT}/"):
                     continue
                 bundle = parse_bundle(name)
-                last = bundle.high if bundle.high == FULL_RANGE else bundle.high - 1
                 for topic, hashed in self._topics.items():
                     here = topic.startswith(f"persistent://{bundle.namespace}/")
-                    if here and bundle.low <= hashed <= last:
+                    if here and bundle.low <= hashed <= bundle.last:
                         owners[topic] = (broker, name)
         return owners
 
