@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from benchmarks.program import Program
-from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.program import ROOT, Program
 from tests.servers.pulsar_cluster import PulsarCluster
 
 _NAMESPACE: Final = "public/quotaplane"

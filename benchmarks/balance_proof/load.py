@@ -24,7 +24,7 @@ from typing import Any, Final
 import pulsar
 
 from benchmarks.balance_proof.scenes import MESSAGE_BYTES
-from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.program import ROOT
 from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
