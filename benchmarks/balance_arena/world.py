@@ -121,9 +121,9 @@ def build(
     """A cluster whose bundles' rates are log-normal; nothing is placed yet: broker 0 owns all.
 
     Args:
-        rng: Where chance comes from.
-        brokers: How many, each of size 1.
-        namespaces: How many.
+        rng: The source of all random numbers.
+        brokers: Number of brokers, each of size 1.
+        namespaces: Number of namespaces.
         bundles_each: Bundles of each namespace, of equal ranges.
         topics_each: Topics of each bundle, on average.
         spread: Sigma of the logarithm of bundles' rates.

@@ -1,7 +1,7 @@
 """Run the proof and write docs/balance-proof.md and its plots. Run by ``make balance-proof``.
 
-Each contender has a fresh cluster of its own; about nine minutes each. What was measured is kept
-in data/balance-proof, and a page can be written from it again.
+Each contender has a fresh cluster of its own; about nine minutes each. The records are kept in
+data/balance-proof, and the page can be written from them again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quotaplane.streams.script import run_job
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure, then write the page from all that was measured."""
+    """Measure, then write the page from all records."""
     run_proof(Proof("balance-proof", CONTENDERS, SceneRecord, run, write), argv, __doc__)
 
 

@@ -1,4 +1,4 @@
-"""What was measured of one contender in one scene, second by second after the event."""
+"""The record of one contender in one scene: measurements of each second after the event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OwnerChange:
     source: int
     target: int
     bytes_per_s: float
-    """What its topics wanted then, in and out together."""
+    """The traffic that its topics wanted then, in and out together."""
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
     """Measure all scenes; some nine minutes.
 
     Args:
-        contender: who balances.
+        contender: balances the cluster.
         folder: empty; logs and counts go there.
-        say: is told what goes on.
+        say: prints a line about the progress.
     """
     with ExitStack() as held:
         say(f"{contender.title}: starting a cluster of {BROKERS} brokers")
@@ -171,7 +171,7 @@ def _record(
     within = [one for one in seen if 0 < one[0] <= scene.watch_s]
     wanted = np.zeros((int(scene.watch_s), BROKERS))
     last: Owners = {}
-    # What was seen last before the event, or else first, is where all begins.
+    # The last look before the event, or else the first one after it, has the first owners.
     begin = [(0.0, owners) for _, owners in (earlier or within[:1])]
     looks = iter([*begin, *within])
     coming = next(looks, None)

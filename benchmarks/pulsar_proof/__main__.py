@@ -1,7 +1,7 @@
 """Run the proof and write docs/pulsar-proof.md and its plots. Run by ``make pulsar-proof``.
 
-Each contender has a fresh cluster of its own; about four minutes each. What was measured is kept
-in data/pulsar-proof, and a page can be written from it again.
+Each contender has a fresh cluster of its own; about four minutes each. The records are kept in
+data/pulsar-proof, and the page can be written from them again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quotaplane.streams.script import run_job
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure, then write the page from all that was measured."""
+    """Measure, then write the page from all records."""
     run_proof(Proof("pulsar-proof", CONTENDERS, Record, run, write), argv, __doc__)
 
 
