@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).resolve().parents[1]
 _STOPS_WITHIN_S: Final = 30.0
 
 

@@ -490,7 +490,7 @@ public class StockBalancers {
                 });
     }
 
-    /** What BundleSplitterTask and TopKBundles ask a broker for; made without its constructor. */
+    /** The parts of a broker that BundleSplitterTask and TopKBundles need; made without its constructor. */
     static class FakePulsar extends PulsarService {
         ServiceConfiguration settings;
         NamespaceService namespaces;

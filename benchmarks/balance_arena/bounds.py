@@ -57,7 +57,7 @@ def least(
         size: Bytes per second of each bundle; shape (N,).
         owner: Its broker; shape (N,).
         capacity: Bytes per second that each broker can carry; shape (B,).
-        foreign: What others use of that; shape (B,).
+        foreign: The part of it that other programs use; shape (B,).
         level: At least 1.
 
     Raises:

@@ -83,7 +83,7 @@ class Player(Protocol):
     moves_keep_target: bool
     """Whether a moved bundle certainly arrives where the strategy wants it."""
     lanes: int
-    """How many bundles it unloads at once."""
+    """The number of bundles that it unloads at once."""
 
     def measured(self, due: BoolArray, now_s: float) -> None:
         """Brokers have new numbers."""

@@ -67,7 +67,7 @@ def fill(
         (contender, scene.name, seed)
         for scene in sorted(scenes, key=lambda scene: scene.seeds)  # the biggest first
         for contender in contenders
-        if scene.seeds > 1 or contender not in OURS[len(EPS) :]  # the largest: only what is told
+        if scene.seeds > 1 or contender not in OURS[len(EPS) :]  # the largest without MORE_EPS
         for seed in range(min(scene.seeds, most_seeds))
     ]
     found: dict[Key, list[Figures]] = {}

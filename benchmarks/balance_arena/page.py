@@ -1,4 +1,4 @@
-"""The results page: every word about who did well is made from the table."""
+"""The results page: every verdict on a contender is made from the table."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def above(table: Table, scene: Scenario) -> list[str]:
     for law in STOCK:
         cell = table[Key(law.name, scene.name)]
         x, y = cell.mean("moved"), cell.mean("final")
-        # Left of the line nobody of ours is; who moves nothing is no better than nothing.
+        # Left of the line we have no point to compare; a strategy without moves is not better.
         if cell.most("moves") and y < float(np.interp(x, moved, final, left=np.inf)) - _SAME:
             found.append(f"{law.name} ({x:.3f}, {y:.3f})")
     return found

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import FULL_RANGE, BundleName
+from quotaplane.bundle_names import FULL_RANGE, BundleName
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 CAPACITY_BYTES_PER_S: Final = 400e6
@@ -121,9 +121,9 @@ def build(
     """A cluster whose bundles' rates are log-normal; nothing is placed yet: broker 0 owns all.
 
     Args:
-        rng: Where chance comes from.
-        brokers: How many, each of size 1.
-        namespaces: How many.
+        rng: The source of all random numbers.
+        brokers: Number of brokers, each of size 1.
+        namespaces: Number of namespaces.
         bundles_each: Bundles of each namespace, of equal ranges.
         topics_each: Topics of each bundle, on average.
         spread: Sigma of the logarithm of bundles' rates.

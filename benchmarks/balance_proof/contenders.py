@@ -1,4 +1,4 @@
-"""Who balances: the stock brokers, or our collector, job and executor beside them."""
+"""Both contenders: the stock brokers alone, and our collector, job and executor beside them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from benchmarks.program import Program
-from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.program import ROOT, Program
 from tests.servers.pulsar_cluster import PulsarCluster
 
 _NAMESPACE: Final = "public/quotaplane"
@@ -21,7 +20,7 @@ _READY_WITHIN_S: Final = 240.0
 
 @dataclass(frozen=True)
 class Contender:
-    """Who is judged, with the brokers' settings and what has to run."""
+    """A way to balance a cluster, with its settings of the brokers and its programs."""
 
     name: str
     title: str

@@ -18,7 +18,7 @@ _MB: Final = 1e6
 
 
 class Figures(NamedTuple):
-    """What a scene came to."""
+    """The figures of one contender in one scene, as the page shows them."""
 
     begin: float
     """max/mean in the first second."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pulsar
 
 from benchmarks.balance_proof.scenes import MESSAGE_BYTES
-from benchmarks.pulsar_proof.load import ROOT
+from benchmarks.program import ROOT
 from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
@@ -91,7 +91,7 @@ def read_seconds(out: Path) -> list[dict[str, Any]]:
 
 
 class _Counts:
-    """What got through in this second; written down when it is over."""
+    """The messages of this second; written to the file when the second is over."""
 
     def __init__(self, out: Path) -> None:
         self._file = out.open("w")

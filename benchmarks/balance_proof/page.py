@@ -1,4 +1,4 @@
-"""The results page: every word about who did well is made from what was measured."""
+"""The results page: every verdict on a contender is made from the records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from benchmarks.balance_proof.scenes import (
 FOLDER: Final = "balance-proof"
 _FIRST_BUNDLES: Final = BUNDLES + 1
 
-_WHAT: Final = {
+_DESCRIPTIONS: Final = {
     "skewed": (
         "The load begins with brokers that carry "
         f"{', '.join(f'{share:.0%}' for share in FIRST_SHARES)} of it."
@@ -45,7 +45,7 @@ _WHAT: Final = {
 }
 
 _HEAD: Final = (
-    "| scenario | who | max/mean, begin → end | "
+    "| scenario | contender | max/mean, begin → end | "
     + " | ".join(f"seconds to {goal:g}" for goal in GOALS)
     + " | moves (repeated) | MB/s moved | splits | longest publish | seconds with one > 1 s"
     " | lost messages |",
@@ -129,7 +129,7 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
             lines += [
                 f"## {scene.title}",
                 "",
-                _WHAT[scene.name],
+                _DESCRIPTIONS[scene.name],
                 "",
                 f"![{scene.title}: imbalance and longest publish over time]"
                 f"({FOLDER}/{scene.name}.svg)",

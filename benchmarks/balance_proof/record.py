@@ -1,11 +1,9 @@
-"""What was measured of one contender in one scene, second by second after the event."""
+"""The record of one contender in one scene: measurements of each second after the event."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +20,7 @@ class OwnerChange:
     source: int
     target: int
     bytes_per_s: float
-    """What its topics wanted then, in and out together."""
+    """The traffic that its topics wanted then, in and out together."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +47,6 @@ class SceneRecord:
         """The busiest broker's load by the mean, for each second."""
         wanted = np.asarray(self.wanted)
         return wanted.max(axis=1) / np.maximum(wanted.mean(axis=1), 1e-9)
-
-
-def write_records(path: Path, records: Sequence[SceneRecord]) -> None:
-    """Write them as JSON, a line each."""
-    path.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records))
-
-
-def read_records(path: Path) -> list[SceneRecord]:
-    """The opposite of ``write_records``."""
-    records = []
-    for line in path.read_text().splitlines():
-        values = json.loads(line)
-        changes = tuple(OwnerChange(**change) for change in values.pop("changes"))
-        wanted = tuple(map(tuple, values.pop("wanted")))
-        rest = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        records.append(SceneRecord(wanted=wanted, changes=changes, **rest))
-    return records
 
 
 def changes_in(

@@ -30,7 +30,7 @@ from benchmarks.balance_proof.scenes import (
     hash_of,
     hot_rates,
 )
-from quotaplane.balance.bundle_names import FULL_RANGE, parse_bundle
+from quotaplane.bundle_names import parse_bundle
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_roles import CLUSTER
 
@@ -47,9 +47,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
     """Measure all scenes; some nine minutes.
 
     Args:
-        contender: who balances.
+        contender: balances the cluster.
         folder: empty; logs and counts go there.
-        say: is told what goes on.
+        say: prints a line about the progress.
     """
     with ExitStack() as held:
         say(f"{contender.title}: starting a cluster of {BROKERS} brokers")
@@ -150,10 +150,9 @@ class _Watch:
                 if not name.startswith(f"{TENANT}/"):
                     continue
                 bundle = parse_bundle(name)
-                last = bundle.high if bundle.high == FULL_RANGE else bundle.high - 1
                 for topic, hashed in self._topics.items():
                     here = topic.startswith(f"persistent://{bundle.namespace}/")
-                    if here and bundle.low <= hashed <= last:
+                    if here and bundle.low <= hashed <= bundle.last:
                         owners[topic] = (broker, name)
         return owners
 
@@ -172,7 +171,7 @@ def _record(
     within = [one for one in seen if 0 < one[0] <= scene.watch_s]
     wanted = np.zeros((int(scene.watch_s), BROKERS))
     last: Owners = {}
-    # What was seen last before the event, or else first, is where all begins.
+    # The last look before the event, or else the first one after it, has the first owners.
     begin = [(0.0, owners) for _, owners in (earlier or within[:1])]
     looks = iter([*begin, *within])
     coming = next(looks, None)

@@ -1,4 +1,4 @@
-"""What both contenders are put through: bundles, what their topics want, and three events.
+"""The scenes for both contenders: bundles, rates that their topics want, and three events.
 
 Everything is the same for both: topics, rates, first owners, and how often brokers measure.
 """
@@ -22,9 +22,9 @@ HOT_TOPICS: Final = 8
 TOTAL_PER_S: Final = 1500.0
 """Messages per second of all topics before the hot bundle."""
 HOT_SHARE: Final = 0.55
-"""What the hot bundle carries of the new total: more than any broker should."""
+"""The hot bundle's share of the new total: more than any broker should carry."""
 FIRST_SHARES: Final = (0.6, 0.3, 0.1)
-"""The skew at the start: what the brokers carry."""
+"""The brokers' shares of the load at the start, which are skewed."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def _ours(cluster: PulsarCluster, scenes: Sequence[Scenario], folder: Path) -> I
 
 STOCK: Final = Contender("stock", "Stock Pulsar's calculator", _stock)
 OURS: Final = Contender("ours", "quotaplane", _ours)
+CONTENDERS: Final = (STOCK, OURS)
 
 
 def _settings(

@@ -21,10 +21,10 @@ from typing import Any, Final, TextIO
 
 import pulsar
 
+from benchmarks.program import ROOT
 from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 SLOT_S: Final = 0.1
 PENDING: Final = 20
 """So many messages wait at a producer at most: half a second of what the scenarios allow."""

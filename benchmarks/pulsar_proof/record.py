@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,23 +30,6 @@ class Record:
     def times(self) -> FloatArray:
         """The slots' beginnings, shape (slots,)."""
         return self.from_s + np.arange(len(self.quota)) / SLOTS_PER_S
-
-
-def write_records(path: Path, records: Sequence[Record]) -> None:
-    """Write them as JSON, a line each."""
-    path.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records))
-
-
-def read_records(path: Path) -> list[Record]:
-    """The opposite of ``write_records``."""
-    return [
-        Record(**{name: _tuples(value) for name, value in json.loads(line).items()})
-        for line in path.read_text().splitlines()
-    ]
-
-
-def _tuples(value: object) -> object:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def by_broker(

@@ -80,3 +80,13 @@ class PlanRefusedError(QuotaplaneError):
     """A plan of the balancer can't be executed: the load has moved on. Nothing was done."""
 
     exit_code = 8
+
+
+class OutputError(QuotaplaneError):
+    """A command's stdout can't be written. What the command has changed until then stays changed.
+
+    If the reader of a pipe has left, the cause is a ``BrokenPipeError``: the command then ends
+    without a line, as a shell expects.
+    """
+
+    exit_code = 9

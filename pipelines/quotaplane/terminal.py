@@ -32,12 +32,18 @@ def one_line(text: str, most: int | None = None) -> str:
 
 def tell(line: str) -> None:
     """Print what was done, to stderr; stdout has the command's result."""
-    print(f"quotaplane: {one_line(line)}", file=sys.stderr, flush=True)
+    print_to_stderr(f"quotaplane: {one_line(line)}")
 
 
 def warn(line: str) -> None:
     """Print a warning to stderr and continue."""
-    print(f"{WARNING_PREFIX}{one_line(line)}", file=sys.stderr, flush=True)
+    print_to_stderr(f"{WARNING_PREFIX}{one_line(line)}")
+
+
+def print_to_stderr(line: str) -> None:
+    """Print a line to stderr; a stderr that can't be written must not change how a command ends."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def write_line(line: str) -> None:

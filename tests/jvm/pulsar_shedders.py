@@ -13,7 +13,10 @@ import numpy as np
 
 from quotaplane.balance.cases import parse_balance_case
 from quotaplane.balance.stock.average_shedder import AvgShedder
+from quotaplane.balance.stock.interface import StockRound
 from quotaplane.balance.stock.leader import decide_rounds, stock_case
+from quotaplane.balance.stock.placements import AvgPlacement, BundleAsked, MessageRates
+from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.shedders import new_shedder
 from tests.jvm.balance_cases import Case
 from tests.jvm.kafka_classes import java_of_a_jdk
@@ -44,7 +47,6 @@ def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:
     """Of each round: moves in order; AvgShedder's targets of these, and all that it remembers."""
     parsed = stock_case(parse_balance_case(case, "case"))
     shedder = new_shedder(cls, parsed.settings)
-    random = np.random.default_rng(0)
     answers = []
     for round_, decisions in decide_rounds(parsed, shedder):
         moves = [[move.source, move.bundle] for move in decisions.moves]
@@ -52,13 +54,24 @@ def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:
         if isinstance(shedder, AvgShedder):
             names = round_.load.bundles
             place = {name: at for at, name in enumerate(names)}
-            brokers = round_.load.brokers
             for _, bundle in moves:
-                targets[bundle] = shedder.select_broker(brokers, place[bundle], round_, random)
+                targets[bundle] = _target(shedder, round_, place[bundle])
             known = ((name, shedder.targets.get(round_, at)) for at, name in enumerate(names))
             planned = {name: broker for name, broker in known if broker}
         answers.append({"moves": moves, "targets": targets, "planned": planned})
     return answers
+
+
+def _target(shedder: AvgShedder, round_: StockRound, bundle: int) -> str:
+    """The broker that the shedder's placement gives a bundle, if all of them are candidates."""
+    brokers = round_.load.brokers
+    placement = AvgPlacement(StockSettings(), shedder.targets)
+    placement.begin(round_)
+    no_rates = MessageRates(np.zeros(0), lambda _: 0.0)
+    (target,) = placement.offer(
+        np.arange(len(brokers)), no_rates, BundleAsked(round_, bundle)
+    ).tolist()
+    return brokers[target]
 
 
 class Compared(NamedTuple):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import FULL_RANGE, parse_bundle
 from quotaplane.balance.stock.leader import Leader
 from quotaplane.balance.stock.report_rule import needs_report, summaries
 from quotaplane.balance.stock.settings import stock_settings
@@ -21,6 +20,7 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_hash,
 )
 from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
+from quotaplane.bundle_names import FULL_RANGE, parse_bundle
 from quotaplane.errors import InputError
 from tests.jvm.transfer_cases import stock_round
 

@@ -23,6 +23,9 @@ AT_ONCE = {
 }
 """Options with which the first sample is believed."""
 
+HOT = {"b1": [10.0] * 20, "b2": [10.0] * 10, "b3": [10.0] * 9}
+"""A cluster whose first broker is overloaded."""
+
 
 def bundle(number: int, namespace: str = "acme/orders") -> str:
     """The name of a bundle."""

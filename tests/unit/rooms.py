@@ -23,7 +23,8 @@ GROUND: Final = "(root)"
 
 ROOMS: Final = {
     GROUND: Room(
-        "basic types that every room may import: dimensions, rounds, errors, Arrow tables as bytes",
+        "basic types that every room may import: dimensions, rounds, errors, names of bundles, "
+        "Arrow tables as bytes",
         ("cli",),  # __main__ only
     ),
     "settings": Room("the settings file: keys, defaults, checks"),

@@ -254,27 +254,10 @@ def test_ctrl_c_leaves_without_a_traceback(
     assert capsys.readouterr() == ("", "")
 
 
-def command(*argv: str) -> list[str]:
-    return [sys.executable, "-m", "quotaplane", *argv]
-
-
 @pytest.fixture
 def environment() -> dict[str, str]:
     package = Path(__file__).parents[2] / "pipelines"
     return {**os.environ, "PYTHONPATH": str(package)}
-
-
-def test_a_reader_that_left_is_no_traceback(tmp_path: Path, environment: dict[str, str]) -> None:
-    case = tmp_path / "case.json"
-    case.write_text(json.dumps(brokers(**{f"b{i}": {"usage": i} for i in range(3000)})))
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        command("allocate", str(case)), stdout=write, stderr=subprocess.PIPE, env=environment
-    )
-    os.close(write)
-    assert done.stderr == b""
-    assert done.returncode == 141
 
 
 def test_only_what_the_subcommand_needs_is_imported(

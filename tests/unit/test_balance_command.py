@@ -86,6 +86,17 @@ def test_explain_gives_a_reason_for_each_move_and_each_skip(ask: Ask) -> None:
     assert {skip["label"] for skip in round_["skips"]} == {"Balanced"}
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--place", "AvgShedder"), ("--split", "BundleSplitterTask")]
+)
+def test_explain_is_refused_where_there_are_no_reasons(ask: Ask, option: str, value: str) -> None:
+    assert ask({"rounds": [HOT]}, option, value, "--explain") == (
+        2,
+        "",
+        f"quotaplane: error: --explain does not go with {option}, whose answers have no reasons\n",
+    )
+
+
 def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     table = ask({"rounds": [HOT]}, "--shed", "OverloadShedder")[1]

@@ -1,19 +1,16 @@
-"""What quotaplane's strategy decides in one round, or a few."""
+"""Decisions of quotaplane's strategy in a round: moves, splits, policies, budgets."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import LABELS
 from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.errors import InputError
-from tests.unit.balance_cases import applied, bundle, cluster, labels, once, ratio
-
-HOT = {"b1": [10.0] * 20, "b2": [10.0] * 10, "b3": [10.0] * 9}
+from tests.unit.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 
 
 def test_an_overloaded_broker_is_relieved_down_to_the_target() -> None:
@@ -66,109 +63,6 @@ def test_no_brokers_at_all() -> None:
     assert labels(decided) == {"NoBrokers"}
 
 
-def test_a_move_counts_at_its_target_until_it_is_seen_there() -> None:
-    load = cluster(HOT)
-    state, first = once(load)
-    state, again = once(load, state=state, now_s=60)
-    assert first.moves
-    assert not again.moves
-    _, later = once(applied(load, first), state=state, now_s=120)
-    assert not later.moves
-
-
-def test_a_proposal_is_repeated_until_it_is_carried_out_and_then_rests() -> None:
-    load = cluster(HOT)
-    state, first = once(load)
-    for minute in (1, 2, 5):
-        state, again = once(load, state=state.as_proposed(), now_s=60 * minute)
-        assert again.plan_hash() == first.plan_hash()
-        assert "Missed" not in labels(again)
-    approved = {move.bundle for move in again.moves}
-    assert approved
-    after = applied(load, again)
-    state, done = once(after, state=state.as_proposed(), now_s=600)
-    assert not done.moves
-    assert {state.orders[bundle].status for bundle in approved} == {"seen"}
-    assert {state.orders[bundle].ordered_at_s for bundle in approved} == {600}
-
-
-def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
-    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
-    state, decided = once(load)
-    move = decided.moves[0]
-    owner = load.owner.copy()
-    owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
-    state, after = once(other, state=state.as_proposed(), now_s=60)
-    assert move.bundle not in state.orders
-    assert "Missed" not in labels(after)
-
-
-def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
-    load = cluster(HOT)
-    state, first = once(load)
-    for minute in (1, 2):
-        state, decided = once(load, state=state, now_s=60 * minute)
-        assert not decided.moves
-    state, decided = once(load, state=state, now_s=190)  # 180 s, and one for each order
-    missed = [skip for skip in decided.skips if skip.label == "Missed" and "attempt" in skip.reason]
-    assert {skip.subject for skip in missed} == {move.bundle for move in first.moves}
-    tried = {move.bundle: move.target for move in first.moves}
-    assert not tried.keys() & {move.bundle for move in decided.moves}  # others are tried first
-    for minute in range(4, 10):
-        state, decided = once(load, state=state, now_s=60 * minute)
-        for move in decided.moves:
-            assert move.target != tried.get(move.bundle)
-
-
-def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
-    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
-    state, decided = once(load)
-    move = decided.moves[0]
-    owner = load.owner.copy()
-    owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
-    _, after = once(other, state=state, now_s=60)
-    assert (
-        f"went to b3 instead of {move.target}"
-        in next(s for s in after.skips if s.label == "Missed").reason
-    )
-
-
-def test_a_moved_bundle_rests_for_the_grace_period() -> None:
-    load = cluster({"b1": [10.0, 10], "b2": [1.0], "b3": [1.0]})
-    state, decided = once(load, start_above=0.5, stop_below=0.5, allow_splits=False)
-    (move,) = decided.moves
-    after = applied(load, decided)
-    rates = after.rates.copy()
-    rates[list(after.bundles).index(move.bundle)] *= 3  # now its new owner is overloaded
-    hot = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
-    for minute in range(1, 30):
-        state, decided = once(
-            hot, state=state, now_s=60 * minute, start_above=0.5, stop_below=0.5, allow_splits=False
-        )
-        assert move.bundle not in {one.bundle for one in decided.moves}
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_the_dip_of_a_bundle_whose_clients_connect_again_is_no_sample(ordered: bool) -> None:
-    load = cluster(HOT)
-    state, decided = once(load)
-    after = applied(load, decided)
-    moved = {move.bundle for move in decided.moves}
-    rates = after.rates.copy()
-    rates[[name in moved for name in after.bundles]] *= 0.1
-    dip = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
-    if not ordered:  # somebody else moved them
-        state = BalanceState(estimates=state.estimates, watch=state.watch)
-    state, _ = once(dip, state=state, now_s=60)
-    size = dict(zip(state.estimates.names, state.estimates.mean.tolist(), strict=True))
-    assert {size[name] for name in moved} == {10.0}
-    state, _ = once(dip, state=state, now_s=120)  # so low for another period: they have changed
-    size = dict(zip(state.estimates.names, state.estimates.mean.tolist(), strict=True))
-    assert {size[name] for name in moved} == {1.0}
-
-
 def test_a_bundle_that_is_split_is_not_moved_in_the_same_round() -> None:
     policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b2"]}])
     load = cluster({"b1": [90.0, 1, 1], "b2": [1.0], "b3": [1.0]}, cpu={})
@@ -185,24 +79,6 @@ def test_a_name_in_the_policies_that_the_cluster_does_not_have_is_said() -> None
     assert unknown.keys() == {"b4", "b5"}
     assert "drained_brokers" in unknown["b4"]
     assert "capacity_weights" in unknown["b5"]
-
-
-def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
-    load = cluster(HOT)
-    state, decided = once(load)
-    gone = {move.bundle for move in decided.moves}
-    keep = np.array([name not in gone for name in load.bundles])
-    less = ClusterLoad(
-        load.brokers,
-        load.usage,
-        load.limit,
-        tuple(np.array(load.bundles)[keep]),
-        load.owner[keep],
-        load.rates[keep],
-    )
-    state, decided = once(less, state=state, now_s=60)
-    assert not decided.moves
-    assert set(state.absent.names) == gone
 
 
 def test_a_swap_when_no_single_bundle_fits() -> None:
@@ -352,42 +228,6 @@ def test_a_round_has_a_budget() -> None:
     assert not none.moves
 
 
-def test_two_bundles_of_a_range_do_not_move_at_once() -> None:
-    held = {"b1": {bundle(0, f"a/n{i}"): 10.0 for i in range(10)}, "b2": {bundle(0, "a/z"): 10.0}}
-    _, free = once(cluster(held))
-    assert len(free.moves) > 1
-    state, one = once(cluster(held), distinct_ranges=True)
-    assert len(one.moves) == 1
-    _, waits = once(cluster(held), state=state, now_s=60, distinct_ranges=True)
-    assert not waits.moves
-    assert "SameRange" in labels(waits)
-
-
-def test_small_overloads_wait_for_samples_that_confirm_them() -> None:
-    state = BalanceState.empty()
-    load = cluster(HOT)
-    done = []
-    for minute in range(4):
-        state, decided = once(
-            *(load, None, state, 60.0 * minute), confirm_samples=2, confirm_window_samples=3
-        )
-        done.append(len(decided.moves))
-    assert done[0] == 0
-    assert done[1] > 0
-
-
-def test_the_same_numbers_again_are_no_new_sample() -> None:
-    state = BalanceState.empty()
-    load = cluster(HOT)
-    for second in (0, 5, 10, 55):
-        state, decided = once(
-            *(load, None, state, float(second)), confirm_samples=2, confirm_window_samples=3
-        )
-        assert not decided.moves
-        assert "HitCount" in labels(decided)
-        assert state.estimates.samples.max() == 1
-
-
 def test_bigger_brokers_get_more() -> None:
     load = cluster({"small": [10.0] * 10, "big": [10.0] * 2})
     policies = Policies(capacity_weights={"big": 3.0})
@@ -466,50 +306,6 @@ def test_unusable_rounds_are_refused() -> None:
 def test_moves_in_a_round_scale_with_the_cluster() -> None:
     assert BalanceOptions().moves_in_a_round(3) == 100
     assert BalanceOptions().moves_in_a_round(1000) == 3000
-
-
-HALVES = {
-    f"acme/big/0x{low:08x}_0x{high:08x}": (low, high)
-    for low, high in ((0, 0x400), (0x400, 0x800), (0x800, 0xC00), (0xC00, 0x1000))
-}
-
-
-def test_a_split_has_as_many_parts_as_fit_and_small_bundles_wait_for_them() -> None:
-    big = {"acme/big/0x00000000_0x00001000": 100.0} | {bundle(2 * i): 5.0 for i in range(6)}
-    others = {f"b{i}": {bundle(1000 * i + 2 * j): 5.0 for j in range(8)} for i in (2, 3, 4)}
-    topics = {"acme/big/0x00000000_0x00001000": 7}
-    state, decided = once(cluster({"b1": big, **others}, topics=topics))
-    (split,) = decided.splits
-    assert split.boundaries == (0x400, 0x800, 0xC00)  # 7 topics: not 8 parts
-    assert not decided.moves
-    # at first the parts are measured for a moment only, so nothing leaves the broker
-    small = {bundle(2 * i): 5.0 for i in range(6)}
-    parts = dict.fromkeys(HALVES, 0.5)
-    state, waits = once(cluster({"b1": parts | small, **others}), state=state, now_s=60)
-    assert not waits.moves
-    assert "InFlight" in labels(waits)
-    place = state.estimates.names.index(next(iter(parts)))
-    assert state.estimates.mean[place] == 25.0
-    full = cluster({"b1": dict.fromkeys(HALVES, 25.0) | small, **others})
-    _, then = once(full, state=state, now_s=120)
-    assert {move.source for move in then.moves} == {"b1"}
-    assert ratio(applied(full, then)) <= 1.15
-
-
-def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
-    random = np.random.default_rng(5)
-    for per_minute, short in ((0.0, False), (0.01, True)):
-        state, load = BalanceState.empty(), cluster({f"b{i}": [10.0] * 30 for i in range(4)})
-        for minute in range(25):
-            sign = np.where(np.arange(len(load.bundles)) % 2, 1, -1)  # brokers' sums stay
-            trend = 1 + sign * per_minute * minute
-            rates = load.rates * (trend * random.lognormal(0, 0.1, len(trend)))[:, None]
-            sampled = ClusterLoad(
-                *(load.brokers, load.usage, load.limit, load.bundles, load.owner, rates)
-            )
-            state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
-        assert (state.estimates.short.max() > 0) == short
-        assert (np.median(state.estimates.samples) > 15) != short
 
 
 def test_foreign_load_counts_from_the_first_sample_on() -> None:

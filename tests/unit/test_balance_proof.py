@@ -15,8 +15,6 @@ from benchmarks.balance_proof.record import (
     OwnerChange,
     SceneRecord,
     changes_in,
-    read_records,
-    write_records,
 )
 from benchmarks.balance_proof.scenes import (
     BROKERS,
@@ -30,6 +28,7 @@ from benchmarks.balance_proof.scenes import (
     hot_rates,
     hot_topics,
 )
+from benchmarks.proof_command import read_records, write_records
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
 from quotaplane.errors import ConfigError
@@ -103,8 +102,8 @@ def test_our_settings_are_valid() -> None:
 
 
 def test_records_and_the_page(tmp_path: Path) -> None:
-    write_records(tmp_path / "records.jsonl", ALL)
-    records = read_records(tmp_path / "records.jsonl")
+    write_records(tmp_path, ALL)
+    records = read_records(tmp_path, SceneRecord)
     assert records == ALL
     text = page(records, CONTENDERS)
     assert "- quotaplane reached 1.15 in 3 of 3 scenarios." in text

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.balance.bundle_choice import cheapest_cover
-from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.split_positions import split_positions
+from quotaplane.bundle_names import BundleName
 from tests.unit.balance_cases import applied, cluster, once, ratio
 
 FEW = settings(max_examples=20)

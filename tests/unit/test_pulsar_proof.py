@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.proof_command import read_records, write_records
 from benchmarks.pulsar_proof import __main__ as command
 from benchmarks.pulsar_proof.contenders import OURS, STOCK, Contender
 from benchmarks.pulsar_proof.figures import fair, figures
@@ -17,8 +18,6 @@ from benchmarks.pulsar_proof.record import (
     SLOTS_PER_S,
     Record,
     by_broker,
-    read_records,
-    write_records,
 )
 
 Series = Callable[[float], float]
@@ -118,8 +117,8 @@ def test_a_topic_takes_what_it_has_to_its_broker() -> None:
 
 def test_records_read_as_they_were_written(tmp_path: Path) -> None:
     first = record(WAKES, WAKES)
-    write_records(tmp_path / "records.jsonl", [first])
-    assert read_records(tmp_path / "records.jsonl") == [first]
+    write_records(tmp_path, [first])
+    assert read_records(tmp_path, Record) == [first]
 
 
 def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: Path) -> None:

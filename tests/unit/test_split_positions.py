@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.bundle_names import FULL_RANGE, BundleName
 from quotaplane.balance.split_positions import part_weights, split_positions
+from quotaplane.bundle_names import FULL_RANGE, BundleName
 from quotaplane.errors import InputError
 
 WHOLE = BundleName("acme/orders", 0, FULL_RANGE)

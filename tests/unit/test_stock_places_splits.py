@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.stock.place_cases import answer_places
 from quotaplane.balance.stock.report_rule import BrokerSummary, needs_report
 from quotaplane.balance.stock.settings import StockSettings
@@ -21,6 +20,7 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_hash,
 )
 from quotaplane.balance.stock.split_cases import answer_splits
+from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
 
 NEW = "acme/new/0x00000000_0xffffffff"

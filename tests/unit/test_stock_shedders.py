@@ -14,6 +14,7 @@ from quotaplane.balance.decisions import LABELS, Decisions
 from quotaplane.balance.stock.average_shedder import AvgShedder
 from quotaplane.balance.stock.leader import Leader, StockCase, decide_rounds, stock_case
 from quotaplane.balance.stock.leader_maps import is_never_shed
+from quotaplane.balance.stock.placements import AvgPlacement, BundleAsked, MessageRates
 from quotaplane.balance.stock.remembered_targets import RememberedTargets
 from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.errors import InputError
@@ -163,9 +164,15 @@ def test_avg_acts_at_the_hit_count_itself_and_remembers_where_to() -> None:
     assert not answers[2][1].moves
 
 
+def offered(placement: AvgPlacement, brokers: list[int], bundle: BundleAsked) -> list[int]:
+    no_rates = MessageRates(np.zeros(0), lambda _: 0.0)
+    return placement.offer(np.array(brokers), no_rates, bundle).tolist()
+
+
 def test_avg_forgets_targets_at_the_next_sample_and_mixes_equal_loads_up() -> None:
-    load = cluster({"b1": 90, "b2": 10}, {"b1": [9e7] * 20, "b2": []})
-    calm = cluster({"b1": 10, "b2": 10}, {"b1": [9e7] * 20, "b2": []})
+    bundles: dict[str, list[float]] = {"b1": [9e7] * 20, "b2": [], "b3": [], "b4": []}
+    load = cluster({"b1": 90, "b2": 10, "b3": 50, "b4": 50}, bundles)
+    calm = cluster({"b1": 10, "b2": 10, "b3": 10, "b4": 10}, bundles)
     case = parse_case(
         {"conf": {"loadBalancerAvgShedderHitCountHighThreshold": 1}, "rounds": [load, calm]}
     )
@@ -175,11 +182,13 @@ def test_avg_forgets_targets_at_the_next_sample_and_mixes_equal_loads_up() -> No
     assert len(first.moves) == 4
     # All twenty have the same load: one target for all of them.
     assert {shedder.targets.get(round_, at) for at in range(20)} == {"b2"}
-    random = np.random.default_rng(0)
-    assert shedder.select_broker(["b1", "b2"], 19, round_, random) == "b2"
-    # b2 is no candidate: a random one of the others, and again the same one.
-    again = {shedder.select_broker(["b1", "b3", "b4"], 5, round_, random) for _ in range(9)}
-    assert len(again) == 1
+    placement = AvgPlacement(case.settings, shedder.targets)
+    placement.begin(round_)
+    assert offered(placement, [0, 1], BundleAsked(round_, 19)) == [1]
+    # b2 is no candidate: any of the others, and again the one that was drawn.
+    assert offered(placement, [0, 2, 3], BundleAsked(round_, 5)) == [0, 2, 3]
+    placement.chosen(3, BundleAsked(round_, 5))
+    assert offered(placement, [0, 2, 3], BundleAsked(round_, 5)) == [3]
     round_, _ = next(rounds)
     assert not any(shedder.targets.get(round_, at) for at in range(20))
 

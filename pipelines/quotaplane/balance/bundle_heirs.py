@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import BundleName, parse_bundle
+from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
 

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from quotaplane.balance.bundle_fences import BundleFences, namespace_of
-from quotaplane.balance.bundle_names import parse_bundle
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Skip, Split
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.options import BalanceOptions
+from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
 

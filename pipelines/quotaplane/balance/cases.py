@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from quotaplane.balance.bundle_names import BundleName, parse_bundle
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
+from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import IntArray
 from quotaplane.strict_json import CaseModel, Rate, parse_case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import BundleName
+from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
 

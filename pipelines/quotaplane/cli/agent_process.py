@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Final
+
+from quotaplane.errors import OutputError
 
 _STATUS_EVERY_S: Final = 10.0
 
@@ -29,10 +32,14 @@ def stop_at_signal() -> asyncio.Event:
 
 
 async def print_status(status: Callable[[], dict[str, Any]]) -> None:
-    """Print the status every 10 s, until cancelled."""
+    """Print the status every 10 s, until cancelled.
+
+    The program continues if a line can't be written; its end reports that.
+    """
     while True:
         await asyncio.sleep(_STATUS_EVERY_S)
-        print_line(status(), stamped=True)
+        with contextlib.suppress(OutputError):
+            print_line(status(), stamped=True)
 
 
 def print_line(line: dict[str, Any], *, stamped: bool = False) -> None:

@@ -96,7 +96,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help=f"where a bundle is split: {', '.join(ALGORITHMS)}; or which: {', '.join(TRIGGERS)}",
     )
-    parser.add_argument("--explain", action="store_true", help="also labels and reasons")
+    parser.add_argument(
+        "--explain", action="store_true", help="also labels and reasons; with --shed or alone"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON also on a terminal")
 
 
@@ -107,6 +109,9 @@ def run(args: argparse.Namespace) -> int:
         InputError: a case is wrong; the answers of the cases before it are printed.
         ConfigError: an option is.
     """
+    if args.explain and (args.place or args.split):
+        other = "--place" if args.place else "--split"
+        raise ConfigError(f"--explain does not go with {other}, whose answers have no reasons")
     answer_of = _answerer(args)
     as_json = args.json or not sys.stdout.isatty()
     for raw, source in read_cases(args.cases):

@@ -7,22 +7,23 @@ A subcommand is a module with two functions:
 
 It is registered in ``COMMANDS`` with its help line, so that ``--help`` lists everything without
 importing anything. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code is
-returned.
+returned. So is an error of stdout, unless the reader of a pipe has left: that ends a command
+quietly.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final, cast
 
 from quotaplane import __version__
-from quotaplane.errors import QuotaplaneError
+from quotaplane.cli.command_output import command_output, discard_unwritten
+from quotaplane.errors import OutputError, QuotaplaneError
 from quotaplane.option_parser import OptionParser
-from quotaplane.terminal import one_line
+from quotaplane.terminal import one_line, print_to_stderr
 
 COMMANDS: Final = {
     "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),
@@ -66,27 +67,29 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code (2 for bad input, 130 after Ctrl-C)."""
+    """Run the command; returns its exit code, one of those in docs/runbook.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if " ".join(arguments[:2]) in COMMANDS:
         arguments[:2] = [" ".join(arguments[:2])]
+    code = _run(arguments)
+    if sys.stderr is not None:
+        discard_unwritten(sys.stderr)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     try:
-        try:
+        with command_output():
             args = build_parser(chosen).parse_args(arguments)
-            code = cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
-        finally:
-            # Flush here, not at exit, so that a closed pipe raises BrokenPipeError here.
-            sys.stdout.flush()
-        return code
+            return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
     except QuotaplaneError as error:
-        print(f"quotaplane: error: {one_line(str(error))}", file=sys.stderr)
+        if isinstance(error, OutputError) and isinstance(error.__cause__, BrokenPipeError):
+            return _BROKEN_PIPE
+        print_to_stderr(f"quotaplane: error: {one_line(str(error))}")
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0
 

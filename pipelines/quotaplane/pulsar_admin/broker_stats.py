@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -27,8 +28,6 @@ _RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthO
 _GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
 _GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
 _RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
-_OWN: Final = re.compile(r"^(pulsar(/[^/]+)?/[^/]+:\d+|sla-monitor/.*)/0x")
-"""Namespaces that belong to one broker: its heartbeats, and the monitor of its availability."""
 _NO_REPORT: Final = (404, 405, 500, 501)
 
 
@@ -92,7 +91,7 @@ def stats_in_report(report: bytes) -> BrokerStats:
     usage = np.array([float(answer[name]["usage"]) for name in _RESOURCES])
     limit = np.array([float(answer[name]["limit"]) for name in _RESOURCES])
     stats: dict[str, Any] = answer["lastStats"]
-    chosen = {name: stats[name] for name in sorted(stats) if not _OWN.match(name)}
+    chosen = {name: stats[name] for name in sorted(stats) if not is_of_one_broker(name)}
     rows = [[float(one[key]) for key in _RATES] for one in chosen.values()]
     topics = [int(one["topics"]) for one in chosen.values()]
     sessions = [int(one["producerCount"]) + int(one["consumerCount"]) for one in chosen.values()]
@@ -116,7 +115,7 @@ def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
     for namespace, ranges in sorted(json.loads(topics).items()):
         for range_, domains in sorted(ranges.items()):
             name = f"{namespace}/{range_}"
-            if _OWN.match(name):
+            if is_of_one_broker(name):
                 continue
             stats = [one for domain in domains.values() for one in domain.values()]
             bundles.append(name)

@@ -1,47 +1,38 @@
-"""Bundles: hash ranges of a namespace's topics; a broker owns a bundle as a whole."""
+"""The bundles of tenants' namespaces, and which broker owns a topic by them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from quotaplane.bundle_names import BundleName, parse_bundle
+from quotaplane.errors import InputError
 from quotaplane.model import IntArray
 
-_RANGE: Final = re.compile(r"^(.+)/0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 _BITS: Final = 32
 
 
-class Bundle(NamedTuple):
-    """A range of a namespace's topics."""
+def tenant_bundle(owned: str) -> BundleName | None:
+    """Parse the name of a bundle that a broker owns; None if it is not of a tenant's namespace.
 
-    namespace: str
-    first: int
-    """Lowest hash in the range."""
-    last: int
-    """Highest hash in the range."""
-
-
-def bundle_of(owned: str) -> Bundle | None:
-    """Parse a bundle's name; None if it is not a bundle of a tenant's namespace.
-
-    >>> bundle_of("acme/orders/0xc0000000_0xffffffff")
-    Bundle(namespace='acme/orders', first=3221225472, last=4294967295)
-    >>> bundle_of("acme/orders/0x00000000_0xc0000000").last
-    3221225471
+    >>> tenant_bundle("acme/orders/0xc0000000_0xffffffff")
+    BundleName(namespace='acme/orders', low=3221225472, high=4294967295)
+    >>> tenant_bundle("sla-monitor/test/b1:8080/0x00000000_0xffffffff")
     """
-    match = _RANGE.match(owned)
-    if not match or match[1].count("/") != 1:
+    try:
+        bundle = parse_bundle(owned)
+    except InputError:
         return None
-    first, end = int(match[2], 16), int(match[3], 16)
-    # The second number is exclusive, except in the highest range.
-    return Bundle(match[1], first, end if end == 2**_BITS - 1 else end - 1)
+    return bundle if bundle.namespace.count("/") == 1 else None
 
 
 def owners(
-    namespace: IntArray, hashed: IntArray, names: Sequence[str], bundles: Sequence[Sequence[Bundle]]
+    namespace: IntArray,
+    hashed: IntArray,
+    names: Sequence[str],
+    bundles: Sequence[Sequence[BundleName]],
 ) -> IntArray:
     """The index of the broker that owns each of p topics; -1 = no broker.
 
@@ -51,7 +42,7 @@ def owners(
         names: the namespaces.
         bundles: the bundles of each broker.
 
-    >>> bundles = [[Bundle("a/b", 0, 99)], [Bundle("a/b", 100, 200)]]
+    >>> bundles = [[BundleName("a/b", 0, 100)], [BundleName("a/b", 100, 201)]]
     >>> owners(np.zeros(3, np.int64), np.array([100, 99, 201]), ["a/b"], bundles).tolist()
     [1, 0, -1]
     """
@@ -61,7 +52,7 @@ def owners(
         for bundle in owned:
             at = place.get(bundle.namespace)
             if at is not None:
-                first.append(at << _BITS | bundle.first)
+                first.append(at << _BITS | bundle.low)
                 last.append(at << _BITS | bundle.last)
                 owner.append(broker)
     if not first:

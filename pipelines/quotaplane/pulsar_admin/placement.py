@@ -13,11 +13,12 @@ import numpy as np
 
 from quotaplane.agents.disappearance import TIMES, Vanished, some_of
 from quotaplane.agents.pace import Pace, at_once
+from quotaplane.bundle_names import BundleName
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundles import Bundle, bundle_of, owners
+from quotaplane.pulsar_admin.bundles import owners, tenant_bundle
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.topic_layout import Layout
@@ -49,7 +50,7 @@ class Broker:
     """As in its usage reports."""
     url: str
     """Of its own REST API."""
-    bundles: list[Bundle] = field(default_factory=list)
+    bundles: list[BundleName] = field(default_factory=list)
     """The bundles that it owns."""
 
 
@@ -117,7 +118,7 @@ class Placement:
         owned = await self._read("brokers", broker, lambda: self._rest.get(path))
         if not isinstance(owned, dict) or broker not in self.brokers:
             return
-        bundles = sorted(bundle for bundle in map(bundle_of, owned) if bundle)
+        bundles = sorted(bundle for bundle in map(tenant_bundle, owned) if bundle)
         if bundles != self.brokers[broker].bundles:
             self.brokers[broker].bundles = bundles
             self._changed = True

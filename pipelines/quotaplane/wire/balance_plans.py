@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.decisions import Decisions, Move, Split
+from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
 from quotaplane.wire.broker_loads import SIGNED_LIMIT
 from quotaplane.wire.bundle_checks import check_name

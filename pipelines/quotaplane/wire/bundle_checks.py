@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.balance.bundle_names import BundleName, parse_bundle
 from quotaplane.balance.cluster_load import RATES
+from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.wire.reasons import ABSURD, BAD_BUNDLE, NEGATIVE, NOT_FINITE, shown

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from quotaplane.balance.bundle_names import parse_bundle
 from quotaplane.balance.decisions import Split
 from quotaplane.balance.split_positions import split_positions
+from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import ClusterError, InputError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
 from quotaplane.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights

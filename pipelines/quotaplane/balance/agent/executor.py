@@ -17,11 +17,11 @@ from quotaplane.balance.agent.bundle_mover import BundleMover, MoveResult
 from quotaplane.balance.agent.bundle_splitter import split_bundle
 from quotaplane.balance.agent.cluster_view import ClusterView, read_cluster
 from quotaplane.balance.approval import PlanCheck, Tolerance, check_plan
-from quotaplane.balance.bundle_names import parse_bundle
 from quotaplane.balance.decisions import Move, Split
 from quotaplane.balance.move_pace import MovePace
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
+from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balancing import Balance

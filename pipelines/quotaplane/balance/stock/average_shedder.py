@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +56,7 @@ class AvgShedder:
 
     def shed(self, round_: StockRound) -> Decisions:
         """See ``Shedder``. Targets are in ``targets``, not in the moves: whether a bundle gets
-        there depends on the cluster's placement.
+        there depends on the cluster's placement (``AvgPlacement`` follows them).
         """
         load, maps = round_.load, self._maps
         maps.begin(load)
@@ -83,30 +81,6 @@ class AvgShedder:
             if offload:
                 acting[pair] = offload
         return self._choose(round_, acting, scores, skips)
-
-    def select_broker(
-        self,
-        candidates: Sequence[str],
-        bundle: int,
-        round_: StockRound,
-        random: np.random.Generator,
-    ) -> str:
-        """The strategy's placement (``selectBroker``): the remembered target if it is a candidate,
-        else a random one, which is remembered.
-
-        Args:
-            candidates: names of brokers, at least one.
-            bundle: index in ``round_.load.bundles``.
-            round_: the round that ``shed`` got last, or a later one.
-            random: the number that is hashed comes from here; Pulsar takes an unseeded one.
-        """
-        known = self.targets.get(round_, bundle)
-        if known in candidates:
-            return str(known)
-        number = str(random.integers(-(2**31), 2**31)).encode()
-        target = sorted(candidates)[zlib.crc32(number) % len(candidates)]
-        self.targets.put(round_, bundle, target)
-        return target
 
     def _sorted(self, scores: FloatArray) -> list[int]:
         """Brokers by score, least first; equal ones as a ``HashMap`` lists them."""

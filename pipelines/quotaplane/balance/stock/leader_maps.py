@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import PULSARS_OWN, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.java import (
     ConcurrentMapOrder,
@@ -18,6 +17,7 @@ from quotaplane.balance.stock.java import (
     string_hashes,
     table_capacity,
 )
+from quotaplane.bundle_names import PULSARS_OWN, namespace_of
 from quotaplane.model import BoolArray, IntArray
 
 _MOST_PENDING: Final = 4

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.averages import DEFAULT_RATES
 from quotaplane.balance.stock.broker_versions import newest
@@ -21,6 +20,7 @@ from quotaplane.balance.stock.placements import BundleAsked, MessageRates, Place
 from quotaplane.balance.stock.preallocated import Preallocated
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
+from quotaplane.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.model import BoolArray, FloatArray
 
 Draw = Callable[[Sequence[str]], str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
+from quotaplane.bundle_names import namespace_of
 from quotaplane.model import IntArray
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from quotaplane.balance.bundle_names import BundleName
 from quotaplane.balance.stock.java import wrap_int
 from quotaplane.balance.stock.settings import StockSettings
+from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
 
 _MB = 1024 * 1024

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from quotaplane.balance.bundle_names import FULL_RANGE, BundleName, parse_bundle
 from quotaplane.balance.cases import (
     Count,
     Rates,
@@ -27,6 +26,7 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_count_equally_divide,
 )
 from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
+from quotaplane.bundle_names import FULL_RANGE, BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.strict_json import CaseModel, parse_case
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import BundleName, namespace_of, parse_bundle
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions, Skip, Split
 from quotaplane.balance.stock.interface import StockRound
@@ -16,6 +15,7 @@ from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.balance.stock.leader_maps import LeaderMaps
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.split_algorithms import most_bytes_of_triggers
+from quotaplane.bundle_names import BundleName, namespace_of, parse_bundle
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 _NONE = 4

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from quotaplane.balance.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.stock.broker_versions import newest
 from quotaplane.balance.stock.leader_maps import is_never_shed
 from quotaplane.balance.stock.placement_filters import apart, domain_codes
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
+from quotaplane.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.model import BoolArray, IntArray
 
 
