@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,8 +26,6 @@ class BrokerWatch:
     brokers: tuple[str, ...]
     counted_at_s: FloatArray
     """Shape (B,): when the latest sample that counted was measured; -inf = none yet."""
-    over: IntArray
-    """Shape (B,): one bit a sample, the latest lowest: the sample was above ``start_above``."""
     active: BoolArray
     """Shape (B,): bundles are leaving, until ``stop_below`` is reached."""
     proven: IntArray
@@ -35,9 +34,7 @@ class BrokerWatch:
     @classmethod
     def empty(cls) -> BrokerWatch:
         """No brokers."""
-        return cls(
-            (), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64)
-        )
+        return cls((), np.zeros(0), np.zeros(0, np.bool_), np.zeros(0, np.int64))
 
     def aligned(self, brokers: tuple[str, ...]) -> BrokerWatch:
         """The same for exactly these brokers."""
@@ -48,7 +45,6 @@ class BrokerWatch:
         return BrokerWatch(
             brokers,
             np.append(self.counted_at_s, -np.inf)[at],
-            np.append(self.over, 0)[at],
             np.append(self.active, False)[at],
             np.append(self.proven, 0)[at],
         )
@@ -78,8 +74,9 @@ class Overload(NamedTuple):
     """Shape (B,): of the resource that is used most."""
     error: FloatArray
     """Shape (B,): standard error of ``ratio``."""
-    sample_ratio: FloatArray
-    """Shape (B,): of the latest sample alone."""
+    sample_ratios: FloatArray
+    """Shape (samples, B): of each of the latest samples alone, the newest first; nan = there is
+    none."""
     start: FloatArray
     """Shape (B,): above 1 + this the broker is overloaded."""
     stop: float = 0.0
@@ -104,21 +101,33 @@ class Overload(NamedTuple):
         margin: FloatArray = np.minimum(self.caution * self.error, (self.start - self.stop) / 2)
         return self.start - margin
 
-    def target(self, broker: int) -> float:
+    def target(self, broker: int, relieved: int = 1) -> float:
         """How far above the mean a relieved broker may seem to be, so that it truly is below start:
-        ``stop``, or the start less one standard error, at least half of ``stop``.
+        ``stop``, or the start less its probable error, at least half of ``stop``.
 
-        >>> Overload(*np.full((4, 1), 0.1), 0.09).target(0)
-        0.045
+        Of several relieved brokers, the most underestimated one is to be below start, too. Its
+        error is probably the largest of so many (Blom 1958), at least one standard error.
+
+        Args:
+            broker: its place.
+            relieved: so many brokers are relieved in this round.
+
+        >>> one = np.full(1, 0.02)
+        >>> overload = Overload(one * 60, one, one * 60, one * 7.5, 0.13)
+        >>> [round(overload.target(0, relieved), 3) for relieved in (1, 4, 10, 100)]
+        [0.13, 0.129, 0.119, 0.1]
         """
-        safe = float(self.start[broker] - self.caution * self.error[broker])
-        return max(min(self.stop, safe), self.stop / 2)
+        largest = NormalDist().inv_cdf((relieved - 0.375) / (relieved + 0.25))
+        error = max(largest, 1.0) * self.caution * float(self.error[broker])
+        return max(min(self.stop, float(self.start[broker]) - error), self.stop / 2)
 
 
 class Verdict(NamedTuple):
     """What is known of B brokers now."""
 
     watch: BrokerWatch
+    hits: IntArray
+    """Shape (B,): so many of the latest ``confirm_window_samples`` samples were above the start."""
     above: BoolArray
     """Shape (B,): the estimate is above the start, or less than a standard error below it."""
     confirmed: BoolArray
@@ -136,19 +145,17 @@ def judge(
 ) -> Verdict:
     """Judge each broker after ``fresh`` ones have got a new sample.
 
-    A broker becomes active when its estimate and ``confirm_samples`` of its latest
-    ``confirm_window_samples`` samples are probably above its start, and the estimate is ``noise_z``
+    A broker becomes active when its estimate and ``confirm_samples`` of the latest
+    ``confirm_window_samples`` samples, of the bundles that it has now, are probably above its
+    start, and the estimate is ``noise_z``
     standard errors above 1 + ``HARMLESS`` of the start, up to twice as many if there are few
     samples. A quarter of that is enough if it was active lately. If another broker is active, so
     that bundles move anyway, one sample and one standard error are enough. Neither holds for
     brokers that got bundles lately. It stays active until it carries less than 1 + ``stop_below``.
     """
     start = 1 + overload.probable_start()
-    bits = (1 << options.confirm_window_samples) - 1
-    one = (overload.sample_ratio > start).astype(np.int64)
-    over = np.where(fresh, (watch.over << 1 | one) & bits, watch.over & bits)
-    hits = sum(((over >> place) & 1) for place in range(options.confirm_window_samples))
-    confirmed = np.asarray(hits) >= options.confirm_samples
+    hits: IntArray = (overload.sample_ratios > start).sum(axis=0)
+    confirmed = hits >= options.confirm_samples
     above = overload.ratio > start
     stop = 1 + overload.stop
     proven = (watch.proven > 0) & ~np.asarray(overload.receives)
@@ -159,11 +166,12 @@ def judge(
     if active.any():
         sure |= overload.ratio - np.minimum(z, 1) * overload.error > level
         sure &= ~np.asarray(overload.receives)
-        active |= (np.asarray(hits) > 0) & above & sure
+        active |= (hits > 0) & above & sure
     counted = np.where(fresh, measured_at_s, watch.counted_at_s)
     proven = np.where(active, PROVEN_SAMPLES, np.maximum(watch.proven - fresh, 0))
     return Verdict(
-        replace(watch, counted_at_s=counted, over=over, active=active, proven=proven),
+        replace(watch, counted_at_s=counted, active=active, proven=proven),
+        hits,
         above,
         confirmed,
         sure,

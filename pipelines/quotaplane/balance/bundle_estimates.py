@@ -11,7 +11,7 @@ import numpy as np
 
 from quotaplane.balance.bundle_heirs import guessed_loads, parts_of
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.options import BalanceOptions
+from quotaplane.balance.options import KEPT_SAMPLES, BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 WINDOWS: Final = ((4, 3.2), (2, 3.8), (1, 4.5))
@@ -33,9 +33,6 @@ DRIFT_BOUND: Final = 5.0
 DRIFT_SAMPLES: Final = 20.0
 """For so many samples after drift was seen, loads are means of the latest 4."""
 
-KEPT: Final = 4
-"""Latest samples that are kept of each bundle: as many as the longest window has."""
-
 SMALLEST_NOISE: Final = 0.02
 """Relative standard deviation of samples that is always assumed."""
 
@@ -52,7 +49,7 @@ class BundleEstimates:
 
     names: tuple[str, ...]
     latest: FloatArray
-    """Shape (4, N): the latest samples, the newest first."""
+    """Shape (4, N): the latest samples, the newest first; nan = there was none."""
     mean: FloatArray
     """Shape (N,): mean of the latest ``samples`` samples."""
     samples: FloatArray
@@ -74,7 +71,7 @@ class BundleEstimates:
     def empty(cls) -> BundleEstimates:
         """Estimates of no bundles."""
         none = np.zeros(0)
-        return cls((), np.zeros((KEPT, 0)), none, none, none, none, none, none, none, none)
+        return cls((), np.zeros((KEPT_SAMPLES, 0)), none, none, none, none, none, none, none, none)
 
     def relative_variance(self, options: BalanceOptions) -> FloatArray:
         """Variance of one sample divided by the squared mean; shape (N,).
@@ -131,13 +128,30 @@ class BundleEstimates:
             names = [new[part] for part in parts]
             loads = guessed_loads(carried[old], self.mean[at], names, topics, old)
             if loads is not None:
-                mean[at], latest[:, at], samples[at] = loads, loads, 0
+                mean[at], latest[:, at], samples[at] = loads, np.nan, 0
         return replace(self, mean=mean, samples=samples, latest=latest)
 
     def guessed(self) -> BoolArray:
         """Whose loads were never measured; shape (N,)."""
         none: BoolArray = self.samples < 1
         return none
+
+    def handed_over(self, load: ClusterLoad) -> BoolArray:
+        """Brokers that a bundle came to or left since its latest sample; shape (B,).
+
+        What such a machine uses was measured with other bundles than are reported now.
+        """
+        if not self.names:
+            return np.zeros(len(load.brokers), np.bool_)
+        now, _ = self.aligned(load)
+        brokers = _codes(load.brokers)
+        arrived = now.owner != brokers[load.owner]
+        new = set(load.bundles).difference(self.names)
+        arrived |= np.array([name in new for name in load.bundles], np.bool_) if new else False
+        gone = set(self.names).difference(load.bundles)
+        left = [self.owner[place] for place, name in enumerate(self.names) if name in gone]
+        received = np.bincount(load.owner, arrived, len(brokers)) > 0
+        return received | np.isin(brokers, [*now.owner[arrived], *left])
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""
@@ -181,11 +195,11 @@ class BundleEstimates:
         short = np.maximum(self.short - 1, 0)
         if self._drifting(latest, new & ~changed, options):
             short[:] = DRIFT_SAMPLES
-        recent = new & ~changed & (short > 0) & (self.samples >= KEPT)
-        window[recent] = KEPT
+        recent = new & ~changed & (short > 0) & (self.samples >= KEPT_SAMPLES)
+        window[recent] = KEPT_SAMPLES
         changed |= recent
         count = np.where(changed, window, np.minimum(self.samples + 1, options.memory_samples))
-        means = np.cumsum(latest, axis=0) / np.arange(1, KEPT + 1)[:, None]
+        means = np.cumsum(latest, axis=0) / np.arange(1, KEPT_SAMPLES + 1)[:, None]
         of_window = means[window - 1, np.arange(len(window))]
         mean = np.where(changed, of_window, self.mean + (sample - self.mean) / count)
         squares, deviations = self._noise(sample, new & (~changed | recent), options)
@@ -283,7 +297,8 @@ def _first(load: ClusterLoad) -> BundleEstimates:
     sample = load.throughput()
     zeros = np.zeros(len(sample))
     share, per_byte = _mix(load, sample)
-    latest = np.tile(sample, (KEPT, 1))
+    latest = np.full((KEPT_SAMPLES, len(sample)), np.nan)
+    latest[0] = sample
     names = tuple(load.bundles)
     return BundleEstimates(
         *(names, latest, sample, zeros + 1, zeros, zeros, share, per_byte, zeros, _owners(load))
@@ -292,11 +307,13 @@ def _first(load: ClusterLoad) -> BundleEstimates:
 
 def _owners(load: ClusterLoad) -> FloatArray:
     """CRC-32 of the name of each bundle's broker; shape (N,)."""
-    codes = np.array(
-        [crc32(name.encode("utf-8", "surrogatepass")) for name in load.brokers], np.float64
-    )
-    owners: FloatArray = codes[load.owner]
+    owners: FloatArray = _codes(load.brokers)[load.owner]
     return owners
+
+
+def _codes(brokers: Sequence[str]) -> FloatArray:
+    """CRC-32 of each name; shape (B,)."""
+    return np.array([crc32(name.encode("utf-8", "surrogatepass")) for name in brokers], np.float64)
 
 
 def _mix(load: ClusterLoad, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -118,12 +118,19 @@ class MachineModel:
         return model._with_residuals(load, sums, new)
 
     def _idle(self, load: ClusterLoad, sums: FloatArray, new: BoolArray) -> FloatArray:
+        """What a machine without load uses: the line through a barely used broker and the median
+        of the others, at 0; of several barely used brokers the least. At most half of what the
+        least used of the others uses.
+        """
         bytes_ = sums[0, :, 0]
         barely = new & (bytes_ < BARELY_USED * bytes_.mean()) & (load.usage.max(axis=1) > 0)
         busy = new & ~barely & (bytes_ > 0)
         if not (barely.any() and busy.any()):
             return self.idle
-        bound: FloatArray = np.minimum(load.usage[barely].min(0), load.usage[busy].min(0) / 2)
+        carried, usage = np.median(sums[0, busy], axis=0), np.median(load.usage[busy], axis=0)
+        share = sums[0, barely] / np.where(carried > 0, carried, np.inf)
+        at_0 = (load.usage[barely] - share * usage) / (1 - np.minimum(share, 0.5))
+        bound: FloatArray = np.minimum(np.maximum(at_0.min(axis=0), 0), load.usage[busy].min(0) / 2)
         return bound
 
     def _with_residuals(self, load: ClusterLoad, sums: FloatArray, new: BoolArray) -> MachineModel:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from quotaplane.balance.cluster_load import RESOURCES
 from quotaplane.errors import InputError
 from quotaplane.strict_json import first_error
+
+KEPT_SAMPLES: Final = 4
+"""Latest samples that are kept of each bundle."""
 
 
 class BalanceOptions(BaseModel):
@@ -28,9 +31,10 @@ class BalanceOptions(BaseModel):
     stop_below: float = Field(default=0.13, gt=0, le=10)
     """Bundles leave an overloaded broker until it carries (1 + this) times the mean; nobody gets
     more than that."""
-    confirm_samples: int = Field(default=2, ge=1, le=30)
-    """So many of the latest ``confirm_window_samples`` samples must be above ``start_above``."""
-    confirm_window_samples: int = Field(default=3, ge=1, le=30)
+    confirm_samples: int = Field(default=2, ge=1, le=KEPT_SAMPLES)
+    """So many of the latest ``confirm_window_samples`` samples must be above ``start_above``. They
+    count for the broker that has the bundle now."""
+    confirm_window_samples: int = Field(default=3, ge=1, le=KEPT_SAMPLES)
     noise_z: float = Field(default=3.0, ge=0, le=20)
     """The overload must exceed ``start_above`` by this many standard errors of the estimate."""
     noise_prior: float = Field(default=0.5, ge=0, le=3)

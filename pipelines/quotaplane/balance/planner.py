@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from quotaplane.balance.balance_state import BalanceState as BalanceState
@@ -14,9 +16,19 @@ from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.relief import HeldBack, Relief
 from quotaplane.balance.round_budget import RoundBudget
-from quotaplane.balance.round_reasons import broker_skips, not_put_right, stuck, unknown_brokers
+from quotaplane.balance.round_reasons import (
+    broker_skips,
+    not_put_right,
+    stuck,
+    unknown_brokers,
+    vanished,
+)
 from quotaplane.balance.situation import BalanceRound as BalanceRound
 from quotaplane.balance.situation import Situation, situation_of, sorted_by_name
+
+MOST_VANISHED: Final = 0.01
+"""If a larger part of the load is reported nowhere, overloaded brokers wait: others, which seem to
+have room, may have got it."""
 
 
 def decide(
@@ -75,9 +87,12 @@ def _plan(
     desk = SplitDesk(board, load, fences, held_back.why, now.estimates.guessed(), options)
     ratio = now.overload.ratio
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
+    if now.vanished > MOST_VANISHED:
+        skips.append(vanished(now))
+        sources = sources[:0]
     for source in sources[np.argsort(-ratio[sources], kind="stable")].tolist():
         relief.why_not.clear()
-        if not _relieved(relief, desk, source, now.overload.target(source), options):
+        if not _relieved(relief, desk, source, now.overload.target(source, len(sources)), options):
             skips.append(stuck(relief, source, float(ratio[source])))
     for source in to_drain.tolist():
         relief.why_not.clear()

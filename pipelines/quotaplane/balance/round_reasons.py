@@ -46,9 +46,9 @@ def broker_skips(now: Situation, options: BalanceOptions) -> list[Skip]:
         carries = f"it carries {ratio:.3f} x the mean, the start is {start:.3f}"
         if not verdict.confirmed[broker]:
             window = options.confirm_window_samples
-            hits = int(verdict.watch.over[broker]).bit_count()
             text = (
-                f"{carries}, but in {hits} of {window} samples; {options.confirm_samples} confirm"
+                f"{carries}, but in {verdict.hits[broker]} of {window} samples;"
+                f" {options.confirm_samples} confirm"
             )
             skips.append(Skip(brokers[broker], "HitCount", text))
         else:
@@ -58,6 +58,15 @@ def broker_skips(now: Situation, options: BalanceOptions) -> list[Skip]:
             )
             skips.append(Skip(brokers[broker], "Noise", text))
     return skips
+
+
+def vanished(now: Situation) -> Skip:
+    """Load that nobody reports keeps overloaded brokers waiting."""
+    text = (
+        f"{now.vanished:.1%} of the load has lost its broker, and no other one reports it yet;"
+        " overloaded brokers wait until it is known where it went"
+    )
+    return Skip("", "NoLoadData", text)
 
 
 def unknown_brokers(policies: Policies, brokers: tuple[str, ...]) -> list[Skip]:

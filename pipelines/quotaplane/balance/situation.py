@@ -10,6 +10,7 @@ import numpy as np
 from quotaplane.balance.balance_state import BalanceState
 from quotaplane.balance.broker_watch import Overload, Verdict, judge
 from quotaplane.balance.bundle_estimates import BundleEstimates
+from quotaplane.balance.bundle_heirs import parts_of
 from quotaplane.balance.bundle_orders import SEEN, UNDER_WAY, Settled, find, settle
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.load_board import LoadBoard
@@ -52,6 +53,9 @@ class Situation(NamedTuple):
     board: LoadBoard
     verdict: Verdict
     overload: Overload
+    vanished: float
+    """The part of the load that was reported in the round before and is not now, though nothing was
+    ordered: its broker is gone, and where it is now is not known yet."""
 
 
 def situation_of(
@@ -73,12 +77,13 @@ def situation_of(
     settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
 
     watch = state.watch.aligned(brokers)
-    before, known = state.estimates.joined(state.absent).aligned(load)
+    last = state.estimates.joined(state.absent)
+    before, known = last.aligned(load)
     change = known & (before.latest[0] != load.throughput())
     differs = np.bincount(load.owner, change, len(brokers)) > 0
     fresh = watch.fresh(measured_at_s, differs, options) & live
     estimates = before.sampled(load, known & fresh[load.owner], options)
-    machines = state.machines.aligned(brokers).learned(load, fresh)
+    machines = state.machines.aligned(brokers).learned(load, fresh & ~last.handed_over(load))
     work = workload(load, estimates, machines, live, weights, options)
 
     under_way = [o for o in settled.orders.values() if o.status == UNDER_WAY and o.target]
@@ -91,7 +96,7 @@ def situation_of(
         else:
             missing[target] += np.array(order.rates) @ work.per_unit
     board = LoadBoard(work, owner, missing, live | draining, takes)
-    overload = _overload(board, work, estimates, load, options)
+    overload = _overload(board, work, estimates, options)
     got = {
         order.target
         for order in settled.orders.values()
@@ -113,6 +118,7 @@ def situation_of(
         board=board,
         verdict=verdict,
         overload=overload,
+        vanished=_vanished(last, load, settled),
     )
 
 
@@ -169,14 +175,24 @@ def _absent(state: BalanceState, load: ClusterLoad, settled: Settled) -> BundleE
     return last.taken([place[name] for name in sorted(gone) if name in place])
 
 
+def _vanished(last: BundleEstimates, load: ClusterLoad, settled: Settled) -> float:
+    mine = set(load.bundles)
+    carried: dict[str, float] = dict(zip(last.names, last.mean.tolist(), strict=True))
+    gone = [name for name in last.names if name not in mine and name not in settled.orders]
+    total = float(last.mean.sum())
+    if not gone or total <= 0:
+        return 0.0
+    split = parts_of(gone, [name for name in load.bundles if name not in carried])
+    return sum(carried[name] for name in gone if name not in split) / total
+
+
 def _overload(
     board: LoadBoard,
     work: Workload,
     estimates: BundleEstimates,
-    load: ClusterLoad,
     options: BalanceOptions,
 ) -> Overload:
-    brokers = len(load.brokers)
+    brokers = len(board.takes)
     ratio = board.ratios()
     mean = board.mean if board.mean > 0 else np.inf
     scarcest = (board.used / board.capacity).argmax(axis=1)
@@ -189,18 +205,22 @@ def _overload(
     relative = estimates.squared_error(options)
     error = np.sqrt(np.bincount(board.owner, need**2 * relative, brokers)) / (capacity * mean)
 
-    need_now = work.need[np.arange(len(known)), scarcest[load.owner]]
-    sample = np.bincount(load.owner, need_now * estimates.latest[0] * per_mean, brokers)
-    sample_ratio = (sample + work.foreign[row, scarcest]) / (capacity * mean)
+    own = np.bincount(board.owner, need, brokers)
+    samples = estimates.latest[: options.confirm_window_samples]
+    measured = ~np.isnan(samples)
+    carried = np.where(measured, samples * per_mean, 1.0) * need
+    sums = np.array([np.bincount(board.owner, column, brokers) for column in carried], np.float64)
+    known_of = np.array([np.bincount(board.owner, need * column, brokers) for column in measured])
+    sums[known_of <= own / 2] = np.nan  # most of its load was not measured then
+    sample_ratios = (sums + work.foreign[row, scarcest]) / (capacity * mean)
     full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
     start = np.where(full, options.stop_below, options.start_above)
-    own = np.bincount(board.owner, need, brokers)
     new = np.bincount(board.owner, need / np.maximum(estimates.samples, 1), brokers)
     newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)
     return Overload(
         ratio,
         error,
-        sample_ratio,
+        sample_ratios,
         start,
         options.stop_below,
         min(options.noise_z, 1.0),
