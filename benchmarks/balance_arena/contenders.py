@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from benchmarks.balance_arena.execution import Order
+from benchmarks.balance_arena.execution import Handover, Order
 from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
 from benchmarks.balance_arena.telemetry import ReportRule, Stats
 from benchmarks.balance_arena.world import RETIRED, World
@@ -19,10 +19,12 @@ from quotaplane.balance.policies import Policies
 from quotaplane.model import BoolArray
 
 ALL_AT_ONCE: Final = 100_000
-START: Final = 1.0
+START: Final = 0.97
 """``start_above`` of ours by the wanted imbalance."""
-STOP: Final = 0.9
+STOP: Final = 0.92
 """``stop_below`` of ours by the wanted imbalance."""
+BESIDE_OURS: Final = "LeastResourceUsageWithWeight"
+"""Pulsar's placement beside ours: where lookups put bundles of a broker that is gone."""
 
 
 class Contender(NamedTuple):
@@ -69,7 +71,7 @@ STOCK: Final = (
     ),
 )
 EPS: Final = (0.15, 0.10, 0.05)
-MORE_EPS: Final = (0.6, 0.4, 0.3, 0.2)
+MORE_EPS: Final = (1.2, 0.9, 0.6, 0.4, 0.3, 0.2)
 """Only for the planes."""
 OURS: Final = tuple(
     Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
@@ -80,10 +82,7 @@ OURS: Final = tuple(
 class Player(Protocol):
     """A contender at work in one run."""
 
-    moves_keep_target: bool
-    """Whether a moved bundle certainly arrives where the strategy wants it."""
-    lanes: int
-    """The number of bundles that it unloads at once."""
+    handover: Handover
 
     def measured(self, due: BoolArray, now_s: float) -> None:
         """Brokers have new numbers."""
@@ -123,8 +122,8 @@ class StockPlayer:
         self._extensible = contender.extensible
         self._sheds = bool(contender.shedder)
         self._direct = direct
-        self.moves_keep_target = self._extensible
-        self.lanes = ALL_AT_ONCE if self._extensible else 1  # doLoadShedding waits for each
+        # doLoadShedding of the modular manager waits for each unload
+        self.handover = Handover(ALL_AT_ONCE if self._extensible else 1, self._extensible)
         self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
         self._leader.brokers(world.brokers)
         self._leader.bundles(world.names)
@@ -209,8 +208,7 @@ class OurPlayer:
     Lookups are placed by ``elsewhere``: Pulsar's manager with its shedding switched off.
     """
 
-    moves_keep_target = True
-    lanes = 8
+    handover = Handover(8, keeps_target=True, one_of_a_range=True)
 
     def __init__(
         self, options: BalanceOptions, world: World, stats: Stats, elsewhere: StockPlayer | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,9 @@ TOPIC_S: Final = 0.01
 """The time that each topic of the bundle adds to either."""
 LOOKUP_AFTER_S: Final = 0.5
 """Clients look up an unloaded topic so much later."""
+CLAIM_AFTER_S: Final = 0.1
+"""A bundle that is handed over has its new broker so much later. quotaplane's executor asks the
+target to claim it every 0.05 s; brokers of the extensible manager tell the target themselves."""
 SESSION_S: Final = 30.0
 """A dead broker is noticed when its session expires."""
 _AGAIN_S: Final = 5.0
@@ -28,6 +32,23 @@ class Order(NamedTuple):
     bundle: int
     source: int
     target: int
+
+
+class Handover(NamedTuple):
+    """How the orders of a strategy are carried out."""
+
+    at_once: int
+    """So many unloads are under way at once; the next begins when one has ended."""
+    keeps_target: bool
+    """The target gets the bundle; otherwise the first lookup of the bundle's range gets the wish,
+    and any other lookup places its bundle."""
+    one_of_a_range: bool = False
+    """A bundle waits until another one of its range has its new broker."""
+
+    @property
+    def lookup_after_s(self) -> float:
+        """From the end of an unload until a broker is found."""
+        return CLAIM_AFTER_S if self.keeps_target else LOOKUP_AFTER_S
 
 
 class Moved(NamedTuple):
@@ -59,8 +80,8 @@ class Execution:
     def __init__(
         self,
         world: World,
-        lanes: int,
-        wish: Callable[[int, int], None] | None,
+        handover: Handover,
+        wish: Callable[[int, int], None],
         place: Callable[[int], int],
         touched: Callable[[int, int], None],
     ) -> None:
@@ -68,44 +89,62 @@ class Execution:
 
         Args:
             world: The cluster.
-            lanes: So many unloads are under way at once; the next begins when one has ended.
-            sequential: See above.
-            wish: Stores the target of an unload, for its lookup to find; None: targets are kept.
+            handover: How orders are carried out.
+            wish: Stores the target of an unload, for its lookup to find, if it is not kept.
             place: The broker that a lookup of a bundle without a target finds; -1 = none yet.
             touched: Called with a bundle and its broker when it leaves or arrives.
         """
-        self._world = world
+        self._world, self._handover = world, handover
         self._wish, self._place, self._touched = wish, place, touched
         self._events: list[tuple[float, int, str, int]] = []
         self._count = 0
-        self._free_s = [0.0] * lanes
-        self._range_free_s: dict[tuple[int, int], float] = {}
+        self._free_s = [0.0] * handover.at_once
+        self._range_free_s: dict[object, float] = {}
         self._under_way: dict[int, tuple[float, Order, float]] = {}
         self._target: dict[int, int] = {}
         self._left_s: dict[int, float] = {}
+        self._parted: dict[int, int] = {}
         self.moved: list[Moved] = []
+        self.parted: list[Moved] = []
+        """Parts of bundles that were split, which lookups placed on another broker."""
         self.outages: list[Outage] = []
         self.refused = 0
         """Orders for a bundle that was not where the strategy thought, or already under way."""
 
     def order(self, orders: Sequence[Order], now_s: float) -> None:
-        """Begin to carry out a round's orders.
-
-        Where targets are kept, a bundle waits until another one of its range has been looked up.
-        """
-        for one in orders:
+        """Begin to carry out a round's orders."""
+        waiting: dict[object, deque[tuple[int, int]]] = {}
+        for place, one in enumerate(orders):
             if self._world.owner[one.bundle] != one.source or one.bundle in self._under_way:
                 self.refused += 1
                 continue
             self._under_way[one.bundle] = (now_s, one, 0.0)
-            hashes = self._world.bundles[one.bundle][1:]
-            begin = max(now_s, heapq.heappop(self._free_s))
-            if not self._wish:
-                begin = max(begin, self._range_free_s.get(hashes, 0.0))
-            end = begin + self._handling_s(one.bundle)
-            self._range_free_s[hashes] = end + LOOKUP_AFTER_S
-            heapq.heappush(self._free_s, end)
-            self._push(begin, "unload", one.bundle)
+            range_ = self._world.bundles[one.bundle][1:] if self._handover.one_of_a_range else None
+            waiting.setdefault(range_, deque()).append((place, one.bundle))
+        while waiting:
+            self._begin(waiting, now_s)
+
+    def _begin(self, waiting: dict[object, deque[tuple[int, int]]], now_s: float) -> None:
+        """The next unload: the first order whose range is free when an unload may begin."""
+        begin = max(now_s, heapq.heappop(self._free_s))
+        begin = max(begin, min(self._range_free_s.get(range_, 0.0) for range_ in waiting))
+        free = [range_ for range_ in waiting if self._range_free_s.get(range_, 0.0) <= begin]
+        range_ = min(free, key=lambda one: waiting[one][0])
+        _, bundle = waiting[range_].popleft()
+        if not waiting[range_]:
+            del waiting[range_]
+        end = begin + self._handling_s(bundle)
+        if range_ is not None:
+            end += self._handover.lookup_after_s  # the executor sees the new broker
+            self._range_free_s[range_] = end
+        heapq.heappush(self._free_s, end)
+        self._push(begin, "unload", bundle)
+
+    def part(self, parts: Sequence[int], lookup_s: float, now_s: float) -> None:
+        """The parts of a bundle that was split lose their broker."""
+        for bundle in parts:
+            self._parted[bundle] = int(self._world.owner[bundle])
+        self.release(parts, lookup_s, now_s)
 
     def release(self, bundles: Sequence[int], lookup_s: float, now_s: float) -> None:
         """Bundles lose their broker; clients look them up at ``lookup_s``."""
@@ -140,12 +179,13 @@ class Execution:
             return
         size = float(_bytes(self._world)[bundle])
         self._under_way[bundle] = (ordered_s, order, size)
-        if self._wish:
-            self._wish(bundle, order.target)
-        else:
+        if self._handover.keeps_target:
             self._target[bundle] = order.target
+        else:
+            self._wish(bundle, order.target)
         self._leave(bundle, at)
-        self._push(at + self._handling_s(bundle) + LOOKUP_AFTER_S, "lookup", bundle)
+        found = at + self._handling_s(bundle) + self._handover.lookup_after_s
+        self._push(found, "lookup", bundle)
 
     def _leave(self, bundle: int, at: float) -> None:
         owner = int(self._world.owner[bundle])
@@ -176,6 +216,10 @@ class Execution:
         topics = int(self._world.topics()[bundle])
         self.outages.append(Outage(seconds, topics, size, begun is not None))
         self._touched(bundle, target)
+        source = self._parted.pop(bundle, target)
+        if source != target:
+            left_s = at - seconds
+            self.parted.append(Moved(left_s, at, bundle, source, target, target, size))
         if begun:
             ordered_s, order, left = begun
             self.moved.append(

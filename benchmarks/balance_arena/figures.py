@@ -34,7 +34,8 @@ class Figures:
     """Until the imbalance is first at most each of ``LEVELS``; inf = never."""
     moves: int
     moved: float
-    """Bytes per second of the moved bundles, as part of the cluster's."""
+    """Bytes per second of the moved bundles, as part of the cluster's; parts of split bundles that
+    lookups placed elsewhere count, too."""
     repeats: int
     """Moves of a bundle that was moved within the grace period before."""
     again: int
@@ -70,7 +71,8 @@ def figures(run: Run, scenario: Scenario) -> Figures:
     """The figures of a run."""
     over = imbalance(run.use, run.size)
     judged = over[scenario.judged_from :]
-    minute = [min(int(move.ordered_s // 60), len(over) - 1) for move in run.moved]
+    moved = [*run.moved, *run.parted]
+    minute = [min(int(move.ordered_s // 60), len(over) - 1) for move in moved]
     ordered = [outage for outage in run.outages if outage.ordered]
     return Figures(
         imbalance=over,
@@ -79,7 +81,7 @@ def figures(run: Run, scenario: Scenario) -> Figures:
         moves=len(run.moved),
         moved=sum(
             move.bytes_per_s / float(run.cluster_bytes[at])
-            for move, at in zip(run.moved, minute, strict=True)
+            for move, at in zip(moved, minute, strict=True)
         ),
         repeats=_repeats(run.moved, GRACE_S),
         again=_repeats(run.moved, math.inf),

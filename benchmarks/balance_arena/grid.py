@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.balance_arena.contenders import EPS, OURS, Contender
+from benchmarks.balance_arena.contenders import Contender
 from benchmarks.balance_arena.figures import LEVELS, Figures, figures
 from benchmarks.balance_arena.play import play
 from benchmarks.balance_arena.scenarios import Scenario, named
@@ -67,7 +67,6 @@ def fill(
         (contender, scene.name, seed)
         for scene in sorted(scenes, key=lambda scene: scene.seeds)  # the biggest first
         for contender in contenders
-        if scene.seeds > 1 or contender not in OURS[len(EPS) :]  # the largest without MORE_EPS
         for seed in range(min(scene.seeds, most_seeds))
     ]
     found: dict[Key, list[Figures]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.balance_arena.contenders import EPS, OURS, START, STOCK, STOP, Contender
-from benchmarks.balance_arena.execution import CLOSE_S, LOOKUP_AFTER_S, TOPIC_S
+from benchmarks.balance_arena.execution import CLAIM_AFTER_S, CLOSE_S, LOOKUP_AFTER_S, TOPIC_S
 from benchmarks.balance_arena.figures import LEVELS
 from benchmarks.balance_arena.grid import Cell, Key, Table
 from benchmarks.balance_arena.known import section
@@ -120,11 +120,15 @@ def _rules() -> list[str]:
         "numbers of the brokers' REST interface, which are up to 60 seconds old.",
         "",
         "**What a move costs**: a bundle is off line while it is closed and loaded",
-        f"({CLOSE_S:g} s and {TOPIC_S * 1000:g} ms a topic, each) and until clients look it up",
-        f"({LOOKUP_AFTER_S:g} s). The modular manager unloads one bundle after the other, the",
+        f"({CLOSE_S:g} s and {TOPIC_S * 1000:g} ms a topic, each) and until it has a new broker.",
+        f"With the modular manager, clients look it up then ({LOOKUP_AFTER_S:g} s). quotaplane's",
+        "executor asks the target to claim it, and the extensible manager tells the target itself",
+        f"({CLAIM_AFTER_S:g} s). The modular manager unloads one bundle after the other, the",
         "extensible one all at once, quotaplane's executor eight at once but never two of one",
         "range. The modular manager stores the wanted broker under the bundle's range, and the",
-        "first lookup of that range takes it, as 4.0.8 does: bundles can end elsewhere.",
+        "first lookup of that range takes it, as 4.0.8 does: bundles can end elsewhere. A bundle",
+        "that Pulsar's split task splits is unloaded, and lookups place its parts; the bytes of",
+        "parts that come to another broker count as moved.",
         "",
         "**Pulsar's strategies are Pulsar's classes** (4.0.8, from the distribution's jars, in a",
         "JVM beside): shedders, placements, averages, load data, the filter for even distribution,",

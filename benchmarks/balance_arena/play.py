@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.balance_arena.contenders import Contender, OurPlayer, Player, StockPlayer
+from benchmarks.balance_arena.contenders import (
+    BESIDE_OURS,
+    Contender,
+    OurPlayer,
+    Player,
+    StockPlayer,
+)
 from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage
 from benchmarks.balance_arena.scenarios import Event, Scenario, beginning
 from benchmarks.balance_arena.stock_leader import Jvm
@@ -28,6 +34,8 @@ class Run:
     cluster_bytes: FloatArray
     """Shape (M,): bytes per second of all bundles."""
     moved: list[Moved]
+    parted: list[Moved]
+    """Parts of split bundles that lookups placed on another broker."""
     outages: list[Outage]
     refused: int
     splits: int
@@ -53,13 +61,8 @@ class _Simulation:
                 self.world.alive[event.broker] = False
         self.set_rates(0)
         self.player = _player(contender, scenario, self.world, self.stats, jvm, seed)
-        keeps = self.player.moves_keep_target
         self.execution = Execution(
-            self.world,
-            self.player.lanes,
-            None if keeps else self.player.wish,
-            self.player.place,
-            self.touched,
+            self.world, self.player.handover, self.player.wish, self.player.place, self.touched
         )
         self.splits = 0
         self.registrations: list[float] = []
@@ -113,7 +116,7 @@ class _Simulation:
             self.stats.forget(bundle)
             self.splits += 1
             if isinstance(self.player, StockPlayer):
-                self.execution.release(parts, now_s + 1.0, now_s)
+                self.execution.part(parts, now_s + 1.0, now_s)
             else:
                 self.player.touched(bundle, broker)
         self.execution.order(orders, now_s)
@@ -139,8 +142,9 @@ def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None) -
     done = sim.execution
     seconds = sim.player.seconds if isinstance(sim.player, OurPlayer) else []
     return Run(
-        use, sim.world.size, cluster, done.moved, done.outages, done.refused, sim.splits, seconds
-    )
+        use, sim.world.size, cluster, done.moved, done.parted, done.outages, done.refused,
+        sim.splits, seconds,
+    )  # fmt: skip
 
 
 def _player(
@@ -158,7 +162,8 @@ def _player(
         raise ValueError(f"{contender.name} needs a JVM for {scenario.name}")
     if contender.options is None:
         return StockPlayer(contender, world, stats, jvm, seed, scenario.direct)
-    elsewhere = StockPlayer(contender, world, stats, jvm, seed)
+    beside = contender._replace(placement=BESIDE_OURS)
+    elsewhere = StockPlayer(beside, world, stats, jvm, seed)
     return OurPlayer(contender.options, world, stats, elsewhere)
 
 

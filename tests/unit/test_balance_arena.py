@@ -10,7 +10,15 @@ import pytest
 
 from benchmarks.balance_arena.bounds import least
 from benchmarks.balance_arena.contenders import OURS
-from benchmarks.balance_arena.execution import CLOSE_S, LOOKUP_AFTER_S, TOPIC_S, Execution, Order
+from benchmarks.balance_arena.execution import (
+    CLAIM_AFTER_S,
+    CLOSE_S,
+    LOOKUP_AFTER_S,
+    TOPIC_S,
+    Execution,
+    Handover,
+    Order,
+)
 from benchmarks.balance_arena.figures import figures
 from benchmarks.balance_arena.play import play
 from benchmarks.balance_arena.scenarios import named, scenarios
@@ -24,23 +32,31 @@ def a_world(namespaces: int = 4) -> World:
     return world
 
 
+KEPT = Handover(1, keeps_target=True)
+
+
 def carry_out(
-    world: World, lanes: int, wishes: list[tuple[int, int]] | None, placed: int = 2
+    world: World,
+    handover: Handover = KEPT,
+    wishes: list[tuple[int, int]] | None = None,
+    placed: int = 2,
 ) -> Execution:
+    made = wishes if wishes is not None else []
     return Execution(
         world,
-        lanes,
-        None if wishes is None else lambda bundle, broker: wishes.append((bundle, broker)),
+        handover,
+        lambda bundle, broker: made.append((bundle, broker)),
         lambda _: placed,
         lambda _, __: None,
     )
 
 
-def test_moved_bundles_are_off_line_for_as_long_as_said() -> None:
+@pytest.mark.parametrize(("kept", "found_s"), [(True, CLAIM_AFTER_S), (False, LOOKUP_AFTER_S)])
+def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: float) -> None:
     world = a_world()
     source = int(world.owner[5])
     target = (source + 1) % 3
-    cluster = carry_out(world, 1, None)
+    cluster = carry_out(world, Handover(1, kept), placed=target)
     cluster.order([Order(5, source, target)], now_s=100.0)
     topics = int(world.topics()[5])
     handling = CLOSE_S + TOPIC_S * topics
@@ -50,7 +66,7 @@ def test_moved_bundles_are_off_line_for_as_long_as_said() -> None:
     assert world.owner[5] == target
     (move,) = cluster.moved
     (outage,) = cluster.outages
-    assert outage.seconds == pytest.approx(2 * handling + LOOKUP_AFTER_S)
+    assert outage.seconds == pytest.approx(2 * handling + found_s)
     assert outage.ordered
     assert move.bytes_per_s == pytest.approx(world.bundle_rates()[5, :2].sum())
 
@@ -60,7 +76,7 @@ def test_one_lane_unloads_one_after_the_other() -> None:
     orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in range(4)]
     for lanes, together in ((1, False), (4, True)):
         again = a_world()
-        cluster = carry_out(again, lanes, None)
+        cluster = carry_out(again, Handover(lanes, keeps_target=True))
         cluster.order(orders, now_s=0.0)
         cluster.run_until(0.0)
         assert (again.owner[:4] == OFFLINE).sum() == (4 if together else 1)
@@ -68,11 +84,11 @@ def test_one_lane_unloads_one_after_the_other() -> None:
         assert (again.owner[:4] == [order.target for order in orders]).all()
 
 
-def test_bundles_of_one_range_wait_for_each_other_where_targets_are_kept() -> None:
+def test_bundles_of_one_range_wait_for_each_other_if_told() -> None:
     world = a_world()
     same = [bundle for bundle, name in enumerate(world.bundles) if name.low == 0][:2]
     orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in same]
-    cluster = carry_out(world, 8, None)
+    cluster = carry_out(world, Handover(8, keeps_target=True, one_of_a_range=True))
     cluster.order(orders, now_s=0.0)
     cluster.run_until(0.0)
     assert (world.owner[same] == OFFLINE).sum() == 1
@@ -81,7 +97,7 @@ def test_bundles_of_one_range_wait_for_each_other_where_targets_are_kept() -> No
 def test_lookups_decide_where_the_target_is_only_a_wish() -> None:
     world = a_world()
     wishes: list[tuple[int, int]] = []
-    cluster = carry_out(world, 1, wishes, placed=2)
+    cluster = carry_out(world, Handover(1, keeps_target=False), wishes, placed=2)
     bundle = int(np.flatnonzero(world.owner == 0)[0])
     cluster.order([Order(bundle, 0, 1)], now_s=0.0)
     cluster.run_until(60.0)
@@ -92,7 +108,7 @@ def test_lookups_decide_where_the_target_is_only_a_wish() -> None:
 
 def test_an_order_for_a_bundle_that_is_elsewhere_is_refused() -> None:
     world = a_world()
-    cluster = carry_out(world, 1, None)
+    cluster = carry_out(world)
     wrong = (int(world.owner[3]) + 1) % 3
     cluster.order([Order(3, wrong, 0)], now_s=0.0)
     cluster.run_until(60.0)
@@ -102,7 +118,7 @@ def test_an_order_for_a_bundle_that_is_elsewhere_is_refused() -> None:
 
 def test_a_bundle_of_a_dead_broker_waits_until_a_broker_can_take_it() -> None:
     world = a_world()
-    cluster = carry_out(world, 1, None, placed=1)
+    cluster = carry_out(world, placed=1)
     world.alive[[0, 1]] = False
     bundles = np.flatnonzero(world.owner == 0).tolist()
     cluster.release(bundles, lookup_s=30.0, now_s=0.0)
@@ -112,6 +128,21 @@ def test_a_bundle_of_a_dead_broker_waits_until_a_broker_can_take_it() -> None:
     cluster.run_until(120.0)
     assert (world.owner[bundles] == 1).all()
     assert not any(outage.ordered for outage in cluster.outages)
+
+
+def test_parts_that_lookups_place_elsewhere_count_as_bytes_moved() -> None:
+    world = a_world()
+    cluster = carry_out(world, placed=2)
+    at_two, elsewhere = (
+        int(np.flatnonzero(found)[0]) for found in (world.owner == 2, world.owner != 2)
+    )
+    for bundle in (at_two, elsewhere):
+        cluster.part(world.split(bundle, ()), lookup_s=1.0, now_s=0.0)
+    cluster.run_until(60.0)
+    assert not cluster.moved
+    total = sum(move.bytes_per_s for move in cluster.parted)
+    assert total == pytest.approx(world.bundle_rates()[-2:, :2].sum())
+    assert {move.target for move in cluster.parted} == {2}
 
 
 def test_splits_keep_topics_and_rates() -> None:
