@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.balance_arena.contenders import EPS, OURS, START, STOCK, STOP, Contender
+from benchmarks.balance_arena.contenders import (
+    BESIDE_OURS,
+    EPS,
+    OURS,
+    START,
+    STOCK,
+    STOP,
+    Contender,
+)
 from benchmarks.balance_arena.execution import CLAIM_AFTER_S, CLOSE_S, LOOKUP_AFTER_S, TOPIC_S
 from benchmarks.balance_arena.figures import LEVELS
 from benchmarks.balance_arena.grid import Cell, Key, Table
@@ -135,8 +143,8 @@ def _rules() -> list[str]:
         "the split task, TopKBundles; with Pulsar's defaults. Random numbers are seeded, except",
         "`AvgShedder`'s for bundles that it has no plan for. After a broker has died or stopped,",
         "lookups place its bundles: by the pair's own placement; beside quotaplane, which only",
-        "moves, by LeastLongTermMessageRate, Pulsar's default. TransferShedder's manager splits by",
-        "another task, which is not in the arena.",
+        f"moves, by {BESIDE_OURS}, as [its page](balance-executor.md) advises.",
+        "TransferShedder's manager splits by another task, which is not in the arena.",
         "",
         "| strategy | |",
         "|---|---|",

@@ -209,3 +209,52 @@ def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
             state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
         assert (state.estimates.short.max() > 0) == short
         assert (np.median(state.estimates.samples) > 15) != short
+
+
+def test_samples_of_before_confirm_an_overload_once_a_broker_is_new() -> None:
+    held = {f"b{number}": [10.0] * 12 for number in range(4)}
+    confirmed = {"confirm_samples": 2, "confirm_window_samples": 3}
+    state = None
+    for minute in range(4):
+        state, decided = once(cluster(held), None, state, 60.0 * minute, **confirmed)
+        assert labels(decided) == {"Balanced"}
+    state, decided = once(cluster({**held, "new": []}), None, state, 240.0, **confirmed)
+    assert {move.target for move in decided.moves} == {"new"}
+
+
+def test_a_first_sample_confirms_nothing_twice() -> None:
+    confirmed = {"confirm_samples": 2, "confirm_window_samples": 3}
+    state, first = once(cluster(HOT), **confirmed)
+    assert labels(first) == {"HitCount"}
+    _, second = once(cluster(HOT), None, state, 60.0, **confirmed)
+    assert second.moves
+
+
+def test_overloaded_brokers_wait_while_nobody_reports_the_bundles_of_a_lost_one() -> None:
+    held = {"b1": [10.0] * 16, "b2": [10.0] * 8, "b3": [10.0] * 8, "lost": [10.0] * 6}
+    load = cluster(held)
+    state, _ = once(load, start_above=9, stop_below=9)
+    alone = {name: dict.fromkeys(bundles_of(load, name), 10.0) for name in ("b1", "b2", "b3")}
+    state, waiting = once(cluster(alone), None, state, 60.0)
+    assert not waiting.moves
+    (skip,) = [skip for skip in waiting.skips if skip.label == "NoLoadData"]
+    assert skip.reason.startswith("15.8% of the load has lost its broker")
+    found = {**alone, "b2": alone["b2"] | dict.fromkeys(bundles_of(load, "lost"), 10.0)}
+    _, known = once(cluster(found), None, state, 120.0)
+    assert {(move.source, move.target) for move in known.moves} == {("b1", "b3")}
+
+
+def test_a_split_leaves_no_load_that_nobody_reports() -> None:
+    state, decided = once(cluster({"b1": [60.0], "b2": [20.0], "b3": [20.0]}, {bundle(0): 9}))
+    (split,) = decided.splits
+    low, high = (int(end, 16) for end in split.bundle.rpartition("/")[2].split("_"))
+    middle = (low + high) // 2
+    parts = [f"acme/orders/0x{a:08x}_0x{b:08x}" for a, b in ((low, middle), (middle, high))]
+    held = {"b1": dict.fromkeys(parts, 30.0), "b2": [20.0], "b3": [20.0]}
+    _, after = once(cluster(held), None, state, 60.0)
+    assert not [skip for skip in after.skips if skip.label == "NoLoadData"]
+
+
+def bundles_of(load: ClusterLoad, broker: str) -> list[str]:
+    place = list(load.brokers).index(broker)
+    return [name for name, owner in zip(load.bundles, load.owner, strict=True) if owner == place]
