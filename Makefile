@@ -6,8 +6,8 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# One process a core; the tests of a file stay together, and share what they set up.
-NO_JVM := -n auto --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
+# Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 

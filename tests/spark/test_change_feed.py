@@ -187,7 +187,7 @@ def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) 
         assert row.at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])
 
 
-@pytest.mark.parametrize("broken", [2, 3])
+@pytest.mark.parametrize("broken", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_a_stream_goes_on_behind_a_table_that_was_mended(
     spark: SparkSession, history: History, follow: Follow, broken: int
 ) -> None:
