@@ -130,7 +130,7 @@ ROOMS: Final = {
     "streams.balance": Room(
         "the balance job: load reports in, plans of moves and splits out",
         (
-            *("balance", "history", "settings", "streams", "streams.quota"),
+            *("balance", "history", "settings", "streams"),
             *("transport", "wire"),
         ),
     ),

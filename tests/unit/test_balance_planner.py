@@ -107,8 +107,14 @@ def test_a_bundle_with_one_topic_is_not_split_but_left_alone_on_its_broker() -> 
     load = cluster({"b1": [100.0, 5, 5], "b2": [20.0], "b3": [20.0]}, topics={bundle(0): 1})
     _, decided = once(load)
     assert not decided.splits
-    assert any("one topic" in skip.reason for skip in decided.skips)
+    assert sum("one topic" in skip.reason for skip in decided.skips) == 1
     assert {move.bytes_per_s for move in decided.moves} == {5.0}
+
+
+def test_a_bundle_whose_name_has_no_range_is_said_once() -> None:
+    load = cluster({"b1": {"acme/orders/all": 100.0}, "b2": [20.0], "b3": [20.0]})
+    _, decided = once(load)
+    assert [skip.label for skip in decided.skips if skip.subject == "acme/orders/all"] == ["TooBig"]
 
 
 def test_a_namespace_has_a_largest_number_of_bundles() -> None:

@@ -194,7 +194,9 @@ def test_a_state_of_another_version_is_refused_by_name() -> None:
 
 def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -> Any:
     assert isinstance(outputs, dict)
-    finisher = BalanceFinisher("east", lambda seq: {"loads": {"0": seq}})
+    finisher = BalanceFinisher(
+        BALANCE.model_copy(update={"cluster": "east"}), 1200.0, lambda seq: {"loads": {"0": seq}}
+    )
     return finisher.finish(Round(EPOCH, seq, NOW_MS), outputs)
 
 

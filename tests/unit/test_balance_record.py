@@ -41,7 +41,7 @@ class Recording:
     def __init__(self, history: History, balance: Balance = BALANCE, epoch: int = 7) -> None:
         self.balance, self.epoch = balance, epoch
         self.program = balance_program(balance, epoch)
-        self.finisher = BalanceFinisher(balance.cluster, lambda seq: {"loads": seq})
+        self.finisher = BalanceFinisher(balance, 1200.0, lambda seq: {"loads": seq})
         self.history = history
         self.random = np.random.default_rng(epoch)
         self.loads = self.random.lognormal(13, 0.7, 40)

@@ -258,3 +258,29 @@ def test_a_split_leaves_no_load_that_nobody_reports() -> None:
 def bundles_of(load: ClusterLoad, broker: str) -> list[str]:
     place = list(load.brokers).index(broker)
     return [name for name, owner in zip(load.bundles, load.owner, strict=True) if owner == place]
+
+
+def test_a_broker_whose_bundles_are_elsewhere_gets_none_until_it_is_measured_again() -> None:
+    before = {"b1": [10.0] * 8, "b2": [10.0] * 8, "down": [10.0] * 8}
+    load = cluster(before)
+    state, decided = once(load)
+    assert labels(decided) == {"Balanced"}
+    parts = {name: dict.fromkeys(bundles_of(load, name), 10.0) for name in before}
+    taken_over = cluster({"b1": parts["b1"] | parts["down"], "b2": parts["b2"], "down": {}})
+    for minute in (1, 2):
+        ages_s = (0.0, 0.0, 60.0 * minute)
+        state, decided = once(taken_over, None, state, 60.0 * minute, ages_s)
+        assert {move.target for move in decided.moves} <= {"b2"}
+        (skip,) = [skip for skip in decided.skips if skip.label == "OutDatedData"]
+        assert skip.subject == "down"
+        taken_over = applied(taken_over, decided)
+    _, decided = once(taken_over, None, state, 180.0)
+    assert {move.target for move in decided.moves} == {"down"}
+
+
+def test_a_broker_that_gave_bundles_as_ordered_may_get_others() -> None:
+    load = cluster({"b1": [10.0] * 12, "b2": [10.0] * 2, "b3": [10.0] * 4})
+    state, decided = once(load)
+    assert {move.source for move in decided.moves} == {"b1"}
+    _, after = once(applied(load, decided), None, state, 60.0, (60.0, 0.0, 0.0))
+    assert "OutDatedData" not in labels(after)

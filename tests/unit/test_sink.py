@@ -15,9 +15,9 @@ from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.letter_budget import LETTERS
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.quota.letter_budget import LETTERS
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output

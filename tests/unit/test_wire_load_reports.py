@@ -159,6 +159,8 @@ WHOLE = [
     (b'{"a":' + b"[" * 100_000, "not_json", "nested too deeply"),
     (b'{"a":' + b"9" * 5000 + b"}", "not_json", None),
     (b'{"\xff":1}', "not_json", None),
+    (b'{"lastStats": {"a": 1, "b": 2, "a": 3}}', "not_json", "the key 'a' occurs twice"),
+    (b'{"\\ud800": 1, "\\ud800": 2}', "not_json", "the key '\\ud800' occurs twice"),
     (local_broker_data(cpu={"usage": "NaN", "limit": 1.0}), "not_finite", "usage of cpu is NaN"),
     (
         local_broker_data(cpu={"usage": "5", "limit": 1.0}),

@@ -31,10 +31,14 @@ class BrokerWatch:
     proven: IntArray
     """Shape (B,): so many more samples a quarter of ``noise_z`` is enough."""
 
+    lost_bundles: BoolArray
+    """Shape (B,): bundles left it without an order, and it has not been measured since."""
+
     @classmethod
     def empty(cls) -> BrokerWatch:
         """No brokers."""
-        return cls((), np.zeros(0), np.zeros(0, np.bool_), np.zeros(0, np.int64))
+        none = np.zeros(0, np.bool_)
+        return cls((), np.zeros(0), none, np.zeros(0, np.int64), none)
 
     def aligned(self, brokers: tuple[str, ...]) -> BrokerWatch:
         """The same for exactly these brokers."""
@@ -47,6 +51,7 @@ class BrokerWatch:
             np.append(self.counted_at_s, -np.inf)[at],
             np.append(self.active, False)[at],
             np.append(self.proven, 0)[at],
+            np.append(self.lost_bundles, False)[at],
         )
 
     def fresh(

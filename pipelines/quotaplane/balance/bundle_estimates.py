@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from zlib import crc32
@@ -152,6 +152,18 @@ class BundleEstimates:
         left = [self.owner[place] for place, name in enumerate(self.names) if name in gone]
         received = np.bincount(load.owner, arrived, len(brokers)) > 0
         return received | np.isin(brokers, [*now.owner[arrived], *left])
+
+    def lost_bundles(self, load: ClusterLoad, ordered: Container[str]) -> BoolArray:
+        """Brokers that a bundle left for another one since its latest sample, though that was not
+        ordered; shape (B,).
+        """
+        now, known = self.aligned(load)
+        brokers = _codes(load.brokers)
+        left = known & (now.owner != brokers[load.owner])
+        own = [
+            place for place in np.flatnonzero(left).tolist() if load.bundles[place] not in ordered
+        ]
+        return np.isin(brokers, now.owner[own])
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""

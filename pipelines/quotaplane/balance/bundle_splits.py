@@ -52,6 +52,7 @@ class SplitDesk:
             if label == "InFlight" and board.owner[i] == load.owner[i]
         }
         self._waiting |= set(load.owner[guessed].tolist())
+        self._refused: set[int] = set()
         self.splits: list[Split] = []
         self.skips: list[Skip] = []
 
@@ -122,8 +123,11 @@ class SplitDesk:
 
     def _ask(self, bundle: int, source: int, reason: str) -> bool:
         name = self._load.bundles[bundle]
+        if bundle in self._refused:
+            return False
         refusal = self._refusal(bundle, name)
         if refusal:
+            self._refused.add(bundle)
             self.skips.append(Skip(name, *refusal))
             return False
         boundaries = self._boundaries(bundle, source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -71,13 +72,16 @@ def situation_of(
     drained = [name in policies.drained_brokers for name in brokers]
     draining = round_.draining | np.array(drained, np.bool_)
     live = round_.age_s <= options.stale_after_s
-    takes = live & ~draining
     measured_at_s = now_s - round_.age_s
+    watch = state.watch.aligned(brokers)
+    last = state.estimates.joined(state.absent)
+    newer = measured_at_s > watch.counted_at_s
+    lost_bundles = (watch.lost_bundles | last.lost_bundles(load, state.orders)) & ~newer
+    watch = replace(watch, lost_bundles=lost_bundles)
+    takes = live & ~draining & ~lost_bundles
     open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())
     settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
 
-    watch = state.watch.aligned(brokers)
-    last = state.estimates.joined(state.absent)
     before, known = last.aligned(load)
     change = known & (before.latest[0] != load.throughput())
     differs = np.bincount(load.owner, change, len(brokers)) > 0

@@ -8,6 +8,7 @@ name its broker and has no bundles, so it can't be used alone.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -95,8 +96,15 @@ def _parsed(value: bytes) -> object:
     def refuse(name: str) -> NoReturn:
         raise UnusableReportError(NOT_FINITE, f"{name} is not a JSON number")
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+            raise UnusableReportError(NOT_JSON, f"the key {shown(repeated)} occurs twice")
+        return found
+
     try:
-        return json.loads(value, parse_constant=refuse)
+        return json.loads(value, parse_constant=refuse, object_pairs_hook=unique)
     except RecursionError:
         raise UnusableReportError(NOT_JSON, "nested too deeply") from None
     except UnusableReportError:

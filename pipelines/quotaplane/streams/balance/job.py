@@ -19,8 +19,8 @@ from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_output import transport_in_words
+from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.lone_batches import LeftOut
-from quotaplane.streams.quota.dead_letters import letters_of_input_left_out
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import Decoder, decoded_events
 from quotaplane.streams.status import JobStatus
@@ -109,7 +109,8 @@ class BalanceSpec(JobSpec):
 
     def finisher(self, folder: CheckpointFolder) -> BalanceFinisher:
         """Rows, the plan, counts."""
-        return BalanceFinisher(self.settings.balance.cluster, folder.positions)
+        stale_after_s = self.program(0).options.stale_after_s
+        return BalanceFinisher(self.settings.balance, stale_after_s, folder.positions)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """Dead letters that stand for the input left out."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
 from quotaplane.model import Round
-from quotaplane.streams.quota.letter_budget import LetterBudget
+from quotaplane.settings.balancing import Balance
+from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.silence_watch import SilenceWatch
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
 from quotaplane.transport.base import Message
@@ -24,10 +26,24 @@ GAUGES: Final = ("brokers_live", "brokers_silent", "bundles", "imbalance_pct", "
 class BalanceFinisher(Finisher):
     """See ``sink.Finisher``. ``positions`` returns a round's offsets, by its seq."""
 
-    def __init__(self, cluster: str, positions: Callable[[int], dict[str, Any]]) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, balance: Balance, stale_after_s: float, positions: Callable[[int], dict[str, Any]]
+    ) -> None:
+        self._cluster = balance.cluster
         self._positions = positions
         self._letters = LetterBudget()
+        self._silence = SilenceWatch(
+            stale_after_s / 2,
+            "load reports",
+            f"brokers are left out once their numbers are {stale_after_s:g} s old, and then nothing"
+            " moves. Check that the collector, or the brokers, run and publish to"
+            f" {balance.loads_topic}",
+        )
+        self._began_s, self._arrived = 0.0, 0
+
+    def begin(self) -> None:
+        """Remember when the batch began."""
+        self._began_s, self._arrived = time.monotonic(), 0
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, at most one plan, and counts."""
@@ -44,7 +60,13 @@ class BalanceFinisher(Finisher):
             rounds = tables["balance_rounds"]
             tables["balance_rounds"] = rounds.append_column("positions", positions)
         messages = [Message(self._cluster, value) for value in packed.get("plan", ())]
-        return Finished(tables, messages, _status(counts, rejected))
+        status = _status(counts, rejected)
+        self._arrived = status.arrived
+        return Finished(tables, messages, status)
+
+    def end(self) -> Iterable[tuple[str, str]]:
+        """Lines about load reports that stay away."""
+        return self._silence.after(self._began_s, self._arrived)
 
 
 def _status(counts: dict[str, float], rejected: dict[str, int]) -> StatusUpdate:

@@ -23,7 +23,7 @@ from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Balance
 from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.balance.round_rows import decision_rows, load_rows, round_row
-from quotaplane.streams.quota.dead_letters import letters_of, refused_reports
+from quotaplane.streams.letters import letters_of, refused_reports
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire import reasons
 from quotaplane.wire.balance_plans import encode_plan

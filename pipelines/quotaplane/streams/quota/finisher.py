@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
-from quotaplane.streams.quota.letter_budget import LetterBudget
+from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
@@ -33,7 +34,7 @@ class QuotaFinisher(Finisher):
     def __init__(self, watch: ReportWatch, positions: Callable[[int], dict[str, Any]]) -> None:
         self._watch = watch
         self._positions = positions
-        self._letters = LetterBudget()
+        self._letters = LetterBudget(exempt={UNKNOWN_GROUP})  # their number has a limit of its own
         self._began_s = 0.0
         self._arrivals = Arrivals()
 

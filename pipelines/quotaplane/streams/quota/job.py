@@ -20,8 +20,8 @@ from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
+from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.lone_batches import LeftOut
-from quotaplane.streams.quota.dead_letters import letters_of_input_left_out
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch

@@ -20,7 +20,8 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
 from quotaplane.settings import Settings
-from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters, refused_reports
+from quotaplane.streams.letters import refused_reports
+from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages

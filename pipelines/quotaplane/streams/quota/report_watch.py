@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quotaplane.errors import NoUsableReportsError
+from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
 from quotaplane.streams.status import by_reason
 from quotaplane.wire.reasons import FUTURE, STALE
 
@@ -26,11 +27,6 @@ _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
 _WINDOW_S: Final = 10.0
 _CALM_WINDOWS: Final = 6
 _MAX_AGES: Final = 100
-_AGAIN_AFTER_S: Final = 60.0
-"""Least time between two warnings of the same kind."""
-
-Line = tuple[str, str]
-"""Kind (``warning`` or ``recovered``) and text."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,12 @@ class ReportWatch:
     """
 
     def __init__(self, interval_s: float, stop_after_intervals: float | None = None) -> None:
-        self._silence = _Silence(PATIENCE_INTERVALS * interval_s)
+        self._silence = SilenceWatch(
+            PATIENCE_INTERVALS * interval_s,
+            "reports",
+            "brokers keep their limits until the leases end. Check that brokers run and send to the"
+            " topics that the ready line names",
+        )
         self._unusable = _Unusable(interval_s, stop_after_intervals)
         self._share = _RefusedShare()
 
@@ -77,38 +78,10 @@ class ReportWatch:
 
     def round_ended(self, now_s: float, arrivals: Arrivals) -> list[Line]:
         """Add a round; returns the lines to print."""
-        lines = self._silence.after(now_s, arrivals)
+        lines = self._silence.after(now_s, arrivals.total)
         lines += self._unusable.after(now_s, arrivals)
         lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
         return lines
-
-
-class _Silence:
-    """No reports at all."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._last_s: float | None = None
-        self._ever = self._warned = False
-        self._again_s = 0.0
-
-    def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
-        last_s = now_s if self._last_s is None else self._last_s
-        silent_s = now_s - last_s
-        if arrivals.total:
-            warned, self._warned = self._warned, False
-            self._last_s, self._ever = now_s, True
-            return [("recovered", f"reports arrive again after {silent_s:.0f} s")] if warned else []
-        self._last_s = last_s
-        if self._warned or silent_s < self._patience_s or now_s < self._again_s:
-            return []
-        self._warned, self._again_s = True, now_s + _AGAIN_AFTER_S
-        since = f"for {silent_s:.0f} s" if self._ever else f"since the start {silent_s:.0f} s ago"
-        text = (
-            f"no reports {since}; brokers keep their limits until the leases end. "
-            "Check that brokers run and send to the topics that the ready line names"
-        )
-        return [("warning", text)]
 
 
 class _Unusable:
@@ -161,7 +134,7 @@ class _Unusable:
             due = self._warned_cause == "backlog" != cause
         if cause and due:
             lines = [("warning", self._text(now_s, cause, arrivals.examples))]
-            self._warned_cause, self._again_s = cause, now_s + _AGAIN_AFTER_S
+            self._warned_cause, self._again_s = cause, now_s + AGAIN_AFTER_S
         self._stop_if_asked(now_s)
         return lines
 

@@ -1,19 +1,17 @@
 """Limits how many dead letters a job stores, so that bad input can't fill the disk.
 
 Pure: the clock is the rounds' time. The decoder limits each task's letters per batch; this limits
-them over all rounds. Letters about undefined groups have a limit of their own (``quota.undefined_
-groups``) and are exempt here: operators find these groups by them.
+them over all rounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 
 LETTERS: Final = 1000
 """Letters of one reason that may be stored at once, and again per hour."""
@@ -43,7 +41,11 @@ class LetterBudget:
     Letters over the allowance of raw bytes are kept without their raw bytes.
     """
 
-    def __init__(self, letters: int = LETTERS, raw_bytes: int = RAW_BYTES) -> None:
+    def __init__(
+        self, exempt: Container[str] = (), letters: int = LETTERS, raw_bytes: int = RAW_BYTES
+    ) -> None:
+        """``exempt`` has reasons whose letters have a limit elsewhere."""
+        self._exempt = exempt
         self._letters_each = letters
         self._letters: dict[str, _Allowance] = {}
         self._raw = _Allowance(raw_bytes)
@@ -55,7 +57,7 @@ class LetterBudget:
         keep = np.ones(len(letters), bool)
         summaries = []
         for number, name in enumerate(reason.dictionary.to_pylist()):
-            if name == UNKNOWN_GROUP:
+            if name in self._exempt:
                 continue
             rows = np.flatnonzero(code == number)
             allowance = self._letters.setdefault(name, _Allowance(self._letters_each))

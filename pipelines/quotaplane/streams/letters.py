@@ -1,0 +1,65 @@
+"""Dead letters about input that could not be used, for the table ``rejected_reports``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import unpack
+from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.wire.reasons import TOO_MANY_REPORTS
+from quotaplane.wire.rejected_reports import condensed
+from quotaplane.wire.shard_inputs import REJECTED
+
+
+def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> pa.Table:
+    """Reports that the decoders refused, and the headers (``shard_inputs.HEADERS``) of those over
+    their broker's limit (``crowded_out``), as dead letters.
+    """
+    letters = [table for payload in payloads for table in unpack(payload)]
+    if crowded_out is not None:
+        letters.append(
+            letters_of(
+                len(crowded_out),
+                reason=TOO_MANY_REPORTS,
+                position=crowded_out["position"],
+                published_at_ms=crowded_out["published_at_ms"],
+                detail="its broker sent more reports at once than "
+                "reports.max_reports_per_broker; only the newest are used",
+            )
+        )
+    table = pa.concat_tables([REJECTED.empty_table(), *letters])
+    # Sort: which letters are left out must not depend on the order in which the payloads came.
+    order = [(name, "ascending") for name in ("published_at_ms", "position", "reason", "detail")]
+    return condensed(table.sort_by(order) if len(table) > 1 else table)
+
+
+def letters_of(count: int, **columns: Any) -> pa.Table:
+    """Dead letters (``REJECTED``) that are not about bad reports.
+
+    A column is an array of ``count`` values, or one value for all.
+    """
+    given = {"counts_as_bad": False, "reports": 1, "raw": b"", **columns}
+    return pa.table(
+        {
+            field.name: given[field.name]
+            if isinstance(given[field.name], (pa.Array, pa.ChunkedArray))
+            else pa.repeat(pa.scalar(given[field.name], field.type), count)
+            for field in REJECTED
+        },
+        schema=REJECTED,
+    )
+
+
+def letters_of_input_left_out(left_out: Sequence[LeftOut]) -> pa.Table:
+    """One dead letter for each part of a batch that is not decoded."""
+    return letters_of(
+        len(left_out),
+        reason=pa.array([part.reason for part in left_out]),
+        detail=pa.array([part.detail for part in left_out]),
+        position=pa.array([part.position for part in left_out]),
+        published_at_ms=-1,
+        reports=pa.array([part.inputs for part in left_out]),
+    )
