@@ -278,6 +278,24 @@ def test_a_broker_whose_bundles_are_elsewhere_gets_none_until_it_is_measured_aga
     assert {move.target for move in decided.moves} == {"down"}
 
 
+def test_while_half_of_a_lost_brokers_bundles_are_found_nobody_gets_the_others_load() -> None:
+    before = {"b1": [10.0] * 8, "b2": [10.0] * 8, "b3": [10.0] * 8, "down": [10.0] * 8}
+    load = cluster(before)
+    state, _ = once(load)
+    parts = {name: dict.fromkeys(bundles_of(load, name), 10.0) for name in before}
+    first, rest = (dict(list(parts["down"].items())[half]) for half in (slice(4), slice(4, 8)))
+    found = cluster({**parts, "b1": parts["b1"] | first, "down": rest})
+    state, waiting = once(found, None, state, 60.0, (0.0, 60.0, 60.0, 60.0))
+    assert not waiting.moves
+    assert [skip.reason[:5] for skip in waiting.skips if skip.label == "NoLoadData"] == ["12.5%"]
+    known = cluster({**parts, "b1": parts["b1"] | first, "b2": parts["b2"] | rest, "down": {}})
+    ages_s = (0.0, 0.0, 0.0, 120.0)
+    _, decided = once(known, None, state, 120.0, ages_s, start_above=0.1, stop_below=0.1)
+    assert {move.target for move in decided.moves} == {"b3"}
+    _, later = once(found, None, state, 300.0, (0.0, 0.0, 0.0, 300.0))
+    assert "NoLoadData" not in labels(later)
+
+
 def test_a_broker_that_gave_bundles_as_ordered_may_get_others() -> None:
     load = cluster({"b1": [10.0] * 12, "b2": [10.0] * 2, "b3": [10.0] * 4})
     state, decided = once(load)

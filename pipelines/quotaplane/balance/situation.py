@@ -24,6 +24,10 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 RECEIVED_S: Final = 900.0
 """A broker that got a bundle within so long gives none back because of noise."""
 
+DOUBTFUL_PERIODS: Final = 3.0
+"""For so many sample periods the last report of a broker that lost bundles makes others wait: those
+who have the rest of its bundles report within one."""
+
 
 class BalanceRound(NamedTuple):
     """What is known when a round begins. B brokers."""
@@ -55,8 +59,9 @@ class Situation(NamedTuple):
     verdict: Verdict
     overload: Overload
     vanished: float
-    """The part of the load that was reported in the round before and is not now, though nothing was
-    ordered: its broker is gone, and where it is now is not known yet."""
+    """The part of the load whose broker is gone: where it is now is not known yet. It was reported
+    in the round before and is not now, though nothing was ordered, or only by the last report of a
+    broker that lost other bundles since."""
 
 
 def situation_of(
@@ -79,6 +84,7 @@ def situation_of(
     lost_bundles = (watch.lost_bundles | last.lost_bundles(load, state.orders)) & ~newer
     watch = replace(watch, lost_bundles=lost_bundles)
     takes = live & ~draining & ~lost_bundles
+    doubtful = lost_bundles & (round_.age_s <= DOUBTFUL_PERIODS * options.sample_period_s)
     open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())
     settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
 
@@ -122,7 +128,7 @@ def situation_of(
         board=board,
         verdict=verdict,
         overload=overload,
-        vanished=_vanished(last, load, settled),
+        vanished=_vanished(last, load, settled, doubtful),
     )
 
 
@@ -179,15 +185,19 @@ def _absent(state: BalanceState, load: ClusterLoad, settled: Settled) -> BundleE
     return last.taken([place[name] for name in sorted(gone) if name in place])
 
 
-def _vanished(last: BundleEstimates, load: ClusterLoad, settled: Settled) -> float:
+def _vanished(
+    last: BundleEstimates, load: ClusterLoad, settled: Settled, doubtful: BoolArray
+) -> float:
     mine = set(load.bundles)
     carried: dict[str, float] = dict(zip(last.names, last.mean.tolist(), strict=True))
     gone = [name for name in last.names if name not in mine and name not in settled.orders]
     total = float(last.mean.sum())
-    if not gone or total <= 0:
+    if not (gone or doubtful.any()) or total <= 0:
         return 0.0
+    on_doubtful = np.flatnonzero(doubtful[load.owner]).tolist()
+    unsure = sum(carried.get(load.bundles[place], 0.0) for place in on_doubtful)
     split = parts_of(gone, [name for name in load.bundles if name not in carried])
-    return sum(carried[name] for name in gone if name not in split) / total
+    return (unsure + sum(carried[name] for name in gone if name not in split)) / total
 
 
 def _overload(
