@@ -139,7 +139,7 @@ class BundleEstimates:
     def handed_over(self, load: ClusterLoad) -> BoolArray:
         """Brokers that a bundle came to or left since its latest sample; shape (B,).
 
-        What such a machine uses was measured with other bundles than are reported now.
+        The use of such a machine was measured with other bundles than are reported now.
         """
         if not self.names:
             return np.zeros(len(load.brokers), np.bool_)
@@ -153,17 +153,18 @@ class BundleEstimates:
         received = np.bincount(load.owner, arrived, len(brokers)) > 0
         return received | np.isin(brokers, [*now.owner[arrived], *left])
 
-    def lost_bundles(self, load: ClusterLoad, ordered: Container[str]) -> BoolArray:
+    def lost_bundles(
+        self, load: ClusterLoad, known: BoolArray, ordered: Container[str]
+    ) -> BoolArray:
         """Brokers that a bundle left for another one since its latest sample, though that was not
-        ordered; shape (B,).
+        ordered; shape (B,). These estimates are those of ``load``; ``known`` as of ``aligned``.
         """
-        now, known = self.aligned(load)
         brokers = _codes(load.brokers)
-        left = known & (now.owner != brokers[load.owner])
+        left = known & (self.owner != brokers[load.owner])
         own = [
             place for place in np.flatnonzero(left).tolist() if load.bundles[place] not in ordered
         ]
-        return np.isin(brokers, now.owner[own])
+        return np.isin(brokers, self.owner[own])
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""

@@ -118,7 +118,7 @@ class MachineModel:
         return model._with_residuals(load, sums, new)
 
     def _idle(self, load: ClusterLoad, sums: FloatArray, new: BoolArray) -> FloatArray:
-        """What a machine without load uses: the line through a barely used broker and the median
+        """The use of a machine without load: the line through a barely used broker and the median
         of the others, at 0; of several barely used brokers the least. At most half of what the
         least used of the others uses.
         """

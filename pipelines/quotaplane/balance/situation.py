@@ -80,15 +80,15 @@ def situation_of(
     measured_at_s = now_s - round_.age_s
     watch = state.watch.aligned(brokers)
     last = state.estimates.joined(state.absent)
+    before, known = last.aligned(load)
     newer = measured_at_s > watch.counted_at_s
-    lost_bundles = (watch.lost_bundles | last.lost_bundles(load, state.orders)) & ~newer
+    lost_bundles = (watch.lost_bundles | before.lost_bundles(load, known, state.orders)) & ~newer
     watch = replace(watch, lost_bundles=lost_bundles)
     takes = live & ~draining & ~lost_bundles
     doubtful = lost_bundles & (round_.age_s <= DOUBTFUL_PERIODS * options.sample_period_s)
     open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())
     settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
 
-    before, known = last.aligned(load)
     change = known & (before.latest[0] != load.throughput())
     differs = np.bincount(load.owner, change, len(brokers)) > 0
     fresh = watch.fresh(measured_at_s, differs, options) & live
