@@ -50,7 +50,7 @@ quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done;
 # shellcheck source=deploy/environment.sh
 source "$ROOT/deploy/environment.sh"
 
-job='' script='' action=run extras=kafka,pulsar,admin master='local[*]' mode=client
+job='' script='' action=run extras=kafka,pulsar,admin,server master='local[*]' mode=client
 spark=() args=() jars="$VENV/jars/*.jar" pyfiles='' archives=''
 if [[ $# == 0 ]]; then usage; exit 0; fi
 while (($#)); do

@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "kafka,pulsar,admin,test"
+EXTRAS = "kafka,pulsar,admin,server,test"
 HEADER = """\
 # Every package that setup.cfg asks for, directly or not, at the version that was tested.
 # Written by deploy/lock.py; docs/adr/0002-versions.md says when and why to change it.
