@@ -23,7 +23,7 @@ from quotaplane.history.store import open_table
 from quotaplane.settings import History
 history = History(path=sys.argv[1])
 read_earlier(history)
-read_rows(open_table(history, "rounds"), ["epoch", "at"])
+read_rows(open_table(history, "rounds"), ["epoch", "round_at"])
 """
 
 

@@ -71,6 +71,12 @@ RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
 """Requests that a broker refused or delayed, per second; only in our own report format."""
 
+DEMAND_COLUMNS: Final = tuple(f"demand_{name}" for name in RATE_COLUMNS)
+"""The demand that a law was given."""
+
+QUOTA_COLUMNS: Final = tuple(f"quota_{name}" for name in RATE_COLUMNS)
+"""The quota that a law divided: a group's own or, in a tree, its share."""
+
 LIMIT_COLUMNS: Final = tuple(f"limit_{name}" for name in RATE_COLUMNS)
 """The limit that a broker has in force; only in our own report format."""
 

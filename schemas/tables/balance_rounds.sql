@@ -2,8 +2,8 @@
 CREATE TABLE balance_rounds (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
-  `date` DATE NOT NULL COMMENT 'UTC day of `at`; the partition that maintain expires',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  date DATE NOT NULL COMMENT 'UTC day of `round_at`; the partition that maintain expires',
   cluster STRING NOT NULL COMMENT 'the setting balance.cluster',
   positions STRING NOT NULL COMMENT 'JSON: where its batch\'s input began and ended',
   strategy STRING NOT NULL COMMENT 'quotaplane, or Pulsar\'s class',

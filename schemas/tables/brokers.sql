@@ -2,7 +2,7 @@
 CREATE TABLE brokers (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
   broker STRING NOT NULL COMMENT 'name of the broker',
   status STRING NOT NULL COMMENT 'live, stale or gone, from this round on',
   last_seen_at TIMESTAMP NOT NULL COMMENT 'when its last usable report was published'

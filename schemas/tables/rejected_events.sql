@@ -2,7 +2,7 @@
 CREATE TABLE rejected_events (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
   id STRING COMMENT 'what the service calls the request',
   position STRING NOT NULL COMMENT 'where the event stood in its topic',
   reason STRING NOT NULL COMMENT 'short code, for example bad_units or too_late',

@@ -1,6 +1,6 @@
 -- Generated from quotaplane.history.tables by `python -m quotaplane.history.ddl`.
 CREATE TABLE resource_groups (
-  `group` STRING NOT NULL COMMENT 'name of the resource group',
+  resource_group STRING NOT NULL COMMENT 'name of the resource group',
   publish_messages_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
   publish_bytes_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',
   dispatch_messages_per_s DOUBLE COMMENT 'the group\'s global quota per second; null = unlimited',

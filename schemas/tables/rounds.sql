@@ -2,7 +2,7 @@
 CREATE TABLE rounds (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
   positions STRING NOT NULL COMMENT 'JSON: where the round\'s input began and ended',
   reports BIGINT NOT NULL COMMENT 'reports used',
   entries BIGINT NOT NULL COMMENT 'entries in them',
@@ -14,10 +14,13 @@ CREATE TABLE rounds (
   limits_sent BIGINT NOT NULL COMMENT 'limits that went out, changed or only renewed',
   messages_sent BIGINT NOT NULL COMMENT 'messages they went out in',
   brokers_live BIGINT NOT NULL COMMENT 'brokers that counted',
-  soft_exceeded BIGINT COMMENT 'soft groups that used more than their quota; null = 0'
+  soft_exceeded BIGINT COMMENT 'soft groups that used more than their quota; null = 0',
+  duration_ms BIGINT COMMENT 'from the micro-batch\'s start until its decisions were made: reading, deciding',
+  previous_duration_ms BIGINT COMMENT 'the micro-batch before, with history and publishing; null: first',
+  lag_ms BIGINT COMMENT 'age of the newest report, when the decisions were made; null: no report'
 )
 USING delta
-COMMENT 'One row per round, written after everything else of it: a round that is here is complete.'
+COMMENT 'One row per round, written after everything else of it: a round that is here is complete. Of rounds in which nothing happened, one in half a minute has a row.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',

@@ -2,8 +2,8 @@
 CREATE TABLE throttle_metrics (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
-  `date` DATE NOT NULL COMMENT 'UTC day of `at`; the partition that maintain expires',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  date DATE NOT NULL COMMENT 'UTC day of `round_at`; the partition that maintain expires',
   entity STRING NOT NULL COMMENT 'who asked: called as its resource group',
   dimension STRING NOT NULL COMMENT 'what was asked for',
   since TIMESTAMP NOT NULL COMMENT 'its first event\'s time in the micro-batch',

@@ -2,19 +2,27 @@
 CREATE TABLE usage (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
-  at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
-  `date` DATE NOT NULL COMMENT 'UTC day of `at`; the partition that maintain expires',
+  round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
+  date DATE NOT NULL COMMENT 'UTC day of `round_at`; the partition that maintain expires',
   broker STRING NOT NULL COMMENT 'name of the broker',
-  `group` STRING NOT NULL COMMENT 'name of the resource group',
+  resource_group STRING NOT NULL COMMENT 'name of the resource group',
   published_at TIMESTAMP COMMENT 'when the report was published; null if the topic does not say',
   position STRING NOT NULL COMMENT 'where the report stood in its topic',
-  publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  dispatch_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  total_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  total_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told',
-  controller_mutations_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not told'
+  window_ms BIGINT COMMENT 'the time over which the rates were measured',
+  publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  dispatch_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  total_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  total_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  controller_mutations_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  throttled_publish_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_publish_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_dispatch_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_dispatch_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_total_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_total_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_controller_mutations_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported'
 )
 USING delta
 PARTITIONED BY (date)

@@ -14,6 +14,7 @@ from quotaplane.cli import audit as answers
 from quotaplane.history.audit import BEGINNING, ask, list_audits, load_audit, register_views
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES
+from quotaplane.laws import REASON_TEXTS, Reason
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.settings import History
 from tests.spark.audit_cases import at, check, write
@@ -48,7 +49,7 @@ def used(second: float, *rows: tuple[str, str, float], **options: Any) -> dict[s
 
 
 EXCEEDED = (
-    "broker string, `group` string, dimension string, first_at timestamp, last_at timestamp, "
+    "broker string, resource_group string, dimension string, first_at timestamp, last_at timestamp, "
     "reports long not null, limit_per_s double, worst_used_per_s double, reason string, "
     "enforced boolean"
 )
@@ -56,7 +57,7 @@ EXCEEDED = (
 
 def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, asked: Ask) -> None:
     happened: dict[float, dict[str, Any]] = {
-        0: {"limits": limits([("b1", "g", 50.0), ("b2", "g", 50.0)], reason="fair share")}
+        0: {"limits": limits([("b1", "g", 50.0), ("b2", "g", 50.0)])}
     }
     for second, b1, b2 in ((10, 50, 52), (15, 60, 20), (20, 80, 20), (25, 40, 20), (30, 90, 20)):
         happened[second + 0.1] = used(second, ("b1", "g", b1), ("b2", "g", b2))
@@ -67,21 +68,21 @@ def test_exceeded_finds_unbroken_runs(spark: SparkSession, history: History, ask
         asked("exceeded"),
         [
             # 52 of 50 is within the tolerance
-            ("b1", "g", "publish_messages", at(15), at(20), 2, 50.0, 80.0, "fair share", True),
-            ("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share", True),
+            ("b1", "g", "publish_messages", at(15), at(20), 2, 50.0, 80.0, FAIR, True),
+            ("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, FAIR, True),
         ],
         EXCEEDED,
     )
     check(
         spark,
         asked("exceeded", since=at(12), tolerance=0.7),
-        [("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, "fair share", True)],
+        [("b1", "g", "publish_messages", at(30), at(30), 1, 50.0, 90.0, FAIR, True)],
         EXCEEDED,
     )
     check(
         spark,
         asked("exceeded", tolerance=0.0).where("broker = 'b2'"),
-        [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, "fair share", True)],
+        [("b2", "g", "publish_messages", at(10), at(10), 1, 50.0, 52.0, FAIR, True)],
         EXCEEDED,
     )
 
@@ -97,7 +98,7 @@ def test_exceeded_knows_every_dimension(
             10: used(10, ("b", "g", 60.0), dimension=dimension),
         },
     )
-    found = ("b", "g", dimension, at(10), at(10), 1, 50.0, 60.0, "fair share", True)
+    found = ("b", "g", dimension, at(10), at(10), 1, 50.0, 60.0, FAIR, True)
     check(spark, asked("exceeded"), [found], EXCEEDED)
 
 
@@ -107,7 +108,7 @@ def test_tables_of_an_earlier_version_can_be_asked_as_they_are(
     old_table(history, "limits", limits([("b", "g", 10.0)]))
     old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
     old_groups(history, "g")
-    found = ("b", "g", "publish_messages", at(9), at(9), 1, 10.0, 40.0, "fair share", True)
+    found = ("b", "g", "publish_messages", at(9), at(9), 1, 10.0, 40.0, FAIR, True)
     check(spark, asked("exceeded"), [found], EXCEEDED)
     changes = asked("propagation").select("dimension", "to_per_s").collect()
     assert sorted(map(tuple, changes)) == [(name, 5.0) for name in sorted(DIMENSIONS[:BASIC])]
@@ -117,18 +118,40 @@ def test_exceeded_takes_the_limit_then(spark: SparkSession, history: History, as
     write(
         history,
         {
-            0: {"limits": limits([("b", "g", 50.0)], reason="first")},
-            20: {"limits": limits([("b", "g", 10.0)], reason="cut")},
+            0: {"limits": limits([("b", "g", 50.0)], reason=Reason.EVEN)},
+            20: {"limits": limits([("b", "g", 10.0)], reason=Reason.STEP)},
             20.5: used(19.0, ("b", "g", 40.0)),  # published before the cut
             24: used(23.5, ("b", "g", 41.0)),  # 3.5 s after it: the old limit still excuses
             30: used(29.0, ("b", "g", 42.0)),
-            40: {"limits": limits([("b", "g", 100.0)], reason="raised")},
+            40: {"limits": limits([("b", "g", 100.0)], reason=Reason.EVEN)},
             41: used(40.5, ("b", "g", 43.0)),
         },
     )
-    late = ("b", "g", "publish_messages", at(29), at(29), 1, 10.0, 42.0, "cut", True)
+    late = (
+        "b",
+        "g",
+        "publish_messages",
+        at(29),
+        at(29),
+        1,
+        10.0,
+        42.0,
+        REASON_TEXTS[Reason.STEP],
+        True,
+    )
     check(spark, asked("exceeded"), [late], EXCEEDED)
-    early = ("b", "g", "publish_messages", at(23.5), at(29), 2, 10.0, 42.0, "cut", True)
+    early = (
+        "b",
+        "g",
+        "publish_messages",
+        at(23.5),
+        at(29),
+        2,
+        10.0,
+        42.0,
+        REASON_TEXTS[Reason.STEP],
+        True,
+    )
     check(spark, asked("exceeded", settle_s=0), [early], EXCEEDED)
 
 
@@ -143,11 +166,11 @@ def test_exceeded_repeats_unchanged_rates_and_knows_no_limit(
             3: {"limits": limits([("b", "free", INF)])},
             10: used(10, ("b", "free", 70.0), ("b", "g", NAN)),
             15: used(15, ("b", "g", NAN)),
-            16: {"limits": limits([("b", "g", NAN)], reason="silent", ended=True)},
+            16: {"limits": limits([("b", "g", NAN)], ended_because="silent")},
             30: used(30, ("b", "g", 90.0)),
         },
     )
-    row = ("b", "g", "publish_messages", at(10), at(15), 2, 50.0, 70.0, "fair share", True)
+    row = ("b", "g", "publish_messages", at(10), at(15), 2, 50.0, 70.0, FAIR, True)
     check(spark, asked("exceeded"), [row], EXCEEDED)
 
 
@@ -220,14 +243,14 @@ def test_the_job_prints_an_answer(
     (row,) = json.loads(capsys.readouterr().out)
     assert row == {
         "broker": "b",
-        "group": "g",
+        "resource_group": "g",
         "dimension": "publish_messages",
         "first_at": "2026-03-01T12:00:09.000Z",
         "last_at": "2026-03-01T12:00:09.000Z",
         "reports": 1,
         "limit_per_s": 50.0,
         "worst_used_per_s": 70.0,
-        "reason": "fair share",
+        "reason": FAIR,
         "enforced": True,
     }
     assert answers.main(["exceeded", *where, "--tolerance", "0.5"]) == 0

@@ -17,10 +17,10 @@ from tests.unit.history_cases import INF, NAN, limits
 Ask = Callable[..., DataFrame]
 
 
-CHANGES = "version long, at timestamp, by string, change string, `group` string, quota double"
+CHANGES = "version long, changed_at timestamp, changed_by string, change string, resource_group string, quota double"
 
 PROPAGATION = (
-    "`group` string, dimension string, changed_at timestamp, changed_by string, "
+    "resource_group string, dimension string, changed_at timestamp, changed_by string, "
     "from_per_s double, to_per_s double, state string, brokers long, first_limit_at timestamp, "
     "in_force_at timestamp, seconds double"
 )
@@ -119,7 +119,7 @@ def test_propagation_that_never_came(
 def test_propagation_of_unlimited_and_of_deletion(
     spark: SparkSession, history: History, propagation: Ask
 ) -> None:
-    gone = limits([("b1", "g", NAN), ("b2", "g", NAN)], reason="group_deleted", ended=True)
+    gone = limits([("b1", "g", NAN), ("b2", "g", NAN)], ended_because="group_deleted")
     write(
         history,
         {

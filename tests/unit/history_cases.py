@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from quotaplane.history.store import table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, TABLES
 from quotaplane.history.writer import stamped
+from quotaplane.laws import Reason
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.settings import History
 
@@ -33,7 +34,7 @@ def usage(
     brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
     columns: dict[str, Any] = {
         "broker": pa.array(brokers, pa.string()).dictionary_encode(),
-        "group": pa.array(groups, pa.string()).dictionary_encode(),
+        "resource_group": pa.array(groups, pa.string()).dictionary_encode(),
         "published_at_ms": pa.array([published_at_ms] * len(rows), pa.int64()),
         "position": pa.array([position] * len(rows), pa.string()),
         **{name: pa.array([NAN] * len(rows), pa.float64()) for name in RATE_COLUMNS},
@@ -44,24 +45,25 @@ def usage(
 
 def limits(
     rows: Sequence[tuple[str, str, float]],
-    reason: str = "fair share",
+    reason: Reason = Reason.FAIR_SHARE,
     *,
-    ended: bool = False,
+    ended_because: str | None = None,
     dimension: str = DIMENSIONS[0],
 ) -> pa.Table:
     """Limits on (broker, group) of a dimension; the others are unlimited."""
     brokers, groups, rates = zip(*rows, strict=True)
     columns: dict[str, Any] = {
         "broker": pa.array(brokers),
-        "group": pa.array(groups),
+        "resource_group": pa.array(groups),
         **{name: pa.array([INF] * len(rows), pa.float64()) for name in RATE_COLUMNS},
-        **{f"{name}_reason": pa.array(["unlimited"] * len(rows)) for name in DIMENSIONS},
+        **{f"{name}_reason_code": pa.array([0] * len(rows)) for name in DIMENSIONS},
         "lease_ms": pa.array([120_000] * len(rows), pa.int64()),
-        "ended": pa.array([ended] * len(rows)),
-        "enforced": pa.array([None if ended else True] * len(rows), pa.bool_()),
+        "ended": pa.array([ended_because is not None] * len(rows)),
+        "ended_because": pa.array([ended_because] * len(rows), pa.string()),
+        "enforced": pa.array([None if ended_because else True] * len(rows), pa.bool_()),
     }
     columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
-    columns[f"{dimension}_reason"] = pa.array([reason] * len(rows))
+    columns[f"{dimension}_reason_code"] = pa.array([int(reason)] * len(rows))
     return pa.table(columns)
 
 
@@ -130,7 +132,7 @@ def old_groups(
     given = {
         **{name: pa.nulls(n) for name in schema.names},
         **{name: [5.0] * n for name in RATE_COLUMNS},
-        "group": list(groups),
+        "resource_group": list(groups),
         "updated_at": at,
         "updated_by": ["ann"] * n,
     }

@@ -67,7 +67,7 @@ def test_a_missing_table_is_one_clear_line(history: History) -> None:
     ("schema", "problem"),
     [
         (
-            pa.schema([pa.field("group", pa.string(), False)]),
+            pa.schema([pa.field("resource_group", pa.string(), False)]),
             "column publish_messages_per_s is missing",
         ),
         (

@@ -20,7 +20,7 @@ from quotaplane.errors import HistoryError
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, TABLES, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
-from quotaplane.model import Round
+from quotaplane.model import THROTTLED_COLUMNS, Round
 from quotaplane.settings import History
 from tests.unit.history_cases import (
     DAY_MS,
@@ -73,10 +73,10 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
         {
             "epoch": 1,
             "seq": 3,
-            "at": NOON.replace(second=3),
+            "round_at": NOON.replace(second=3),
             "date": date(2026, 3, 1),
             "broker": "b1",
-            "group": "g1",
+            "resource_group": "g1",
             "published_at": NOON,
             "position": "0:1",
             "publish_messages_per_s": 10.0,
@@ -86,11 +86,13 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             "total_messages_per_s": None,
             "total_bytes_per_s": None,
             "controller_mutations_per_s": None,
+            **dict.fromkeys(THROTTLED_COLUMNS),
+            "window_ms": None,
         }
     ]
     (limit,) = read(history, "limits").to_pylist()
     assert (limit["publish_messages_per_s"], limit["publish_bytes_per_s"]) == (5.0, None)
-    assert (limit["publish_messages_reason"], limit["lease_ms"]) == ("fair share", 120_000)
+    assert (limit["publish_messages_reason_code"], limit["lease_ms"]) == (4, 120_000)
 
 
 @pytest.mark.parametrize("absent", ["total_bytes_per_s", "controller_mutations_per_s"])
@@ -297,7 +299,7 @@ def test_absurd_times_of_reports_are_kept_as_far_as_they_can_be() -> None:
 def test_the_date_is_the_utc_day(now_ms: int, day: date) -> None:
     rows = stamped(LIMITS, limits([("b", "g", 1.0)]), Round(1, 1, now_ms))
     assert rows["date"].to_pylist() == [day]
-    assert pc.cast(rows["at"], pa.int64()).to_pylist() == [now_ms * 1000]
+    assert pc.cast(rows["round_at"], pa.int64()).to_pylist() == [now_ms * 1000]
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1))

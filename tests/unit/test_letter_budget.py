@@ -25,6 +25,7 @@ def letters(*rows: tuple[str, int], raw: bytes = b"?") -> pa.Table:
         "counts_as_bad": [True] * size,
         "reports": [1] * size,
         "raw": [raw] * size,
+        "sender": ["b1"] * size,
     }
     return pa.table(columns, schema=REJECTED)
 

@@ -42,6 +42,7 @@ def test_a_few_have_a_letter_of_their_own_and_one_stands_for_the_others() -> Non
         "counts_as_bad": True,
         "reports": 1,
         "raw": b"3",
+        "sender": None,
     }
     assert rows[-1] == {
         "reason": NOT_PROTOBUF,
@@ -51,6 +52,7 @@ def test_a_few_have_a_letter_of_their_own_and_one_stands_for_the_others() -> Non
         "counts_as_bad": True,
         "reports": 600 - MOST_LETTERS,
         "raw": b"",
+        "sender": None,
     }
     assert [row["counts_as_bad"] for row in rows if row["reason"] == STALE] == [False] * 3
     assert letters.usable.tolist() == [not (n < 500 or 600 <= n < 703) for n in range(1000)]
@@ -110,6 +112,7 @@ def test_letters_that_stand_for_many_keep_their_positions() -> None:
             "counts_as_bad": [False] * 60,
             "reports": [5000] * 60,
             "raw": [b""] * 60,
+            "sender": [None] * 60,
         },
         schema=REJECTED,
     )

@@ -2,7 +2,8 @@
 
 The first comment line of a file is the question it answers; lines ``-- :name = value  meaning``
 declare parameters with defaults. A query sees each table as a view of the same name, and two more
-views: ``resource_group_changes`` (the change feed: version, at, by, change, and the row) and
+views: ``resource_group_changes`` (the change feed: version, changed_at, changed_by, change, and
+the row) and
 ``limit_values`` (``audits/_limit_values.sql``). ``LATERAL VIEW by_dimension('{}_per_s') AS
 dimension, rate`` makes a row per dimension out of columns per dimension (``{}``); it takes several
 columns, too.
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import InputError
-from quotaplane.history.ddl import TYPES
+from quotaplane.history.ddl import sql_type
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
+from quotaplane.laws.explain import reason_text
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import History
 
@@ -138,6 +140,7 @@ def register_views(spark: SparkSession, history: History, sql: str | None = None
         HistoryError: a table is missing or has another schema.
     """
     limit_values = expanded((FOLDER / "_limit_values.sql").read_text("utf-8"))
+    spark.udf.register("reason_text", reason_text, "string")
     text = None if sql is None else f"{sql} {limit_values}" if "limit_values" in sql else sql
 
     def wanted(name: str) -> bool:
@@ -167,17 +170,17 @@ def _changes(spark: SparkSession, history: History) -> DataFrame:
     feed = _completed(feed, RESOURCE_GROUPS)
     return feed.join(by_version, "_commit_version").selectExpr(
         "_commit_version AS version",
-        "_commit_timestamp AS at",
-        "coalesce(user, updated_by) AS by",
+        "_commit_timestamp AS changed_at",
+        "coalesce(user, updated_by) AS changed_by",
         "_change_type AS change",
-        *(f"`{n}`" for n in RESOURCE_GROUPS.schema.names if not n.startswith("updated")),
+        *(n for n in RESOURCE_GROUPS.schema.names if not n.startswith("updated")),
     )
 
 
 def _completed(rows: DataFrame, table: Table) -> DataFrame:
     """Add null columns that the table lacks, as no job of this version has opened it yet."""
     lacking = [field for field in table.schema if field.name not in rows.columns]
-    nulls = (f"CAST(NULL AS {TYPES[field.type]}) AS `{field.name}`" for field in lacking)
+    nulls = (f"CAST(NULL AS {sql_type(field.type)}) AS {field.name}" for field in lacking)
     return rows.selectExpr("*", *nulls)
 
 

@@ -12,18 +12,9 @@ from quotaplane.balance.reported_loads import (
     RATE_COLUMNS,
     USAGE_COLUMNS,
 )
-from quotaplane.history.table_parts import TIMESTAMP, appended, column
+from quotaplane.history.table_parts import TIMESTAMP, appended, column, list_of
 
 _CLUSTER: Final = column("cluster", pa.string(), "the setting balance.cluster")
-
-
-def list_of(kind: pa.DataType) -> pa.DataType:
-    """A list type as Delta's: its items are called ``element``; DDL can't forbid nulls in it.
-
-    >>> print(list_of(pa.string()))
-    list<element: string>
-    """
-    return pa.list_(pa.field("element", kind))
 
 
 LOAD: Final = appended(
@@ -113,7 +104,7 @@ BALANCE_ACTIONS: Final = appended(
         column("plan_seq", pa.int64(), "round of the balancer that decided the plan"),
         column("mode", pa.string(), "manual (approved by hash) or auto"),
         column("why", pa.string(), "the administrator's reason; empty in mode auto"),
-        column("by", pa.string(), "user and host of the executor"),
+        column("executed_by", pa.string(), "user and host of the executor"),
         column("action", pa.string(), "plan, move or split"),
         column(
             "outcome",

@@ -50,16 +50,17 @@ def render(table: Table) -> str:
 
 
 def _column(field: pa.Field) -> str:
-    name = f"`{field.name}`" if field.name in ("group", "date") else field.name
+    name = field.name
     comment = (field.metadata or {}).get(b"comment", b"").decode()
     return (
-        f"{name} {_sql_type(field.type)}"
+        f"{name} {sql_type(field.type)}"
         + ("" if field.nullable else " NOT NULL")
         + (f" COMMENT {_quoted(comment)}" if comment else "")
     )
 
 
-def _sql_type(kind: pa.DataType) -> str:
+def sql_type(kind: pa.DataType) -> str:
+    """Spark SQL's name of a column type."""
     return f"ARRAY<{TYPES[kind.value_type]}>" if pa.types.is_list(kind) else TYPES[kind]
 
 

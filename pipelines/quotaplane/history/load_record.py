@@ -88,14 +88,14 @@ def read_record(
         yield RecordedRound(
             row["epoch"],
             row["seq"],
-            _ms(row["at"]),
+            _ms(row["round_at"]),
             loads_of_rows(load.take(pa.array(chosen))),
             row["strategy"],
             json.loads(row["settings"]),
             row["mode"],
             row["first"],
             row["plan_hash"],
-            texts.drop(["epoch", "seq", "at", "date"]).sort_by("place").to_pylist(),
+            texts.drop(["epoch", "seq", "round_at", "date"]).sort_by("place").to_pylist(),
         )
 
 
@@ -127,7 +127,9 @@ def _read(history: History, name: str, since: datetime | None, until: datetime |
         raise HistoryError(f"history table {name}: {one_line(error)}") from None
     for keep, at in ((pc.greater_equal, since), (pc.less, until)):
         if at is not None:
-            rows = rows.filter(keep(rows["at"], pa.scalar(at, rows.schema.field("at").type)))
+            rows = rows.filter(
+                keep(rows["round_at"], pa.scalar(at, rows.schema.field("round_at").type))
+            )
     return rows
 
 

@@ -104,7 +104,7 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
 
     with _claimed(table, retried):
         expired = 0
-        if "at" in table.schema.names:
+        if "round_at" in table.schema.names:
             expired = retried(lambda t: _expire(t, table, before))
         compacted = retried(
             lambda t: t.optimize.compact(
@@ -164,12 +164,12 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
     if "date" in table.partition_by:
         predicate = f"date < DATE '{before:%Y-%m-%d}'"
     else:
-        predicate = f"at < '{_text(before)}'"
+        predicate = f"round_at < '{_text(before)}'"
     if table is ROUNDS:
         # The newest round stays, however old, as the next epoch is derived from it.
-        ats = read_rows(opened, ["at"])["at"]
+        ats = read_rows(opened, ["round_at"])["round_at"]
         if len(ats):
-            predicate += f" AND at < '{_text(pc.max(ats).as_py())}'"
+            predicate += f" AND round_at < '{_text(pc.max(ats).as_py())}'"
     deleted = opened.delete(predicate, post_commithook_properties=COMMIT_ONLY)
     return int(deleted["num_deleted_rows"] or 0)
 

@@ -33,14 +33,14 @@ def read_earlier(history: History) -> Earlier:
         HistoryError: the tables are missing or can't be read.
     """
     try:
-        rounds = read_rows(open_table(history, "rounds"), ["epoch", "at"])
+        rounds = read_rows(open_table(history, "rounds"), ["epoch", "round_at"])
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table rounds: {one_line(error)}") from None
     if not len(rounds):
         return Earlier(0, 0)
     # Not group_by(): it loads pyarrow.dataset, whose threads abort a process that ends early.
     epochs, of_epoch = np.unique(rounds["epoch"].to_numpy(), return_inverse=True)
-    at = rounds["at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+    at = rounds["round_at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
     over_ms = np.zeros(len(epochs), np.int64)
     np.maximum.at(over_ms, of_epoch, at)
     # There are many limits, so use only the files' statistics.

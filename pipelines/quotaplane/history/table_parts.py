@@ -10,7 +10,7 @@ import pyarrow as pa
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
-STAMP_COLUMNS: Final = ("epoch", "seq", "at", "date")
+STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
 
 
@@ -32,12 +32,23 @@ def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) ->
     return pa.field(name, kind, nullable=null, metadata={"comment": comment})
 
 
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """A list type as Delta's: its items are called ``element``; DDL can't forbid nulls in it.
+
+    >>> print(list_of(pa.string()))
+    list<element: string>
+    """
+    return pa.list_(pa.field("element", kind))
+
+
 _STAMP: Final = [
     column("epoch", pa.int64(), "bumped for each new checkpoint or owner"),
     column("seq", pa.int64(), "the round: id of the micro-batch"),
-    column("at", TIMESTAMP, "the round's now"),
+    column("round_at", TIMESTAMP, "the round's now"),
 ]
-_DATE: Final = column("date", pa.date32(), "UTC day of `at`; the partition that maintain expires")
+_DATE: Final = column(
+    "date", pa.date32(), "UTC day of `round_at`; the partition that maintain expires"
+)
 
 CHECKPOINT_INTERVAL: Final = 25
 CHANGES_PER_CHECKPOINT: Final = 100

@@ -20,8 +20,15 @@ from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
-from quotaplane.history.table_parts import appended, column
-from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS
+from quotaplane.history.table_parts import appended, column, list_of
+from quotaplane.model import (
+    BASIC,
+    DEMAND_COLUMNS,
+    DIMENSIONS,
+    QUOTA_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+)
 from quotaplane.round_counts import COLUMNS
 
 
@@ -30,7 +37,9 @@ def _rates(meaning: str) -> list[pa.Field]:
 
 
 _LATER_RATES: Final = RATE_COLUMNS[BASIC:]
-_LATER_REASONS: Final = tuple(f"{name}_reason" for name in DIMENSIONS[BASIC:])
+_REASONS: Final = tuple(
+    f"{name}_reason_{part}" for name in DIMENSIONS for part in ("code", "numbers")
+)
 
 _POSITION: Final = column("position", pa.string(), "where the report stood in its topic")
 _PUBLISHED: Final = column(
@@ -40,7 +49,21 @@ _PUBLISHED: Final = column(
     null=True,
 )
 _BROKER: Final = column("broker", pa.string(), "name of the broker")
-_GROUP: Final = column("group", pa.string(), "name of the resource group")
+_GROUP: Final = column("resource_group", pa.string(), "name of the resource group")
+
+
+def _reason(dimension: str) -> list[pa.Field]:
+    rate = f"{dimension}_per_s"
+    return [
+        column(f"{dimension}_reason_code", pa.int32(), f"why {rate} is what it is", null=True),
+        column(
+            f"{dimension}_reason_numbers",
+            list_of(pa.float64()),
+            "the numbers of the reason; null = the limit is no law's",
+            null=True,
+        ),
+    ]
+
 
 USAGE: Final = appended(
     "usage",
@@ -50,10 +73,17 @@ USAGE: Final = appended(
         _GROUP,
         _PUBLISHED,
         _POSITION,
-        *_rates("used rate per second; null = unchanged since the last report, or not told"),
+        column("window_ms", pa.int64(), "the time over which the rates were measured", null=True),
+        *_rates("used rate per second; null = unchanged since the last report, or not reported"),
+        *(
+            column(
+                name, pa.float64(), "refused or delayed per second; null = not reported", null=True
+            )
+            for name in THROTTLED_COLUMNS
+        ),
     ],
     by_date=True,
-    since_later=_LATER_RATES,
+    since_later=(*_LATER_RATES, *THROTTLED_COLUMNS, "window_ms"),
 )
 
 LIMITS: Final = appended(
@@ -62,11 +92,7 @@ LIMITS: Final = appended(
     [
         _BROKER,
         _GROUP,
-        *_rates("limit per second; null = unlimited"),
-        *(
-            column(f"{name}_reason", pa.string(), f"why {name}_per_s is what it is", null=True)
-            for name in DIMENSIONS
-        ),
+        # Before the rates: Delta keeps statistics of a table's first 32 columns.
         column("lease_ms", pa.int64(), "how long the limit holds without being renewed"),
         column("ended", pa.bool_(), "the broker no longer has the group; the limits are void"),
         column(
@@ -75,9 +101,32 @@ LIMITS: Final = appended(
             "false: only what the limits would be, the broker is not limited; null = true",
             null=True,
         ),
+        *_rates("limit per second; null = unlimited"),
+        *(
+            column(name, pa.float64(), "demand that the law was given; null = saturated", null=True)
+            for name in DEMAND_COLUMNS
+        ),
+        *(
+            column(name, pa.float64(), "quota that the law divided; null = none", null=True)
+            for name in QUOTA_COLUMNS
+        ),
+        *(part for name in DIMENSIONS for part in _reason(name)),
+        column(
+            "ended_because",
+            pa.string(),
+            "silent or group_deleted; null = the limit did not end",
+            null=True,
+        ),
     ],
     by_date=True,
-    since_later=("enforced", *_LATER_RATES, *_LATER_REASONS),
+    since_later=(
+        "enforced",
+        "ended_because",
+        *_LATER_RATES,
+        *DEMAND_COLUMNS,
+        *QUOTA_COLUMNS,
+        *_REASONS,
+    ),
 )
 
 BROKERS: Final = appended(
@@ -90,17 +139,26 @@ BROKERS: Final = appended(
     ],
 )
 
+ROUND_TIMES: Final = {
+    "duration_ms": "from the micro-batch's start until its decisions were made: reading, deciding",
+    "previous_duration_ms": "the micro-batch before, with history and publishing; null: first",
+    "lag_ms": "age of the newest report, when the decisions were made; null: no report",
+}
+"""Columns of ``rounds`` that differ if the round is run again."""
+
 ROUNDS: Final = appended(
     "rounds",
-    "One row per round, written after everything else of it: a round that is here is complete.",
+    "One row per round, written after everything else of it: a round that is here is complete. Of "
+    "rounds in which nothing happened, one in half a minute has a row.",
     [
         column("positions", pa.string(), "JSON: where the round's input began and ended"),
         *(
             column(name, pa.int64(), f"{text}; null = 0" if since_later else text, null=since_later)
             for name, text, since_later in COLUMNS
         ),
+        *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
     ],
-    since_later=tuple(each.name for each in COLUMNS if each.since_later),
+    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES),
 )
 
 REJECTED_REPORTS: Final = appended(
@@ -124,8 +182,14 @@ REJECTED_REPORTS: Final = appended(
             "how many reports it stands for, position is of the first; null: 1; 0: not known",
             null=True,
         ),
+        column(
+            "sender",
+            pa.string(),
+            "the broker that the report names; null: it could not be read, or several",
+            null=True,
+        ),
     ],
-    since_later=("reports",),
+    since_later=("reports", "sender"),
 )
 
 _ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")

@@ -43,7 +43,7 @@ _LATEST_MS: Final = 253_402_300_799_000
 
 
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
-    """Convert rows to the table's schema, and add the stamp (epoch, seq, at, date).
+    """Convert rows to the table's schema, and add the stamp (epoch, seq, round_at, date).
 
     ``rows`` has the table's other columns; those of ``since_later`` may be absent and become null.
     A timestamp column ``x`` is given as ``x_ms`` (epoch milliseconds, int64): a negative one
@@ -54,7 +54,7 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         HistoryError: a column is missing, unknown, of another type, or null where it must not be.
     """
     at = datetime.fromtimestamp(stamp.now_ms / 1000, tz=timezone.utc)
-    constants = {"epoch": stamp.epoch, "seq": stamp.seq, "at": at, "date": at.date()}
+    constants = {"epoch": stamp.epoch, "seq": stamp.seq, "round_at": at, "date": at.date()}
     sources = {
         field.name: f"{field.name}_ms" if field.type == TIMESTAMP else field.name
         for field in table.schema

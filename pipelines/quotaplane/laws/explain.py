@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import pairwise
 from typing import Final
-
-import numpy as np
 
 from quotaplane.laws.problem import Allocation, Problem
 from quotaplane.laws.reason import REASON_TEXTS, Reason
-from quotaplane.model import BoolArray
+from quotaplane.laws.reason_numbers import NUMBERS, reason_numbers
+from quotaplane.laws.segments import Segments
 
 
 def explain(problem: Problem, allocation: Allocation) -> list[str]:
@@ -34,11 +33,54 @@ def explain(problem: Problem, allocation: Allocation) -> list[str]:
     saturated at 32.5, wants 500; fair share of 65 left over by 1 satisfied broker and 1 floor
     saturated at 32.5, wants 500; fair share of 65 left over by 1 satisfied broker and 1 floor
     """
-    texts: list[str] = []
-    for group, (first, last) in enumerate(pairwise(problem.starts.tolist())):
-        figures = _Group(problem, allocation, group, slice(first, last))
-        texts.extend(_row(figures, row) for row in range(last - first))
-    return texts
+    numbers = reason_numbers(problem, allocation)
+    quota = Segments(problem.starts).spread(problem.quota)
+    columns = allocation.reasons, allocation.limits, problem.demand, quota
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        reason_text(code, numbers.row(at), limit, demand, total)
+        for at, (code, limit, demand, total) in enumerate(rows)
+    ]
+
+
+def reason_text(
+    code: int | None,
+    numbers: Sequence[float] | None,
+    limit: float | None,
+    demand: float | None,
+    quota: float | None,
+) -> str:
+    """Put a reason into words.
+
+    Args:
+        code: of ``Reason``; None: there is no limit.
+        numbers: of the reason, see ``reason_numbers``; None: not known, so the general text.
+        limit: per second.
+        demand: per second, as the law was given it; None or inf: not known, it was saturated.
+        quota: per second, that the law divided; None: no quota.
+
+    >>> reason_text(4, [85.0, 2.0, 1.0], 42.5, 500.0, 100.0)
+    'saturated at 42.5, wants 500; fair share of 85 left over by 1 satisfied broker'
+    >>> reason_text(17, [4.0, 42.5, 85.0, 2.0, 1.0], 30.0, None, 100.0)
+    'fair share, as far as others have come down yet; then: saturated at 42.5; fair share of 85 ...'
+    """
+    if code is None:
+        return ""
+    reason = Reason(code)
+    if reason in (Reason.WAITING, Reason.STEP) and numbers:
+        law_code, law_limit, *rest = numbers
+        later = reason_text(int(law_code), rest, law_limit, demand, quota)
+        return f"{REASON_TEXTS[reason]}; then: {later}"
+    names = NUMBERS.get(reason, ())
+    if reason not in _WORDS or (names and numbers is None):
+        return REASON_TEXTS[reason]
+    # Zeros at the end are left out.
+    values = dict(zip(names, [*(numbers or ()), *[0.0] * len(names)], strict=False))
+    return _WORDS[reason](_Row(_known(limit), _known(demand), _known(quota), values))
+
+
+def _known(rate: float | None) -> float:
+    return math.inf if rate is None else rate
 
 
 def short(number: float) -> str:
@@ -54,190 +96,146 @@ def short(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-class _Group:
-    """One group's part of problem and allocation; values of the whole group are cached."""
+@dataclass(frozen=True)
+class _Row:
+    """A limit and the numbers of its reason."""
 
-    def __init__(self, problem: Problem, allocation: Allocation, group: int, at: slice) -> None:
-        self.quota = float(problem.quota[group])
-        self.usage, self.demand = problem.usage[at], problem.demand[at]
-        self.weight, self.floor = problem.weight[at], problem.floor[at]
-        self.brokers = len(self.usage)
-        unbounded = np.full(self.brokers, np.inf)
-        self.ceiling = unbounded if problem.ceiling is None else problem.ceiling[at]
-        same = np.zeros(self.brokers, dtype=np.int64)
-        self.priority = same if problem.priority is None else problem.priority[at]
-        self.given, self.reason = allocation.limits[at], allocation.reasons[at]
+    limit: float
+    demand: float
+    quota: float
+    numbers: dict[str, float]
 
-    @cached_property
-    def used(self) -> float:
-        return float(self.usage.sum())
+    def __getitem__(self, name: str) -> float:
+        return self.numbers[name]
 
-    @cached_property
-    def floors(self) -> float:
-        return float(np.minimum(self.floor, self.ceiling).sum())
-
-    @cached_property
-    def weights(self) -> float:
-        return float(self.weight.sum())
-
-    @cached_property
-    def weighted(self) -> bool:
-        return bool((self.weight != self.weight[0]).any())
-
-    @cached_property
-    def shared(self) -> str:
-        """What the saturated brokers share, and which others left it over."""
-        saturated = self._has(Reason.FAIR_SHARE)
-        remaining = max(self.quota - float(self.given[~saturated].sum()), 0.0)
-        sharing = int(saturated.sum())
-        before = self.priority > self.priority[saturated].max()
-        satisfied = int((self._has(Reason.DEMAND) & ~before).sum())
-        floors = int((self._has(Reason.FLOOR) & ~before).sum())
-        ceilings = int((self._has(Reason.CEILING) & ~before).sum())
-        others = [
-            f"{count} {what}{'' if count == 1 else 's'}{after}"
-            for count, what, after in (
-                (int(before.sum()), "broker", " of higher priority"),
-                (satisfied, "satisfied broker", ""),
-                (floors, "floor", ""),
-                (ceilings, "ceiling", ""),
-            )
-            if count
-        ]
-        if not others:
-            whole = f"the whole quota of {short(remaining)}"
-            return f"fair share of {short(remaining)} among {sharing}" if sharing > 1 else whole
-        by = f"{', '.join(others[:-1])} and {others[-1]}" if others[1:] else others[0]
-        return f"{'fair share' if sharing > 1 else 'all'} of {short(remaining)} left over by {by}"
-
-    @cached_property
-    def sharing_weight(self) -> float:
-        return float(self.weight[self._has(Reason.FAIR_SHARE)].sum())
-
-    def _has(self, reason: Reason) -> BoolArray:
-        matches: BoolArray = self.reason == reason
-        return matches
-
-    def higher(self, row: int) -> int:
-        """Number of brokers with a higher priority than a row's."""
-        return int((self.priority > self.priority[row]).sum())
+    def wants(self, before: str = ", ") -> str:
+        """What the broker wants, if that is known."""
+        return f"{before}wants {short(self.demand)}" if math.isfinite(self.demand) else ""
 
 
-def _row(group: _Group, row: int) -> str:
-    code = Reason(int(group.reason[row]))
-    return _WORDS[code](group, row) if code in _WORDS else REASON_TEXTS[code]
+def _headroom(row: _Row) -> str:
+    return (
+        f"satisfied: wants {short(row.demand)}, has {short(row.limit)} with its share of the spare"
+    )
 
 
-def _wants(group: _Group, row: int, before: str = ", ") -> str:
-    """What a row wants, if that is known."""
-    demand = float(group.demand[row])
-    return f"{before}wants {short(demand)}" if np.isfinite(demand) else ""
+def _demand(row: _Row) -> str:
+    return f"satisfied: has the {short(row.demand)} it wants"
 
 
-def _headroom(group: _Group, row: int) -> str:
-    demand, given = short(group.demand[row]), short(group.given[row])
-    return f"satisfied: wants {demand}, has {given} with its share of the spare"
-
-
-def _demand(group: _Group, row: int) -> str:
-    return f"satisfied: has the {short(group.demand[row])} it wants"
-
-
-def _fair_share(group: _Group, row: int) -> str:
+def _fair_share(row: _Row) -> str:
     weight = ""
-    if group.weighted and group.sharing_weight > group.weight[row]:
-        weight = f", weight {short(group.weight[row])} of {short(group.sharing_weight)}"
-    return f"saturated at {short(group.given[row])}{_wants(group, row)}; {group.shared}{weight}"
+    if row["weight"]:
+        weight = f", weight {short(row['weight'])} of {short(row['sharing_weight'])}"
+    return f"saturated at {short(row.limit)}{row.wants()}; {_shared(row)}{weight}"
 
 
-def _floor(group: _Group, row: int) -> str:
-    floor, given, demand = group.floor[row], group.given[row], group.demand[row]
+def _shared(row: _Row) -> str:
+    """What the saturated brokers share, and which others left it over."""
+    sharing, remaining = int(row["sharing_brokers"]), short(row["shared_per_s"])
+    others = [
+        f"{count} {what}{'' if count == 1 else 's'}{after}"
+        for count, what, after in (
+            (int(row["brokers_of_higher_priority"]), "broker", " of higher priority"),
+            (int(row["satisfied_brokers"]), "satisfied broker", ""),
+            (int(row["brokers_at_floor"]), "floor", ""),
+            (int(row["brokers_at_ceiling"]), "ceiling", ""),
+        )
+        if count
+    ]
+    if not others:
+        whole = f"the whole quota of {remaining}"
+        return f"fair share of {remaining} among {sharing}" if sharing > 1 else whole
+    by = f"{', '.join(others[:-1])} and {others[-1]}" if others[1:] else others[0]
+    return f"{'fair share' if sharing > 1 else 'all'} of {remaining} left over by {by}"
+
+
+def _floor(row: _Row) -> str:
+    floor = row["floor_per_s"]
     text = f"floor {short(floor)}: guaranteed whatever its demand"
-    if given > floor * (1 + 1e-9):
-        return f"{text}, has {short(given)} with its share of the spare"
-    if demand <= floor:
-        return f"{text}, it wants {short(demand)}"
-    if demand > floor:
-        higher = group.higher(row)
-        why = "waits for higher priority" if higher else "its fair share is no more"
-        return f"{text}{_wants(group, row)}; {why}"
-    return text
+    if row.limit > floor * (1 + 1e-9):
+        return f"{text}, has {short(row.limit)} with its share of the spare"
+    if row.demand <= floor:
+        return f"{text}, it wants {short(row.demand)}"
+    higher = row["brokers_of_higher_priority"]
+    why = "waits for higher priority" if higher else "its fair share is no more"
+    return f"{text}{row.wants()}; {why}"
 
 
-def _floors_cut(group: _Group, row: int) -> str:
-    text = f"floors add up to {short(group.floors)}, the quota is {short(group.quota)}: "
-    if not group.floor[row]:
+def _floors_cut(row: _Row) -> str:
+    text = f"floors add up to {short(row['floors_per_s'])}, the quota is {short(row.quota)}: "
+    if not row["floor_per_s"]:
         return f"{text}nothing left for a broker without one"
-    part = group.quota / group.floors
+    part = row.quota / row["floors_per_s"]
     simple = Fraction(part).limit_denominator(9)
     in_words = str(simple) if abs(simple - part) < 1e-9 and simple else f"{short(100 * part)} %"
     return f"{text}cut to {in_words}"
 
 
-def _ceiling(group: _Group, row: int) -> str:
-    ceiling, floor, demand = group.ceiling[row], group.floor[row], group.demand[row]
+def _ceiling(row: _Row) -> str:
+    ceiling, floor = row["ceiling_per_s"], row["floor_per_s"]
     text = f"ceiling {short(ceiling)}"
     if floor > ceiling:
         return f"{text}: its floor of {short(floor)} is cut to it"
-    if demand <= ceiling:
-        return f"{text}: satisfied, wants {short(demand)}; may have no more of the spare"
-    return f"{text}{_wants(group, row)}"
+    if row.demand <= ceiling:
+        return f"{text}: satisfied, wants {short(row.demand)}; may have no more of the spare"
+    return f"{text}{row.wants()}"
 
 
-def _priority(group: _Group, row: int) -> str:
-    higher, priority = group.higher(row), int(group.priority[row])
+def _priority(row: _Row) -> str:
+    higher, priority = int(row["brokers_of_higher_priority"]), int(row["priority"])
     brokers = "1 broker" if higher == 1 else f"{higher} brokers"
     return (
         f"waits for higher priority: {brokers} above {priority} leave nothing "
-        f"of the quota of {short(group.quota)}"
+        f"of the quota of {short(row.quota)}"
     )
 
 
-def _even(group: _Group, row: int) -> str:
-    quota = short(group.quota)
-    if not group.weighted:
-        return f"even share of {quota} among {group.brokers}, whatever its demand"
-    weight, weights = short(group.weight[row]), short(group.weights)
+def _even(row: _Row) -> str:
+    quota = short(row.quota)
+    if not row["weight"]:
+        return f"even share of {quota} among {row['brokers']:.0f}, whatever its demand"
+    weight, weights = short(row["weight"]), short(row["weights"])
     return f"share of {quota} by weight, {weight} of {weights}, whatever its demand"
 
 
-def _residual(group: _Group, row: int) -> str:
-    usage, given = float(group.usage[row]), float(group.given[row])
-    rest = group.quota - group.used
+def _residual(row: _Row) -> str:
+    usage = row["usage_per_s"]
+    rest = row.quota - row["used_per_s"]
     if rest <= 0:
-        return f"uses {short(usage)}; nothing of the quota of {short(group.quota)} is left over"
-    if abs(given - usage - rest) <= 1e-9 * group.quota:
+        return f"uses {short(usage)}; nothing of the quota of {short(row.quota)} is left over"
+    if abs(row.limit - usage - rest) <= 1e-9 * row.quota:
         return f"uses {short(usage)}, plus all of the {short(rest)} left over"
-    return f"uses {short(usage)}, plus {short(given - usage)} of the {short(rest)} left over"
+    return f"uses {short(usage)}, plus {short(row.limit - usage)} of the {short(rest)} left over"
 
 
-def _reduced(group: _Group, row: int) -> str:
-    usage, given = float(group.usage[row]), float(group.given[row])
-    together = f"all use {short(group.used)} of {short(group.quota)}"
-    if given < usage:
-        return f"{together}: reduced from {short(usage)} to {short(given)}"
+def _reduced(row: _Row) -> str:
+    usage = row["usage_per_s"]
+    together = f"all use {short(row['used_per_s'])} of {short(row.quota)}"
+    if row.limit < usage:
+        return f"{together}: reduced from {short(usage)} to {short(row.limit)}"
     return f"{together}: keeps its {short(usage)}, others use more"
 
 
-def _stealing(group: _Group, row: int) -> str:
-    usage, given = short(group.usage[row]), short(group.given[row])
+def _stealing(row: _Row) -> str:
+    usage, given = short(row["usage_per_s"]), short(row.limit)
     return f"throttled at {usage}: steals up to {given}, half-way to a more dominant broker"
 
 
-def _proportional(group: _Group, row: int) -> str:
-    usage, used = short(group.usage[row]), short(group.used)
-    return f"in proportion to usage: {usage} of {used}, of the quota of {short(group.quota)}"
+def _proportional(row: _Row) -> str:
+    usage, used = short(row["usage_per_s"]), short(row["used_per_s"])
+    return f"in proportion to usage: {usage} of {used}, of the quota of {short(row.quota)}"
 
 
-def _minimum(group: _Group, row: int) -> str:
-    return f"uses {short(group.usage[row])} of {short(group.used)}: the minimum of 1"
+def _minimum(row: _Row) -> str:
+    return f"uses {short(row['usage_per_s'])} of {short(row['used_per_s'])}: the minimum of 1"
 
 
-def _no_usage(group: _Group, row: int) -> str:
-    return f"nobody uses anything: the whole quota of {short(group.quota)}"
+def _no_usage(row: _Row) -> str:
+    return f"nobody uses anything: the whole quota of {short(row.quota)}"
 
 
-_WORDS: Final[dict[Reason, Callable[[_Group, int], str]]] = {
+_WORDS: Final[dict[Reason, Callable[[_Row], str]]] = {
     Reason.HEADROOM: _headroom,
     Reason.DEMAND: _demand,
     Reason.FAIR_SHARE: _fair_share,

@@ -17,9 +17,9 @@ from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Trans
 from quotaplane.quota.broker_terms import lease_terms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.division import Division, LeaseStatus, divide, tree_quota
+from quotaplane.quota.explanations import Explanation, explanation
 from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.reason_texts import reason_texts
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 
@@ -63,8 +63,8 @@ class IssuedLimits:
     """(m,) the limit is published to the broker; else it is only recorded."""
     reasons: npt.NDArray[np.uint8]
     """(d, n) codes of ``laws.reason.Reason``; only where ``changed``."""
-    texts: list[list[str]] | None
-    """The reasons of the changed limits as texts, by dimension; None: too many changed."""
+    explanations: list[Explanation]
+    """Of the changed limits, by dimension."""
     ceiling: FloatArray | None
     """(d, n) the highest limit that broker terms allow; None: no broker has a ceiling."""
 
@@ -132,7 +132,7 @@ def issue_limits(
         with_safe_limit=with_safe_limit[to_publish],
         published=published[to_publish],
         reasons=reasons,
-        texts=None if adopted.any() else reason_texts(divisions, changed),
+        explanations=[explanation(each, changed | adopted, adopted) for each in divisions],
         ceiling=status.terms.ceiling,
     )
 

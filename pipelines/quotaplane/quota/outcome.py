@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from quotaplane.groups.hierarchy import even_shares
 from quotaplane.model import (
+    DEMAND_COLUMNS,
     DIMENSIONS,
+    QUOTA_COLUMNS,
     RATE_COLUMNS,
     SAFE_COLUMNS,
     BrokerStatus,
@@ -97,13 +99,11 @@ def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[s
     }
 
 
-def limit_schema(
-    dimensions: Sequence[int], *, throttle: bool = False, texts: bool = False
-) -> pa.Schema:
+def limit_schema(dimensions: Sequence[int], *, throttle: bool = False) -> pa.Schema:
     """The columns of ``Outcome.limits``.
 
-    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``, ``texts``: with throttle terms,
-    with reasons as texts.
+    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``: with throttle terms. Demand,
+    quota and numbers are null where the limit is only renewed.
 
     >>> limit_schema([0]).names[5:8]
     ['publish_messages_per_s', 'changed', 'enforced']
@@ -127,8 +127,10 @@ def limit_schema(
         ("published", pa.bool_(), "the limit is sent to the broker"),
         ("with_safe_limit", pa.bool_(), "the message has the safe limit and the throttle terms"),
         *((SAFE_COLUMNS[d], rate, "limit per second after the lease ended") for d in dimensions),
-        *((f"{name}_reason", pa.uint8(), "code of a laws.Reason") for name in names),
-        *((f"{name}_text", pa.string(), "reason as text") for name in (names if texts else [])),
+        *((DEMAND_COLUMNS[d], rate, "demand that the law was given") for d in dimensions),
+        *((QUOTA_COLUMNS[d], rate, "quota that the law divided") for d in dimensions),
+        *((f"{name}_reason_code", pa.uint8(), "code of a laws.Reason") for name in names),
+        *((f"{name}_reason_numbers", pa.list_(rate), "numbers of the reason") for name in names),
     ]
     return pa.schema(
         [pa.field(name, kind, metadata={"comment": comment}) for name, kind, comment in columns]
@@ -138,7 +140,7 @@ def limit_schema(
 def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
     """``Outcome.limits``: see ``limit_schema``.
 
-    It has throttle terms if a group has others than the defaults, and texts if few limits changed.
+    It has throttle terms if a group has others than the defaults.
     """
     groups, leases = shard.groups, shard.leases
     chosen = issued.to_publish
@@ -159,18 +161,17 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         for d, rates in zip(leases.dimensions, _safe_limits(groups, issued, config), strict=True)
     )
     columns.update(
-        (f"{DIMENSIONS[d]}_reason", pa.array(codes[chosen]))
+        (f"{DIMENSIONS[d]}_reason_code", pa.array(codes[chosen]))
         for d, codes in zip(leases.dimensions, issued.reasons, strict=True)
     )
-    if issued.texts is not None:
-        text_index = np.full(len(leases), -1)
-        text_index[issued.changed] = np.arange(np.count_nonzero(issued.changed))
-        index = pa.array(text_index[chosen], mask=text_index[chosen] < 0)
-        columns.update(
-            (f"{DIMENSIONS[d]}_text", pa.array(texts, pa.string()).take(index))
-            for d, texts in zip(leases.dimensions, issued.texts, strict=True)
-        )
-    schema = limit_schema(leases.dimensions, throttle=throttle, texts=issued.texts is not None)
+    place = np.full(len(leases), -1)
+    place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
+    index = pa.array(place[chosen], mask=place[chosen] < 0)
+    for d, explained in zip(leases.dimensions, issued.explanations, strict=True):
+        columns[DEMAND_COLUMNS[d]] = pa.array(explained.demand, from_pandas=True).take(index)
+        columns[QUOTA_COLUMNS[d]] = pa.array(explained.quota, from_pandas=True).take(index)
+        columns[f"{DIMENSIONS[d]}_reason_numbers"] = explained.numbers.take(index)
+    schema = limit_schema(leases.dimensions, throttle=throttle)
     return pa.table(columns, schema=schema)
 
 

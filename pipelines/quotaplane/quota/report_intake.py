@@ -130,6 +130,8 @@ def take_reports(
     reporting = np.zeros(len(brokers), bool)
     reporting[ordered.broker[ordered.counts]] = True
     rates = dict(zip((RATE_COLUMNS[d] for d in leases.dimensions), usage, strict=True))
+    refused = (THROTTLED_COLUMNS[d] for d in leases.dimensions)
+    rates.update(zip(refused, throttled, strict=True))
     names = shard.groups.names
     return TakenReports(
         shard=Shard(shard.groups, after, leases),

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import LIMIT_COLUMNS, RATE_COLUMNS, FloatArray, IntArray
+from quotaplane.model import (
+    LIMIT_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    FloatArray,
+    IntArray,
+)
 
 
 def used_entries(
@@ -18,7 +24,8 @@ def used_entries(
     group: IntArray,
     rates: Mapping[str, FloatArray],
 ) -> pa.Table:
-    """The chosen entries (m,) with their reports' broker and position, and usage in all dimensions.
+    """The chosen entries (m,) with their reports' broker position and window,
+    and what was used and refused in all dimensions.
 
     Args:
         entries: of all reports.
@@ -31,7 +38,10 @@ def used_entries(
     table = _with_report_columns(entries, headers, chosen)
     coded = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)
     table = table.append_column("group", coded)
-    for name in RATE_COLUMNS:
+    window_ms = np.rint(headers["window_s"].to_numpy() * 1000.0).astype(np.int64)
+    report = entries["report"].to_numpy()[chosen]
+    table = table.append_column("window_ms", pa.array(window_ms[report]))
+    for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS):
         if name in rates or name in entries.column_names:
             values = rates[name] if name in rates else entries[name].to_numpy()[chosen]
             # NaN (unchanged) becomes null.

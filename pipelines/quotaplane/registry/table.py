@@ -42,6 +42,12 @@ from quotaplane.registry.policies import check_policy, doubts, policy_after, wit
 from quotaplane.settings import History
 
 _ATTEMPTS: Final = 20
+GROUP: Final = "resource_group"
+"""The table's name of the column ``group`` of rows: ``group`` is a keyword of SQL."""
+
+_ROWS: Final = pa.schema(
+    [f.with_name("group") if f.name == GROUP else f for f in RESOURCE_GROUPS.schema]
+)
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
 
 
@@ -105,8 +111,8 @@ def put_groups(
         rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
         if changed.any():
             merge = table.merge(
-                rows.filter(pa.array(changed)),
-                "t.`group` = s.`group`",
+                _stored(rows.filter(pa.array(changed))),
+                "t.resource_group = s.resource_group",
                 source_alias="s",
                 target_alias="t",
                 writer_properties=_PROPERTIES,
@@ -148,8 +154,8 @@ def delete_groups(
             missing = doomed.filter(pc.invert(there))["group"][0].as_py()
             raise InputError(f"group {missing!r} does not exist")
         merge = table.merge(
-            doomed,
-            "t.`group` = s.`group`",
+            _stored(doomed),
+            "t.resource_group = s.resource_group",
             source_alias="s",
             target_alias="t",
             writer_properties=_PROPERTIES,
@@ -220,22 +226,22 @@ def group_changes(history: History, group: str | None = None) -> list[dict[str, 
         feed = read_changes(table, since=min(log))
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
-    held = [name for name in RESOURCE_GROUPS.schema.names if not name.startswith(("group", "upd"))]
+    held = [n for n in RESOURCE_GROUPS.schema.names if n != GROUP and not n.startswith("updated")]
     if group is not None:
-        feed = feed.filter(pc.equal(feed["group"], group))
+        feed = feed.filter(pc.equal(feed[GROUP], group))
     changes: dict[tuple[int, str], dict[str, Any]] = {}
-    for row in feed.sort_by([("_commit_version", "ascending"), ("group", "ascending")]).to_pylist():
+    for row in feed.sort_by([("_commit_version", "ascending"), (GROUP, "ascending")]).to_pylist():
         version, kind = row["_commit_version"], row["_change_type"]
         committed = log[version]
         at = datetime.fromtimestamp(committed["timestamp"] / 1000, tz=timezone.utc)
         by = committed.get("userName", row["updated_by"])
         change = changes.setdefault(
-            (version, row["group"]),
+            (version, row[GROUP]),
             {
                 "version": version,
                 "at": at,
                 "by": by,
-                "group": row["group"],
+                "group": row[GROUP],
                 "from": None,
                 "to": None,
             },
@@ -283,7 +289,7 @@ def _rows_after(
         pc.if_else(mask, now, before["updated_at"]),
         pc.if_else(mask, by, before["updated_by"]),
     ]
-    return pa.table(rows, schema=RESOURCE_GROUPS.schema), changed
+    return pa.table(rows, schema=_ROWS), changed
 
 
 def _rates(table: pa.Table, name: str) -> FloatArray:
@@ -310,14 +316,20 @@ def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
     only = None
     if groups is not None:
         listed = ", ".join("'" + group.replace("'", "''") + "'" for group in groups)
-        only = f'"group" IN ({listed})'
+        only = f"{GROUP} IN ({listed})"
     try:
         rows = read_rows(table, predicate=only)
         for name in RESOURCE_GROUPS.since_later.difference(rows.column_names):
             rows = rows.append_column(name, pa.nulls(len(rows)))
-        return rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
+        rows = rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
+        return rows.rename_columns(_ROWS.names)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+
+
+def _stored(rows: pa.Table) -> pa.Table:
+    """Rows with the table's column names."""
+    return rows.rename_columns([GROUP if name == "group" else name for name in rows.column_names])
 
 
 def _check_version(table: DeltaTable, wanted: int | None) -> None:

@@ -97,5 +97,5 @@ def _summary(left_out: pa.Table, most: int) -> pa.Table:
         f"{len(left_out)} letters of this round are left out, from this position on, about "
         f"{row['reports']} reports; at most {most} letters of each reason are kept per hour"
     )
-    row["raw"] = b""
+    row["raw"], row["sender"] = b"", None
     return pa.Table.from_pylist([row], schema=left_out.schema)

@@ -26,6 +26,7 @@ def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> 
                 reason=TOO_MANY_REPORTS,
                 position=crowded_out["position"],
                 published_at_ms=crowded_out["published_at_ms"],
+                sender=crowded_out["broker"],
                 detail="its broker sent more reports at once than "
                 "reports.max_reports_per_broker; only the newest are used",
             )
@@ -41,7 +42,7 @@ def letters_of(count: int, **columns: Any) -> pa.Table:
 
     A column is an array of ``count`` values, or one value for all.
     """
-    given = {"counts_as_bad": False, "reports": 1, "raw": b"", **columns}
+    given = {"counts_as_bad": False, "reports": 1, "raw": b"", "sender": None, **columns}
     return pa.table(
         {
             field.name: given[field.name]

@@ -47,6 +47,10 @@ class Finisher(ABC):
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Turn a batch's outputs into rows, messages and counts; not called without outputs."""
 
+    def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
+        """Rows by history table for a batch without outputs; none by default."""
+        return {}
+
     def end(self) -> Iterable[tuple[str, str]]:
         """Called after each batch; returns lines for ``JobLines.say``."""
         return ()
@@ -80,8 +84,10 @@ class BatchSink:
     def __call__(self, outputs: DataFrame, seq: int) -> None:
         self._finisher.begin()
         packed = _collected(outputs)
-        if packed:
-            stamp = Round(self._epoch, seq, self._now_ms(seq))
+        stamp = Round(self._epoch, seq, self._now_ms(seq))
+        if not packed:
+            self._history.append_round(stamp, self._finisher.idle(stamp))
+        else:
             finished = self._finisher.finish(stamp, packed)
             self._history.append_round(stamp, finished.tables)
             if finished.messages:

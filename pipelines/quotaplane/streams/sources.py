@@ -18,6 +18,7 @@ from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
+from quotaplane.wire.report_heads import senders
 from quotaplane.wire.reports import REJECTED, decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
@@ -38,7 +39,7 @@ are 40 GB, and the operator has all decoded reports of a micro-batch in memory a
 _KEPT_BYTES: Final = 4096
 """Of a report that is too large, only so many bytes go to Python and into the dead letter."""
 
-_GROUP_COLUMNS = ("group", *RATE_COLUMNS, *POLICY_COLUMNS)
+_GROUP_COLUMNS = ("resource_group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
 
 def packed_events(
@@ -154,6 +155,7 @@ def _letters(
         "counts_as_bad": [counts_as_bad] * len(rows),
         "reports": [1] * len(rows),
         "raw": raw,
+        "sender": senders([value or b"" for value in rows["value"].to_pylist()]),
     }
     return pa.table(columns, schema=REJECTED)
 
@@ -170,9 +172,10 @@ def _to_group_events(shards: int) -> Mapper:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            names = batch["group"].to_pylist()
+            names = batch["resource_group"].to_pylist()
             change = np.asarray(batch["_change_type"].to_pylist(), dtype=object)
-            columns = {name: batch[name] for name in _GROUP_COLUMNS}
+            columns = {name: batch[name] for name in _GROUP_COLUMNS[1:]}
+            columns["group"] = batch["resource_group"]
             columns["group_id"] = pa.array(map(group_id, names), pa.int64())
             columns["deleted"] = pa.array(change == "delete", pa.bool_())
             columns["version"] = batch["_commit_version"]

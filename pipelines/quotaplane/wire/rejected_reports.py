@@ -28,6 +28,14 @@ through the driver, and a job that was down for an hour finds gigabytes of stale
 _LEFT_OUT: Final = "; raw bytes left out, there are too many"
 
 
+Senders = Callable[[Sequence[bytes]], Sequence[str | None]]
+"""The broker that each report names; None: it can't be read."""
+
+
+def _no_senders(values: Sequence[bytes]) -> Sequence[str | None]:
+    return [None] * len(values)
+
+
 @dataclass(frozen=True)
 class _Letter:
     index: int
@@ -39,11 +47,16 @@ class _Letter:
 
 
 class Letters:
-    """The dead letters of a batch of n reports."""
+    """The dead letters of a batch of n reports; ``senders`` reads brokers' names from reports."""
 
     def __init__(
-        self, values: Sequence[bytes | None], times: IntArray, positions: Sequence[str]
+        self,
+        values: Sequence[bytes | None],
+        times: IntArray,
+        positions: Sequence[str],
+        senders: Senders = _no_senders,
     ) -> None:
+        self._senders = senders
         self._values, self._times, self._positions = values, times, positions
         self._usable = np.ones(len(values), bool)
         self._letters: list[_Letter] = []
@@ -110,8 +123,17 @@ class Letters:
             "counts_as_bad": [letter.bad for letter in letters],
             "reports": [letter.reports for letter in letters],
             "raw": [letter.raw for letter in letters],
+            "sender": self._senders_of(letters),
         }
         return _with_less_raw(pa.table({name: columns[name] for name in REJECTED.names}, REJECTED))
+
+    def _senders_of(self, letters: Sequence[_Letter]) -> list[str | None]:
+        single = [place for place, letter in enumerate(letters) if letter.reports == 1]
+        names = self._senders([self._values[letters[place].index] or b"" for place in single])
+        found: list[str | None] = [None] * len(letters)
+        for place, name in zip(single, names, strict=True):
+            found[place] = name
+        return found
 
 
 def others(count: int, last: str) -> str:
@@ -166,6 +188,7 @@ def condensed(letters: pa.Table) -> pa.Table:
             "published_at_ms": median_time_ms(times[rest], reports[rest]),
             "reports": count,
             "raw": b"",
+            "sender": None,
         }
         tables.append(pa.Table.from_pylist([row], schema=REJECTED))
     return _with_less_raw(pa.concat_tables(tables))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
 from quotaplane.wire.raw import PAD, U64, number, pieces, words_of
 from quotaplane.wire.reasons import UnusableReportError, check_broker
-from quotaplane.wire.report_own import SIGNED_LIMIT
+from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, SIGNED_LIMIT
 from quotaplane.wire.utf8 import as_strings
 
 _OWN_BROKER, _STOCK_BROKER = 0x12, 0x0A
@@ -28,6 +28,10 @@ _TAGS: Final = {
     "applied_epoch": 0x30,
     "applied_seq": 0x38,
 }
+
+
+_HEAD_BYTES: Final = 2048
+"""More than the head of a report with a valid broker name takes."""
 
 
 class Heads(NamedTuple):
@@ -103,6 +107,19 @@ def read_heads(starts: Sequence[bytes], own: BoolArray) -> Heads:
         applied=given["applied_epoch"] & given["applied_seq"],
         absurd=absurd,
     )
+
+
+def senders(values: Sequence[bytes]) -> list[str | None]:
+    """The broker that each of a few reports names; None: it can't be read."""
+    family = np.array([value.startswith(FAMILY) for value in values], bool)
+    ours = np.array([value.startswith(REPORT_HEAD) for value in values], bool)
+    heads = read_heads([value[:_HEAD_BYTES] for value in values], family)
+    names = heads.names.to_pylist()
+    known = heads.canonical & (ours | ~family) & ~np.isin(heads.broker, [*heads.unusable])
+    return [
+        names[broker] if usable else None
+        for broker, usable in zip(heads.broker.tolist(), known.tolist(), strict=True)
+    ]
 
 
 def _unusable(names: pa.StringArray) -> dict[int, str]:

@@ -23,6 +23,7 @@ from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import ReportBatch, latest_start_ms, open_batch
 from quotaplane.wire.report_block import Block, Header, by_kind
+from quotaplane.wire.report_heads import senders
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.shard_inputs import (
@@ -67,7 +68,7 @@ def decode(
     >>> decoded.rejected.select(["reason", "position"]).to_pylist()
     [{'reason': 'not_protobuf', 'position': '0@2'}]
     """
-    letters = Letters(values, published_at_ms, positions)
+    letters = Letters(values, published_at_ms, positions, senders)
     batch = open_batch(values, published_at_ms, letters, now_ms, reports)
     to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
     caps = BatchCaps(reports.max_entries_per_report, int(to_read))

@@ -87,11 +87,13 @@ REJECTED: Final = pa.schema(
         _required("counts_as_bad", pa.bool_()),
         _required("reports", pa.int64()),
         _required("raw", pa.binary()),
+        pa.field("sender", pa.string()),
     ]
 )
 """One row per unusable report, or unusable part of one; ``reason`` is a code of ``reasons``.
 
 ``reports`` is the number of reports that the row stands for; ``position`` is the first one's.
+``sender`` is the broker that the report names, if that could be read.
 """
 
 GROUPS: Final = pa.schema(

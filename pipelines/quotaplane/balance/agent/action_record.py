@@ -54,7 +54,11 @@ class ActionRecord:
 
     def __init__(self, history: History, why: str, mode: str) -> None:
         ensure_tables(history, tell)
-        self._constants = {"why": why, "mode": mode, "by": f"{getpass.getuser()}@{_host()}"}
+        self._constants = {
+            "why": why,
+            "mode": mode,
+            "executed_by": f"{getpass.getuser()}@{_host()}",
+        }
         self._run = uuid4().hex
         self._writer = HistoryWriter(history, self._run, (BALANCE_ACTIONS,), None)
         self._epoch = int(time.time())

@@ -7,53 +7,53 @@
 -- :tolerance = 0.01  fraction of the quota by which the sum may differ from it
 WITH sides AS (
   SELECT
-    `group`, version, at, by, dimension,
+    resource_group, version, changed_at, changed_by, dimension,
     change IN ('update_preimage', 'delete') AS old, change = 'delete' AS deleted, quota
   FROM resource_group_changes
   LATERAL VIEW by_dimension('{}_per_s') AS dimension, quota
 ),
 changes AS (
   SELECT
-    `group`, dimension, version, first(at) AS changed_at, first(by) AS changed_by,
+    resource_group, dimension, version, first(changed_at) AS changed_at, first(changed_by) AS changed_by,
     max(quota) FILTER (WHERE old) AS from_per_s, max(quota) FILTER (WHERE NOT old) AS to_per_s,
     bool_or(deleted) AS deleted
   FROM sides
-  GROUP BY `group`, dimension, version
+  GROUP BY resource_group, dimension, version
 ),
 spans AS (
-  SELECT *, lead(changed_at) OVER (PARTITION BY `group`, dimension ORDER BY version) AS next_at
+  SELECT *, lead(changed_at) OVER (PARTITION BY resource_group, dimension ORDER BY version) AS next_at
   FROM changes
   WHERE from_per_s IS DISTINCT FROM to_per_s
 ),
 -- What each row of limits adds to its group's sum; a running total then gives the sum.
 steps AS (
   SELECT
-    `group`, dimension, epoch, seq, at,
+    resource_group, dimension, epoch, seq, round_at,
     NOT ended AS has, limit_per_s < DOUBLE('Infinity') AS limited,
     lag(NOT ended, 1, false) OVER before AS had,
     lag(limit_per_s < DOUBLE('Infinity'), 1, false) OVER before AS was_limited,
     if(limit_per_s < DOUBLE('Infinity'), limit_per_s, 0) AS new,
     lag(if(limit_per_s < DOUBLE('Infinity'), limit_per_s, 0), 1, 0) OVER before AS previous
   FROM limit_values
-  WINDOW before AS (PARTITION BY broker, `group`, dimension ORDER BY epoch, seq)
+  WINDOW before AS (PARTITION BY broker, resource_group, dimension ORDER BY epoch, seq)
 ),
 rounds_of_group AS (
   SELECT
-    `group`, dimension, epoch, seq, min(at) AS at, sum(new - previous) AS added,
+    resource_group, dimension, epoch, seq, min(round_at) AS round_at, sum(new - previous) AS added,
     sum(int(has) - int(had)) AS came, sum(int(limited) - int(was_limited)) AS came_limited
   FROM steps
-  GROUP BY `group`, dimension, epoch, seq
+  GROUP BY resource_group, dimension, epoch, seq
 ),
 totals AS (
   SELECT
-    `group`, dimension, at, sum(added) OVER so_far AS total, sum(came) OVER so_far AS brokers,
+    resource_group, dimension, round_at, sum(added) OVER so_far AS total, sum(came) OVER so_far AS brokers,
     sum(came_limited) OVER so_far AS limited
   FROM rounds_of_group
-  WINDOW so_far AS (PARTITION BY `group`, dimension ORDER BY epoch, seq)
+  WINDOW so_far AS (PARTITION BY resource_group, dimension ORDER BY epoch, seq)
 ),
 followed AS (
   SELECT
-    c.*, t.at, t.brokers,
+    c.*, t.round_at, t.brokers,
     t.brokers > 0 AND t.limited = t.brokers
       AND NOT c.deleted AND (c.to_per_s IS NULL OR t.total < c.to_per_s) AS below,
     CASE
@@ -64,20 +64,20 @@ followed AS (
     END AS done
   FROM spans AS c
   LEFT JOIN totals AS t
-    ON t.`group` = c.`group` AND t.dimension = c.dimension AND t.at >= c.changed_at
-    AND (c.next_at IS NULL OR t.at < c.next_at)
+    ON t.resource_group = c.resource_group AND t.dimension = c.dimension AND t.round_at >= c.changed_at
+    AND (c.next_at IS NULL OR t.round_at < c.next_at)
 ),
 answers AS (
   SELECT
-    `group`, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
-    min(at) AS first_at, min(at) FILTER (WHERE done) AS in_force_at,
-    min_by(brokers, at) FILTER (WHERE done) AS brokers, max(brokers) AS most,
-    max_by(below, at) AS below
+    resource_group, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
+    min(round_at) AS first_at, min(round_at) FILTER (WHERE done) AS in_force_at,
+    min_by(brokers, round_at) FILTER (WHERE done) AS brokers, max(brokers) AS most,
+    max_by(below, round_at) AS below
   FROM followed
   GROUP BY ALL
 )
 SELECT
-  `group`, dimension, changed_at, changed_by, from_per_s, to_per_s,
+  resource_group, dimension, changed_at, changed_by, from_per_s, to_per_s,
   CASE
     WHEN in_force_at IS NOT NULL THEN 'in force'
     WHEN next_at IS NOT NULL THEN 'superseded'
@@ -89,4 +89,4 @@ SELECT
   (unix_millis(in_force_at) - unix_millis(changed_at)) / 1000 AS seconds
 FROM answers
 WHERE changed_at >= timestamp(:since)
-ORDER BY changed_at, `group`, dimension
+ORDER BY changed_at, resource_group, dimension

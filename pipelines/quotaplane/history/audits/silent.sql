@@ -9,14 +9,14 @@ WITH counted AS (
 silences AS (
   SELECT
     broker, lives, max(last_seen_at) AS last_seen_at,
-    min(at) FILTER (WHERE status = 'stale') AS stale_at,
-    min(at) FILTER (WHERE status = 'gone') AS gone_at
+    min(round_at) FILTER (WHERE status = 'stale') AS stale_at,
+    min(round_at) FILTER (WHERE status = 'gone') AS gone_at
   FROM counted
   WHERE status <> 'live'
   GROUP BY broker, lives
 ),
 returns AS (
-  SELECT broker, lives - 1 AS lives, at AS back_at FROM counted WHERE status = 'live'
+  SELECT broker, lives - 1 AS lives, round_at AS back_at FROM counted WHERE status = 'live'
 )
 SELECT
   broker, last_seen_at, stale_at, gone_at, back_at,
@@ -25,7 +25,7 @@ SELECT
     WHEN gone_at IS NOT NULL THEN 'gone'
     ELSE 'stale'
   END AS state,
-  (unix_millis(coalesce(back_at, (SELECT max(at) FROM rounds))) - unix_millis(last_seen_at)) / 1000
+  (unix_millis(coalesce(back_at, (SELECT max(round_at) FROM rounds))) - unix_millis(last_seen_at)) / 1000
     AS silent_s
 FROM silences
 LEFT JOIN returns USING (broker, lives)

@@ -18,7 +18,7 @@ from quotaplane.balance.reported_loads import (
     USAGE_COLUMNS,
     ReportedLoads,
 )
-from quotaplane.history.balance_tables import list_of
+from quotaplane.history.table_parts import list_of
 
 _DECISION: Final = pa.schema(
     [

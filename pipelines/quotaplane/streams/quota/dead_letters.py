@@ -92,4 +92,5 @@ def _unknown_groups(unknown: pa.Table) -> pa.Table:
         published_at_ms=unknown["published_at_ms"],
         detail=pc.if_else(unknown["others"], many, single),
         reports=unknown["reports"],
+        sender=pc.if_else(unknown["others"], None, unknown["broker"].cast(pa.string())),
     )

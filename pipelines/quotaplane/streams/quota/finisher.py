@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,6 +25,9 @@ COUNTERS: Final = ("reports", "limits", "quota_changes")
 GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
 """Fields of the quota job's status line; docs/runbook.md explains them."""
 
+IDLE_ROW_MS: Final = 30_000
+"""Rounds in which nothing happened get a row of ``rounds`` this often."""
+
 _EXAMPLES: Final = 3
 
 
@@ -36,6 +39,9 @@ class QuotaFinisher(Finisher):
         self._positions = positions
         self._letters = LetterBudget(exempt={UNKNOWN_GROUP})  # their number has a limit of its own
         self._began_s = 0.0
+        self._previous_ms: int | None = None
+        self._row_at_ms: int | None = None
+        self._brokers_live = 0
         self._arrivals = Arrivals()
 
     def begin(self) -> None:
@@ -57,14 +63,36 @@ class QuotaFinisher(Finisher):
         letters = tables.get("rejected_reports")
         if letters is not None:
             tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
-        row = {"positions": json.dumps(self._positions(stamp.seq)), **counts.stored()}
-        tables["rounds"] = pa.table({name: [value] for name, value in row.items()})
+        tables["rounds"] = self._row(stamp, counts)
         self._arrivals = _arrivals(counts, letters, stamp.now_ms)
         return Finished(tables, messages, _status(counts, self._arrivals.total))
 
+    def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
+        """A row of ``rounds`` if the last one is old: the history shows that the job runs."""
+        if self._row_at_ms is not None and stamp.now_ms - self._row_at_ms < IDLE_ROW_MS:
+            return {}
+        return {"rounds": self._row(stamp, RoundCounts(brokers_live=self._brokers_live))}
+
+    def _row(self, stamp: Round, counts: RoundCounts) -> pa.Table:
+        self._row_at_ms, self._brokers_live = stamp.now_ms, counts.brokers_live
+        newest_ms = counts.newest_report_ms
+        row = {
+            "positions": json.dumps(self._positions(stamp.seq)),
+            **counts.stored(),
+            "duration_ms": _ms_since(self._began_s),
+            "previous_duration_ms": self._previous_ms,
+            "lag_ms": round(time.time() * 1000) - newest_ms if newest_ms else None,
+        }
+        return pa.table({name: pa.array([value]) for name, value in row.items()})
+
     def end(self) -> Iterable[tuple[str, str]]:
         """Lines about reports that stay away or can't be used."""
+        self._previous_ms = _ms_since(self._began_s)
         return self._watch.round_ended(self._began_s, self._arrivals)
+
+
+def _ms_since(began_s: float) -> int:
+    return round((time.monotonic() - began_s) * 1000)
 
 
 def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arrivals:

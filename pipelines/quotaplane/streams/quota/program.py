@@ -97,7 +97,7 @@ class QuotaProgram:
                     "value": pa.array([value for _, value in messages], pa.binary()),
                 }
             ),
-            "usage": outcome.usage,
+            "usage": None if outcome.usage is None else _usage_history(outcome.usage),
             "limits": limit_history(outcome, lease_ms),
             "brokers": outcome.brokers,
             "rejected_reports": letters,
@@ -110,6 +110,13 @@ class QuotaProgram:
         if outputs or counts.something_happened():
             outputs.append(Output("counts", counts.to_bytes()))
         return state, outputs
+
+
+def _usage_history(used: pa.Table) -> pa.Table:
+    """Rows of the history table ``usage``."""
+    return used.rename_columns(
+        ["resource_group" if name == "group" else name for name in used.column_names]
+    )
 
 
 def _newest_ms(headers: pa.Table | None) -> int:
