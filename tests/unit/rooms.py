@@ -87,7 +87,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, audits, maintenance",
-        ("balance", "deltalog", "groups", "settings"),
+        ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
         "the table `resource_groups`, read and changed without a JVM",
