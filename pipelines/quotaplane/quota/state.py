@@ -49,6 +49,10 @@ class ShardState:
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
     renewed_at_ms: IntArray = field(default_factory=_empty)
     """(refresh_rounds,) when the groups of each turn were last published: see ``renewals``."""
+    snapshot_at_ms: int = 0
+    """When the history got the leases last."""
+    recorded_at_ms: int = 0
+    """When the history got the state last, for replays."""
 
     def check(self) -> None:
         """Assert the invariants that the step relies on; tests call it after every step.

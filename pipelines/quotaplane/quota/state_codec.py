@@ -80,6 +80,8 @@ def dump(state: ShardState) -> bytes:
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
         "rounds": str(state.rounds),
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
+        "snapshot_at_ms": str(state.snapshot_at_ms),
+        "recorded_at_ms": str(state.recorded_at_ms),
         "base_ms": str(base_ms),
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
@@ -116,6 +118,8 @@ def load(blob: bytes) -> ShardState:
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
+        snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
+        recorded_at_ms=int(meta.get("recorded_at_ms", 0)),
     )
 
 

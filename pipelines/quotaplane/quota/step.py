@@ -106,6 +106,8 @@ def step(
             undefined=undefined,
             rounds=state.rounds + 1,
             renewed_at_ms=renewed_at_ms,
+            snapshot_at_ms=state.snapshot_at_ms,
+            recorded_at_ms=state.recorded_at_ms,
         ),
         outcome,
     )
