@@ -91,10 +91,10 @@ class RoundCounts:
     groups_recomputed: int = _count("resource groups whose limits were computed")
     limits_sent: int = _count("limits that went out, changed or only renewed")
     messages_sent: int = _count("messages they went out in")
-    brokers_live: int = _count("brokers that counted", Merge.MAX, Over.NEWEST)
+    brokers_live: int = _count("brokers that counted", Merge.MAX, Over.OF_EACH_SHARD)
     soft_exceeded: int = _count("soft groups that used more than their quota", since_later=True)
     limits_changed: int = _count("limits that changed", stored=False)
-    brokers_stale: int = _count("brokers that fell silent", Merge.MAX, Over.NEWEST, stored=False)
+    brokers_stale: int = _state("brokers that fell silent", Merge.MAX)
     newest_report_ms: int = _count(
         "when the newest report was published, in ms since 1970; 0: no report",
         Merge.MAX,
@@ -189,20 +189,20 @@ COLUMNS: Final = tuple(
 """The columns that the table ``rounds`` has of counts, in its order."""
 
 
-def merged(of_round: Iterable[RoundCounts], latest: Iterable[RoundCounts] = ()) -> RoundCounts:
+def merged(
+    of_round: Iterable[RoundCounts], latest: Iterable[RoundCounts] | None = None
+) -> RoundCounts:
     """The counts of a round over all shards.
 
     ``of_round``: of the shards that took part; ``latest``: the latest counts of each shard, for
-    what is ``OF_EACH_SHARD``.
+    what is ``OF_EACH_SHARD``; None: the same.
     """
     shards = [RoundCounts(), *of_round]
-    states = [RoundCounts(), *latest]
-    lasting = {*_NAMES[Over.OF_EACH_SHARD]}
+    states = shards if latest is None else [RoundCounts(), *latest]
+    chosen = dict.fromkeys(_NAMES[Over.OF_EACH_SHARD], states)
     return RoundCounts(
         **{
-            name: _merged(
-                rule, [getattr(one, name) for one in (states if name in lasting else shards)]
-            )
+            name: _merged(rule, [getattr(one, name) for one in chosen.get(name, shards)])
             for name, rule in _RULES.items()
         }
     )

@@ -39,10 +39,6 @@ class Label(NamedTuple):
         """At most so many values."""
         return len(self.values) + 1 if self.values else self.most
 
-    def in_words(self) -> str:
-        """The label's name, and its values or how many there may be."""
-        return f"{self.name}: {', '.join(self.values) if self.values else f'at most {self.most}'}"
-
 
 @dataclass(frozen=True)
 class Metric:

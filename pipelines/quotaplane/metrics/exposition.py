@@ -77,7 +77,7 @@ def bounded(metric: Metric, numbers: Numbers) -> dict[Key, float]:
     >>> from quotaplane.metrics.declaration import Label
     >>> metric = Metric("quotaplane_x_total", Kind.COUNTER, "x", labels=(Label("k", ("a", "b")),))
     >>> bounded(metric, {("a",): 2, ("invented",): 3, ("more",): 1})
-    {('a',): 2, ('b',): 0.0, ('other',): 4}
+    {('a',): 2.0, ('b',): 0.0, ('other',): 4}
     """
     kept: dict[Key, float] = {}
     if metric.kind is Kind.COUNTER and not metric.labels:

@@ -143,6 +143,12 @@ EVERY_JOB: Final = (
     ),
 )
 
+NEWEST_REPORT: Final = _gauge(
+    "newest_report_timestamp",
+    "when the newest report was published, by the clock that stamps reports",
+    "newest_report",
+    unit="seconds",
+)
 _MODE: Final = Label("mode", MODES)
 _WORST: Final = Label("group", most=MOST_NAMED)
 
@@ -154,12 +160,7 @@ QUOTA_JOB: Final = (
         Label("result", ("used", "duplicate", "outdated", "rejected")),
     ),
     _counter("report_entries", "entries of groups in the reports that were used", "entries"),
-    _gauge(
-        "newest_report_timestamp",
-        "when the newest report was published, by the clock that stamps reports",
-        "newest_report",
-        unit="seconds",
-    ),
+    NEWEST_REPORT,
     _gauge(
         "report_age",
         "time of the round minus publish time, of the newest and of the oldest report of the last "
@@ -192,7 +193,7 @@ QUOTA_JOB: Final = (
     _gauge("group_overcommit", _HELP["overcommits"], "overcommits", _WORST, unit="ratio"),
     _counter("groups_recomputed", _HELP["groups_recomputed"], "groups_recomputed"),
     _counter("limits_changed", _HELP["limits_changed"], "limits_changed"),
-    _counter("limits_sent", _HELP["limits_sent"], "limits"),
+    _counter("limits_sent", _HELP["limits_sent"], "limits_sent"),
     _gauge("limits_in_force", _HELP["limits_in_force"], "limits_in_force"),
     _gauge(
         "least_lease_end_timestamp",
@@ -220,6 +221,7 @@ THROTTLE_JOB: Final = (
 
 BALANCE_JOB: Final = (
     _counter("load_reports", "load reports used", "reports"),
+    NEWEST_REPORT,
     _counter("balance_rounds", "rounds of the balancer: decisions taken", "decided"),
     _counter(
         "balance_decisions",

@@ -59,15 +59,21 @@ ENFORCER: Final = (
         unit="seconds",
     ),
     _gauge(
-        "least_lease_end_timestamp",
-        "when the first lease of a limit of a listed broker and group ends",
-        "least_lease_end",
-        unit="seconds",
+        "limits_in_force",
+        "limits of the cluster's brokers and groups whose lease runs",
+        "limits_in_force",
     ),
     _gauge(
-        "lease_ended_limits",
-        "limits of listed brokers and groups whose lease is over: safe limits apply",
+        "ended_limits",
+        "the same with a lease that is over, so that the safe limit applies; a broker that does "
+        "not use a group any more has them for good",
         "leases_over",
+    ),
+    _gauge(
+        "least_lease_end_timestamp",
+        "when the first of the running leases ends unless it is renewed",
+        "least_lease_end",
+        unit="seconds",
     ),
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.groups.hierarchy import even_shares, least_on_path, subtree_totals
-from quotaplane.model import MODES, BoolArray, FloatArray, IntArray
+from quotaplane.model import MODES, BoolArray, CodeArray, FloatArray, IntArray
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.shard import Shard
@@ -53,7 +53,8 @@ def standing(shard: Shard, renewed_at_ms: IntArray, *, learning: bool) -> dict[s
     groups, leases = shard.groups, shard.leases
     in_force = leases.has_limit & leases.enforced
     live = ~shard.brokers.stale[leases.broker]
-    used, limited = np.zeros(len(groups)), np.zeros(len(groups))
+    used: FloatArray = np.zeros(len(groups))
+    limited: FloatArray = np.zeros(len(groups))
     starving: BoolArray = np.zeros(len(groups), np.bool_)
     for dimension in range(len(leases.dimensions)):
         quota = groups.quota[dimension]
@@ -94,7 +95,8 @@ def _share(groups: Groups, group: IntArray, rates: FloatArray, quota: FloatArray
     total = subtree_totals(groups.parent, total)
     share = np.where(total > 0.0, np.inf, 0.0)
     share[np.isinf(quota)] = 0.0
-    np.divide(total, quota, out=share, where=np.isfinite(quota) & (quota > 0.0))
+    with np.errstate(over="ignore"):  # a quota may be as small as numbers go
+        np.divide(total, quota, out=share, where=np.isfinite(quota) & (quota > 0.0))
     return share
 
 
@@ -120,7 +122,7 @@ def _starving(shard: Shard, dimension: int, counts: BoolArray, share: FloatArray
     return starving
 
 
-def _by_mode(modes: IntArray) -> dict[str, int]:
+def _by_mode(modes: CodeArray) -> dict[str, int]:
     """How many groups have each mode, by its name."""
     counts = np.bincount(modes, minlength=len(MODES)).tolist()
     return dict(zip(MODES, counts, strict=True))
@@ -129,8 +131,9 @@ def _by_mode(modes: IntArray) -> dict[str, int]:
 def _greatest(shares: FloatArray, names: pa.StringArray, *, above: float) -> dict[str, float]:
     """The greatest shares by name of the group, those above a bound."""
     most = min(MOST_NAMED, len(shares))
-    chosen = np.argpartition(shares, len(shares) - most)[len(shares) - most :] if most else []
-    chosen = np.asarray(chosen, np.int64)
+    if not most:
+        return {}
+    chosen = np.argpartition(shares, len(shares) - most)[len(shares) - most :]
     chosen = chosen[shares[chosen] > above]
     texts = names.take(pa.array(chosen)).to_pylist()
     return dict(zip(texts, shares[chosen].tolist(), strict=True))

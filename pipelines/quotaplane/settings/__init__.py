@@ -18,7 +18,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
-from quotaplane.settings.monitoring import Metrics as Metrics
+from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
 from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
@@ -195,7 +195,7 @@ class Settings(Section):
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     balance: Balance = Balance()
-    metrics: Metrics = Metrics()
+    metrics: MetricsPorts = MetricsPorts()
     tracing: Tracing = Tracing()
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from quotaplane.settings.section import Section
 _Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class Metrics(Section):
+class MetricsPorts(Section):
     """Where Prometheus reads the metrics of each program; null: nowhere."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -26,7 +26,7 @@ class Metrics(Section):
     """Of the enforcer."""
 
     @model_validator(mode="after")
-    def _ports_differ(self) -> Metrics:
+    def _ports_differ(self) -> MetricsPorts:
         given = [port for _, port in self if isinstance(port, int)]
         if len(set(given)) < len(given):
             raise ValueError("the ports of two programs are the same")
