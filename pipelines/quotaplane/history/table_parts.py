@@ -14,6 +14,14 @@ STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
 
 
+RENAMED: Final[Mapping[str, str]] = {
+    "at": "round_at",
+    "by": "executed_by",
+    "group": "resource_group",
+}
+"""Columns of earlier versions, by their old name; SQL needs quotes for these."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One history table; ``schema`` fields carry their comment as metadata."""
