@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.history.upgrade import upgrade
+from quotaplane.history.table_upgrade import upgrade
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import group_changes, put_groups
 from quotaplane.settings import History, Settings, parse_settings

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
 from quotaplane.history.store import ensure_tables, writing
+from quotaplane.history.table_upgrade import upgrade
 from quotaplane.history.tables import TABLES
-from quotaplane.history.upgrade import upgrade
 from quotaplane.laws import Reason
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import group_changes, list_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from quotaplane.history.store import place, require_history
-from quotaplane.history.upgrade import upgrade
+from quotaplane.history.table_upgrade import upgrade
 from quotaplane.settings import History, load_settings
 
 
