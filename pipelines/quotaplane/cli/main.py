@@ -32,6 +32,10 @@ COMMANDS: Final = {
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
     "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
+    "replay": (
+        "quotaplane.cli.quota_replay",
+        "run recorded rounds of the quota job again, exactly or with other quotas",
+    ),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
