@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from quotaplane.errors import InputError, TableChangedError
 from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
-from quotaplane.history.audit import parse_since
+from quotaplane.cli.point_in_time import parse_since
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
