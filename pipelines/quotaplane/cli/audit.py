@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.cli.point_in_time import parse_since
 from quotaplane.errors import InputError, TableChangedError
 from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
-from quotaplane.cli.point_in_time import parse_since
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS

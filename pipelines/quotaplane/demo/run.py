@@ -36,7 +36,7 @@ from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"

@@ -25,7 +25,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.history.store import one_line, open_table, place, has_table
+from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.laws.explain import reason_text
 from quotaplane.query.answer import Answer
