@@ -160,8 +160,9 @@ ROUNDS: Final = appended(
             for name, text, since_later in COLUMNS
         ),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
+        column("law", pa.string(), "the law that divided the quotas", null=True),
     ],
-    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES),
+    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES, "law"),
 )
 
 REJECTED_REPORTS: Final = appended(
