@@ -26,6 +26,11 @@ class Table:
     since_later: frozenset[str] = frozenset()
     """Nullable columns that a table made by an earlier version lacks."""
 
+    @property
+    def has_change_feed(self) -> bool:
+        """Its rows are rewritten by changes, and a feed keeps these; the others only grow."""
+        return self.properties.get("delta.enableChangeDataFeed") == "true"
+
 
 def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
     """A column with its comment; ``null``: it may be null."""
