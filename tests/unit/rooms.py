@@ -90,7 +90,7 @@ ROOMS: Final = {
         ("balance", "deltalog", "groups", "settings"),
     ),
     "registry": Room(
-        "the table `resource_groups`, read and changed without a JVM",
+        "the tables `resource_groups` and `attachments`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
     ),
     "enforce": Room(
@@ -145,12 +145,25 @@ ROOMS: Final = {
             "transport",
         ),
     ),
+    "server": Room(
+        "`quotaplane serve`: groups, attachments and their history over HTTP",
+        ("agents", "groups", "history", "pulsar_admin", "registry", "settings"),
+    ),
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
             *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
             "enforce.agent",
-            *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
+            *(
+                "groups",
+                "history",
+                "laws",
+                "pulsar_admin",
+                "quota",
+                "registry",
+                "server",
+                "settings",
+            ),
             *("sim", "streams", "throttle", "transport"),
         ),
     ),
