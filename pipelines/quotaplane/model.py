@@ -77,8 +77,11 @@ DEMAND_COLUMNS: Final = tuple(f"demand_{name}" for name in RATE_COLUMNS)
 QUOTA_COLUMNS: Final = tuple(f"quota_{name}" for name in RATE_COLUMNS)
 """The quota that a law divided: a group's own or, in a tree, its share."""
 
+USED_COLUMNS: Final = tuple(f"used_{name}" for name in RATE_COLUMNS)
+"""The usage of a lease, where a table has its limit and demand, too."""
+
 LIMIT_COLUMNS: Final = tuple(f"limit_{name}" for name in RATE_COLUMNS)
-"""The limit that a broker has in force; only in our own report format."""
+"""The limit that a broker has in force: in our own report format, and of a lease."""
 
 SAFE_COLUMNS: Final = tuple(f"safe_{name}" for name in RATE_COLUMNS)
 """The limit that a broker falls back to when its lease has ended."""

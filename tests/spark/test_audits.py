@@ -30,6 +30,7 @@ from tests.unit.history_cases import (
 )
 
 Ask = Callable[..., DataFrame]
+FAIR, STEP = (REASON_TEXTS[reason] for reason in (Reason.FAIR_SHARE, Reason.STEP))
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ def used(second: float, *rows: tuple[str, str, float], **options: Any) -> dict[s
 
 
 EXCEEDED = (
-    "broker string, resource_group string, dimension string, first_at timestamp, last_at timestamp, "
+    "broker string, resource_group string, dimension string, "
+    "first_at timestamp, last_at timestamp, "
     "reports long not null, limit_per_s double, worst_used_per_s double, reason string, "
     "enforced boolean"
 )
@@ -108,7 +110,7 @@ def test_tables_of_an_earlier_version_can_be_asked_as_they_are(
     old_table(history, "limits", limits([("b", "g", 10.0)]))
     old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
     old_groups(history, "g")
-    found = ("b", "g", "publish_messages", at(9), at(9), 1, 10.0, 40.0, FAIR, True)
+    found = ("b", "g", "publish_messages", at(9), at(9), 1, 10.0, 40.0, "", True)
     check(spark, asked("exceeded"), [found], EXCEEDED)
     changes = asked("propagation").select("dimension", "to_per_s").collect()
     assert sorted(map(tuple, changes)) == [(name, 5.0) for name in sorted(DIMENSIONS[:BASIC])]

@@ -17,7 +17,10 @@ from tests.unit.history_cases import INF, NAN, limits
 Ask = Callable[..., DataFrame]
 
 
-CHANGES = "version long, changed_at timestamp, changed_by string, change string, resource_group string, quota double"
+CHANGES = (
+    "version long, changed_at timestamp, changed_by string, change string, "
+    "resource_group string, quota double"
+)
 
 PROPAGATION = (
     "resource_group string, dimension string, changed_at timestamp, changed_by string, "

@@ -27,9 +27,11 @@ from tests.unit.history_cases import old_groups
 
 NAN, INF = float("nan"), float("inf")
 CHANGE = (
-    "_commit_version long, _change_type string, `group` string, publish_messages_per_s double, "
-    "mode string"
+    "_commit_version long, _change_type string, resource_group string, "
+    "publish_messages_per_s double, mode string"
 )
+
+CHANGED = "version", "changed_by", "change", "resource_group", "publish_messages_per_s"
 
 Follow = Callable[[], list[tuple[Any, ...]]]
 
@@ -114,7 +116,8 @@ def test_a_stream_goes_on_where_columns_are_added_to_an_old_table(
         (3, "update_preimage", "a", 5.0, None),
     ]
     register_views(spark, history)
-    modes = spark.sql("SELECT `group`, mode FROM resource_group_changes WHERE change = 'insert'")
+    query = "SELECT resource_group, mode FROM resource_group_changes WHERE change = 'insert'"
+    modes = spark.sql(query)
     assert sorted(map(tuple, modes.collect())) == [("a", None), ("b", None), ("c", "soft")]
 
 
@@ -169,7 +172,7 @@ def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) 
     register_views(spark, history)
     changes = spark.table("resource_group_changes").orderBy("version", "change")
     assert_df_equality(
-        changes.select("version", "by", "change", "group", "publish_messages_per_s"),
+        changes.select(*CHANGED),
         spark.createDataFrame(
             [
                 (1, "ann", "insert", "a", 10.0),
@@ -177,14 +180,15 @@ def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) 
                 (2, "bob", "update_preimage", "a", 10.0),
                 (3, "zed", "delete", "a", 20.0),
             ],
-            "version long, by string, change string, `group` string, publish_messages_per_s double",
+            "version long, changed_by string, change string, resource_group string, "
+            "publish_messages_per_s double",
         ),
         ignore_nullable=True,
         ignore_metadata=True,
     )
     commits = {e["version"]: e for e in open_table(history, "resource_groups").history()}
     for row in changes.collect():
-        assert row.at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])
+        assert row.changed_at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])
 
 
 @pytest.mark.parametrize("broken", [pytest.param(2, marks=pytest.mark.soak), 3])

@@ -87,7 +87,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, audits, maintenance",
-        ("balance", "deltalog", "groups", "settings"),
+        ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
         "the tables `resource_groups` and `attachments`, read and changed without a JVM",
@@ -134,6 +134,10 @@ ROOMS: Final = {
             *("transport", "wire"),
         ),
     ),
+    "replay": Room(
+        "recorded rounds of the quota job, run again: exactly, or with something changed",
+        ("deltalog", "groups", "history", "quota", "settings", "streams", "streams.quota", "wire"),
+    ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
         ("client", "groups", "laws", "quota", "throttle", "wire"),
@@ -161,6 +165,7 @@ ROOMS: Final = {
                 "pulsar_admin",
                 "quota",
                 "registry",
+                "replay",
                 "server",
                 "settings",
             ),

@@ -30,6 +30,11 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
+    "replay": (
+        "quotaplane.cli.quota_replay",
+        "run recorded rounds of the quota job again, exactly or with other quotas",
+    ),
+    "upgrade": ("quotaplane.cli.upgrade", "upgrade the tables of an earlier version's history"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),

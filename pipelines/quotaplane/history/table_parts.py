@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,14 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
+
+
+RENAMED: Final[Mapping[str, str]] = {
+    "at": "round_at",
+    "by": "executed_by",
+    "group": "resource_group",
+}
+"""Columns of earlier versions, by their old name; SQL needs quotes for these."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,9 @@ class Table:
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     since_later: frozenset[str] = frozenset()
-    """Nullable columns that a table made by an earlier version lacks."""
+    """Nullable columns that rows may lack, as may a table made by an earlier version."""
+    snapshot: bool = False
+    """The table has the newest rows of each partition only: new rows replace them."""
 
     @property
     def has_change_feed(self) -> bool:
@@ -82,3 +92,29 @@ def appended(
     partitions = ("date",) if by_date else ()
     schema = pa.schema([*stamp, *columns])
     return Table(name, comment, schema, partitions, _HOT, frozenset(since_later))
+
+
+_REPLACES: Final = b"replaces"
+
+
+def replacing(rows: pa.Table, values: Iterable[int]) -> pa.Table:
+    """Rows for a snapshot table that replace all rows with these values of its partition column.
+
+    >>> rows = replacing(pa.table({"shard": [1]}), [0, 1])
+    >>> replaced_by(rows)
+    [0, 1]
+    """
+    return rows.replace_schema_metadata({_REPLACES: ",".join(map(str, values))})
+
+
+def replaced_by(rows: pa.Table) -> list[int]:
+    """The values whose rows are to be replaced: see ``replacing``."""
+    return [int(value) for value in (rows.schema.metadata or {})[_REPLACES].split(b",")]
+
+
+def snapshot(
+    name: str, comment: str, columns: list[pa.Field], *, by: str, since_later: tuple[str, ...] = ()
+) -> Table:
+    """A table whose rows a job replaces, by values of the column ``by``."""
+    schema = pa.schema([*_STAMP, *columns])
+    return Table(name, comment, schema, (by,), _HOT, frozenset(since_later), snapshot=True)

@@ -20,14 +20,16 @@ from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
-from quotaplane.history.table_parts import appended, column, list_of
+from quotaplane.history.table_parts import appended, column, list_of, snapshot
 from quotaplane.model import (
     BASIC,
     DEMAND_COLUMNS,
     DIMENSIONS,
+    LIMIT_COLUMNS,
     QUOTA_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
+    USED_COLUMNS,
 )
 from quotaplane.round_counts import COLUMNS
 
@@ -192,6 +194,51 @@ REJECTED_REPORTS: Final = appended(
     since_later=("reports", "sender"),
 )
 
+LEASES: Final = snapshot(
+    "leases",
+    "The newest state of each broker's use of each resource group: one row per pair. The job "
+    "replaces the rows every few seconds.",
+    [
+        column("shard", pa.int64(), "the part of the job's state that the group belongs to"),
+        _BROKER,
+        _GROUP,
+        column("broker_status", pa.string(), "live or stale"),
+        column("seen_at", TIMESTAMP, "when the newest report that names the group was published"),
+        column("has_limit", pa.bool_(), "a limit was issued; else all limits are null"),
+        column("enforced", pa.bool_(), "false: the broker is not limited, the limit is computed"),
+        *(
+            column(name, pa.float64(), "used rate per second in the newest report", null=True)
+            for name in USED_COLUMNS
+        ),
+        *(
+            column(name, pa.float64(), "estimated demand; null = saturated, not known", null=True)
+            for name in DEMAND_COLUMNS
+        ),
+        *(
+            column(name, pa.float64(), "limit per second; null = unlimited", null=True)
+            for name in LIMIT_COLUMNS
+        ),
+    ],
+    by="shard",
+    since_later=(*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS),
+)
+
+RECORDING: Final = appended(
+    "recording",
+    "The quota job's inputs as each shard got them, and its state from time to time: what "
+    "`quotaplane replay` runs again.",
+    [
+        column("shard", pa.int64(), "the part of the state; -1 = the job's settings"),
+        column(
+            "kind",
+            pa.string(),
+            "reports, groups, rejected, timer (nothing arrived), state, settings",
+        ),
+        column("payload", pa.binary(), "Arrow IPC streams; settings: JSON"),
+    ],
+    by_date=True,
+)
+
 _ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")
 _DIMENSION: Final = column("dimension", pa.string(), "what was asked for")
 _EVENT: Final = [
@@ -318,8 +365,8 @@ ATTACHMENTS: Final = Table(
     properties=_CHANGE_FEED,
 )
 
-APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, ROUNDS)
-"""What a round appends to, rounds last."""
+APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
+"""What a round of the quota job writes, rounds last."""
 
 THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 """What a micro-batch of the throttle job appends to."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import keep, one_line, open_table, table_uri, writing
+from quotaplane.history.table_parts import replaced_by
 from quotaplane.history.tables import (
     APPENDED,
     CHECKPOINT_INTERVAL,
@@ -102,6 +103,12 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
         raise HistoryError(
             f"rows for history table {table.name}: {field.name}: {one_line(error)}"
         ) from None
+
+
+def _replaced(table: Table, rows: pa.Table) -> dict[str, Any]:
+    """Arguments of ``write_deltalake`` by which a snapshot's rows replace others."""
+    values = ", ".join(map(str, replaced_by(rows)))
+    return {"mode": "overwrite", "predicate": f"{table.partition_by[0]} IN ({values})"}
 
 
 class HistoryWriter:
@@ -188,10 +195,18 @@ class HistoryWriter:
             self.append(self._last, tables[self._last], stamp)
 
     def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
-        """Append rows to one table (see ``stamped``); False: it has them already, or no rows."""
-        if rows.num_rows == 0:
+        """Append rows to one table (see ``stamped``); False: it has them already, or no rows.
+
+        Rows of a snapshot table replace others (see ``table_parts.replacing``), also if there are
+        none.
+        """
+        table = TABLES[name]
+        if rows.num_rows == 0 and not table.snapshot:
             return False
-        data = stamped(TABLES[name], rows, stamp)
+        how: dict[str, Any] = {"mode": "append"}
+        if table.snapshot:
+            how = _replaced(table, rows)
+        data = stamped(table, rows, stamp)
         commit = CommitProperties(app_transactions=[Transaction(self._app_id, stamp.seq)])
         for attempt in range(1, _ATTEMPTS + 1):
             done = self._newest[name]
@@ -201,7 +216,7 @@ class HistoryWriter:
                 write_deltalake(
                     self._tables[name],
                     data,
-                    mode="append",
+                    **how,
                     writer_properties=_PROPERTIES,
                     commit_properties=commit,
                     post_commithook_properties=COMMIT_ONLY,

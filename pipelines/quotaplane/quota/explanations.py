@@ -35,7 +35,7 @@ def explanation(division: Division, changed: BoolArray, adopted: BoolArray) -> E
     lease_index = np.flatnonzero(changed)
     count = len(lease_index)
     demand, quota = np.full(count, np.nan), np.full(count, np.nan)
-    row = np.full(len(changed), -1)
+    row: IntArray = np.full(len(changed), -1)
     if division.solved is not None:
         row[division.solved.at] = np.arange(len(division.solved.answer.limits))
     row = row[lease_index]

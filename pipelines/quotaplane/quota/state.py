@@ -47,6 +47,10 @@ class ShardState:
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
+    snapshot_at_ms: int = 0
+    """When the history got the leases last."""
+    recorded_at_ms: int = 0
+    """When the history got the state last, for replays."""
 
     def check(self) -> None:
         """Assert the invariants that the step relies on; tests call it after every step.

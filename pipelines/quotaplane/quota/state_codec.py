@@ -79,6 +79,8 @@ def dump(state: ShardState) -> bytes:
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
         "rounds": str(state.rounds),
+        "snapshot_at_ms": str(state.snapshot_at_ms),
+        "recorded_at_ms": str(state.recorded_at_ms),
         "base_ms": str(base_ms),
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
@@ -114,6 +116,8 @@ def load(blob: bytes) -> ShardState:
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         rounds=int(meta["rounds"]),
+        snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
+        recorded_at_ms=int(meta.get("recorded_at_ms", 0)),
     )
 
 

@@ -98,6 +98,8 @@ def step(
             deleted=deleted,
             undefined=undefined,
             rounds=state.rounds + 1,
+            snapshot_at_ms=state.snapshot_at_ms,
+            recorded_at_ms=state.recorded_at_ms,
         ),
         outcome,
     )

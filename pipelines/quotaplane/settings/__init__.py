@@ -139,6 +139,8 @@ class History(Section):
     storage_options: dict[str, SecretStr] = Field(default={})
     """For object stores: passed unchanged to the deltalake package. Spark, which reads the same
     tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
+    recording_days: float = Field(default=1.0, ge=0, le=3650)
+    """For so long the job's inputs are kept, which ``quotaplane replay`` needs; 0: not recorded."""
 
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"

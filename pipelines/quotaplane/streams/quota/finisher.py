@@ -10,10 +10,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow_ipc import unpack
+from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
+from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
@@ -32,11 +35,23 @@ _EXAMPLES: Final = 3
 
 
 class QuotaFinisher(Finisher):
-    """See ``sink.Finisher``. ``positions`` returns a round's offsets, by its seq."""
+    """See ``sink.Finisher``.
 
-    def __init__(self, watch: ReportWatch, positions: Callable[[int], dict[str, Any]]) -> None:
+    Args:
+        watch: is told what arrives.
+        positions: returns a round's offsets, by its seq.
+        settings: recorded with the first round; None: rounds are not recorded.
+    """
+
+    def __init__(
+        self,
+        watch: ReportWatch,
+        positions: Callable[[int], dict[str, Any]],
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         self._watch = watch
         self._positions = positions
+        self._settings = settings
         self._letters = LetterBudget(exempt={UNKNOWN_GROUP})  # their number has a limit of its own
         self._began_s = 0.0
         self._previous_ms: int | None = None
@@ -55,8 +70,17 @@ class QuotaFinisher(Finisher):
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, limits messages, and counts of all shards."""
-        tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind != "counts"}
-        counts = merged(map(RoundCounts.from_bytes, packed["counts"]))
+        others = ("counts", "leases")
+        tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind not in others}
+        if "leases" in packed:
+            tables["leases"] = _snapshots(packed["leases"])
+        if self._settings is not None and "recording" in tables:
+            row = (SETTINGS, json.dumps(self._settings).encode())
+            tables["recording"] = pa.concat_tables(
+                [tables["recording"], recording_rows(NO_SHARD, [row])]
+            )
+            self._settings = None
+        counts = merged(map(RoundCounts.from_bytes, packed.get("counts", ())))
         messages = _messages(tables.pop("messages", None))
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
@@ -89,6 +113,14 @@ class QuotaFinisher(Finisher):
         """Lines about reports that stay away or can't be used."""
         self._previous_ms = _ms_since(self._began_s)
         return self._watch.round_ended(self._began_s, self._arrivals)
+
+
+def _snapshots(payloads: Sequence[bytes]) -> pa.Table:
+    """The leases of several shards, with the numbers of these shards."""
+    parts = [table for payload in payloads for table in unpack(payload)]
+    shards = [shard for part in parts for shard in replaced_by(part)]
+    rows = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
+    return replacing(rows, shards)
 
 
 def _ms_since(began_s: float) -> int:

@@ -23,7 +23,8 @@ from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
-from quotaplane.streams.quota.program import QuotaProgram, quota_program
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.quota.recorded_program import RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import group_events, report_events
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEASE: Final = "strict_lease_s"
+RECORDED_SETTINGS: Final = {"shards", "reports", "brokers", "law", "demand", "limits"}
+"""Sections that the decisions depend on, for a replay; there are no secrets in them."""
 
 
 class QuotaSpec(JobSpec):
@@ -86,9 +89,10 @@ class QuotaSpec(JobSpec):
                 "folder, which first hands back the limits that brokers have"
             )
 
-    def program(self, epoch: int) -> QuotaProgram:
+    def program(self, epoch: int) -> RecordedProgram:
         """The program for one round of one shard."""
-        return quota_program(self.settings, epoch, self._earlier.until_ms)
+        program = quota_program(self.settings, epoch, self._earlier.until_ms)
+        return RecordedProgram(program, self.settings.history.recording_days > 0)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """Reports, and changes of the table ``resource_groups``."""
@@ -99,13 +103,20 @@ class QuotaSpec(JobSpec):
         """Rows, messages and counts of a round, and a watch on its reports."""
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
-        return QuotaFinisher(watch, folder.positions)
+        recorded = {
+            "settings": self.settings.model_dump(mode="json", include=RECORDED_SETTINGS),
+            "earlier_until_ms": self._earlier.until_ms,
+        }
+        records = self.settings.history.recording_days > 0
+        return QuotaFinisher(watch, folder.positions, recorded if records else None)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
         rows = letters_of_input_left_out(left_out)
         arrived = {"rejected": [pack(rows)]}
-        _, outputs = self.program(epoch).run(ShardState(), arrived, batch)
+        # Without a record: the state is not that of a shard.
+        program = quota_program(self.settings, epoch)
+        _, outputs = program.run(ShardState(), arrived, batch)
         return outputs
 
     def status(self) -> JobStatus:
