@@ -49,6 +49,7 @@ COMMANDS: Final = {
         "quotaplane.cli.balance_what_if",
         "show what another strategy would have done with the recorded load",
     ),
+    "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line). A name may have two words."""
