@@ -18,7 +18,7 @@ from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.store import nobody_writing, one_line, open_table, place
-from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
+from quotaplane.history.tables import OPTIONAL, TABLES
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.text_table import render
 from quotaplane.transport.base import REPORTS_AND_LIMITS
@@ -91,10 +91,9 @@ def _tables_of(history: History) -> Iterator[_Table]:
     if not any((folder / name).exists() for name in TABLES):
         raise ConfigError(f"there is no history at {folder}: check --conf or --history")
     for table in TABLES.values():
-        # A history of an earlier version has no tables of the throttle job.
+        # A history of an earlier version lacks some.
         if table not in OPTIONAL or (folder / table.name).exists():
-            rewritten = table is RESOURCE_GROUPS
-            yield _Table(table.name, folder / table.name, rewritten, history)
+            yield _Table(table.name, folder / table.name, table.has_change_feed, history)
 
 
 def _topics_of(settings: Settings) -> Iterator[_Table]:

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from quotaplane.cli.group_restore import add_restore_options, restore
-from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
+from quotaplane.cli.group_scopes import add_scope_options, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
@@ -20,6 +20,7 @@ from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
+from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -27,8 +28,8 @@ from quotaplane.registry.group_input import (
     read_groups,
     read_object,
 )
+from quotaplane.registry.scopes import resolved
 from quotaplane.registry.table import (
-    delete_groups,
     get_group,
     group_changes,
     list_groups,
@@ -168,7 +169,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "list":
         _print_list([_shown(row) for row in list_groups(history).to_pylist()])
     elif args.action == "delete":
-        delete_groups(history, groups, _author(args))
+        delete_unattached(history, groups, _author(args))
         print(_json({"deleted": list(dict.fromkeys(groups))}))
     elif args.action == "resolve":
         _print_list(list(resolved(list_groups(history), args.user, args.client)))

@@ -112,9 +112,9 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
             )
         )
         # A full vacuum also deletes files that a killed writer left behind, but it would delete
-        # change data as well. So the quotas get the other kind, which deletes only files that the
-        # log has removed.
-        full = table is not RESOURCE_GROUPS
+        # change data as well. So tables with a change feed get the other kind, which deletes only
+        # files that the log has removed.
+        full = not table.has_change_feed
         deleted = retried(
             lambda t: t.vacuum(dry_run=False, full=full, post_commithook_properties=COMMIT_ONLY)
         )

@@ -28,6 +28,11 @@ class Table:
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
 
+    @property
+    def has_change_feed(self) -> bool:
+        """Its rows are rewritten by changes, and a feed keeps these; the others only grow."""
+        return self.properties.get("delta.enableChangeDataFeed") == "true"
+
 
 def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
     """A column with its comment; ``null``: it may be null."""

@@ -321,6 +321,19 @@ _POLICY: Final = [
     for name, option in BY_COLUMN.items()
 ]
 
+# Changes are rare, and the change feed is the audit trail: its log is kept for a year. Data files
+# that a change replaced are not part of that and go after a week.
+_CHANGE_FEED: Final = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
+    "delta.logRetentionDuration": "interval 365 days",
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+}
+_UPDATED: Final = [
+    column("updated_at", TIMESTAMP, "when the row was last written"),
+    column("updated_by", pa.string(), "who wrote it"),
+]
+
 RESOURCE_GROUPS: Final = Table(
     "resource_groups",
     "The quotas. Its change feed drives the job and says who changed what, when, from and to.",
@@ -329,19 +342,26 @@ RESOURCE_GROUPS: Final = Table(
             _GROUP,
             *_rates("the group's global quota per second; null = unlimited"),
             *_POLICY,
-            column("updated_at", TIMESTAMP, "when the row was last written"),
-            column("updated_by", pa.string(), "who wrote it"),
+            *_UPDATED,
         ]
     ),
-    # Changes are rare, and the change feed is the audit trail: its log is kept for a year. Data
-    # files that a change replaced are not part of that and go after a week.
-    properties={
-        "delta.enableChangeDataFeed": "true",
-        "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
-        "delta.logRetentionDuration": "interval 365 days",
-        "delta.deletedFileRetentionDuration": "interval 7 days",
-    },
+    properties=_CHANGE_FEED,
     since_later=frozenset((*BY_COLUMN, *_LATER_RATES)),
+)
+
+ATTACHMENTS: Final = Table(
+    "attachments",
+    "Tenants and namespaces attached to resource groups, where no Pulsar cluster keeps that. Its "
+    "change feed says who changed what, when, from and to.",
+    pa.schema(
+        [
+            column("kind", pa.string(), "tenant or namespace"),
+            column("name", pa.string(), "of the tenant; of the namespace with its tenant: acme/a"),
+            _GROUP,
+            *_UPDATED,
+        ]
+    ),
+    properties=_CHANGE_FEED,
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
@@ -353,7 +373,7 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS)
-"""Tables that a history of an earlier version lacks until a job adds them."""
+OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
+"""Tables that a history of an earlier version lacks until a program adds them."""
 
 TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}
