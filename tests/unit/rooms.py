@@ -134,6 +134,10 @@ ROOMS: Final = {
             *("transport", "wire"),
         ),
     ),
+    "replay": Room(
+        "recorded rounds of the quota job, run again: exactly, or with something changed",
+        ("deltalog", "groups", "history", "quota", "settings", "streams", "streams.quota", "wire"),
+    ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
         ("client", "groups", "laws", "quota", "throttle", "wire"),
@@ -150,8 +154,17 @@ ROOMS: Final = {
         (
             *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
             "enforce.agent",
-            *("groups", "history", "laws", "pulsar_admin", "quota", "registry", "settings"),
-            *("sim", "streams", "throttle", "transport"),
+            *(
+                "groups",
+                "history",
+                "laws",
+                "pulsar_admin",
+                "quota",
+                "registry",
+                "replay",
+                "settings",
+            ),
+            *("settings", "sim", "streams", "throttle", "transport"),
         ),
     ),
 }

@@ -32,6 +32,11 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
+    "replay": (
+        "quotaplane.cli.quota_replay",
+        "run recorded rounds of the quota job again, exactly or with other quotas",
+    ),
+    "upgrade": ("quotaplane.cli.upgrade", "upgrade the tables of an earlier version's history"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
@@ -60,7 +65,7 @@ PURPOSES: Final = {
         *("balance", "balance collect", "balance execute", "balance replay", "balance what-if"),
     ),
     "trying things": ("allocate", "simulate", "throttle", "replay"),
-    "upkeep": ("doctor", "maintain"),
+    "upkeep": ("doctor", "maintain", "upgrade"),
 }
 """The subcommands as ``--help`` groups them."""
 

@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import find_fault, local_folder
 from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.history.table_parts import RENAMED
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
 from quotaplane.settings import History
 
@@ -275,6 +276,8 @@ def _difference(table: Table, opened: DeltaTable) -> str:
     """How the opened table differs from what this version writes; "" = not at all."""
     columns = {f.name: str(f.type) for f in opened.schema().fields}
     wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
+    if columns.keys() & RENAMED.keys():
+        return "was made by an earlier version: stop the jobs, then run `quotaplane upgrade`"
     for name, kind in wanted.items():
         if name not in columns:
             if name in table.since_later:

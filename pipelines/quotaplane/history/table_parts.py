@@ -14,6 +14,14 @@ STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
 
 
+RENAMED: Final[Mapping[str, str]] = {
+    "at": "round_at",
+    "by": "executed_by",
+    "group": "resource_group",
+}
+"""Columns of earlier versions, by their old name; SQL needs quotes for these."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One history table; ``schema`` fields carry their comment as metadata."""
@@ -24,7 +32,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     since_later: frozenset[str] = frozenset()
-    """Nullable columns that a table made by an earlier version lacks."""
+    """Nullable columns that rows may lack, as may a table made by an earlier version."""
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
 
@@ -104,7 +112,9 @@ def replaced_by(rows: pa.Table) -> list[int]:
     return [int(value) for value in (rows.schema.metadata or {})[_REPLACES].split(b",")]
 
 
-def snapshot(name: str, comment: str, columns: list[pa.Field], *, by: str) -> Table:
+def snapshot(
+    name: str, comment: str, columns: list[pa.Field], *, by: str, since_later: tuple[str, ...] = ()
+) -> Table:
     """A table whose rows a job replaces, by values of the column ``by``."""
     schema = pa.schema([*_STAMP, *columns])
-    return Table(name, comment, schema, (by,), _HOT, snapshot=True)
+    return Table(name, comment, schema, (by,), _HOT, frozenset(since_later), snapshot=True)

@@ -220,6 +220,7 @@ LEASES: Final = snapshot(
         ),
     ],
     by="shard",
+    since_later=(*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS),
 )
 
 RECORDING: Final = appended(

@@ -34,6 +34,7 @@ from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.change_feed import group_changes as group_changes
 from quotaplane.registry.commits import merging, optimistically
+from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.settings import History
 
@@ -252,6 +253,29 @@ def get_group(history: History, group: str) -> dict[str, Any]:
     if group not in rows:
         raise UnknownGroupError(f"group {group!r} does not exist")
     return {**rows[group], "parent": next(filter(rows.get, ancestors(group)), None)}
+
+
+def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Table:
+    """The rows of the given groups if they were put into the table as it was then.
+
+    Before its log begins, the table is taken as it was at first.
+
+    Raises:
+        InputError: a name, a quota or something of the policy is wrong.
+        HistoryError: the table is missing, or can't be read as it was.
+    """
+    names = [check_name(group) for group in given.names]
+    _check_quotas(names, given.quotas)
+    policy = None if given.policy is None else check_policy(names, given.policy)
+    table = open_table(history, RESOURCE_GROUPS.name)
+    try:
+        log = {int(e["version"]): e["timestamp"] / 1000 for e in table.history()}
+        versions = [version for version, made_s in log.items() if made_s <= at.timestamp()]
+        table.load_as_version(max(versions, default=min(log)))
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+    _, rows, _ = _rows_after(_read(table), names, given.quotas, "", policy, given.timeframe_s)
+    return rows
 
 
 def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:

@@ -1,0 +1,131 @@
+"""Recorded rounds, run again: bit for bit, and with something changed."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from quotaplane.model import BASIC, RATE_COLUMNS, group_id
+from quotaplane.replay.player import Changes
+from quotaplane.replay.quota_what_if import what_if
+from quotaplane.replay.recorded import recorded_rounds
+from quotaplane.replay.verify import Verified, verify
+from quotaplane.settings import History
+from quotaplane.wire.shard_inputs import GROUPS
+from tests.closed_loop.conftest import START_MS, settings_with
+from tests.closed_loop.recorded_loop import RecordedLoop
+
+WANTS = {
+    "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 0.0), (20, 60.0)]},
+    "batch": {"a": [(0, 30.0), (15, 5.0)], "b": [(0, 10.0)]},
+}
+QUOTAS = {"orders": {"publish_messages": 100.0}, "batch": {"publish_messages": 25.0}}
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
+
+
+def record(folder: Path, transition: str) -> History:
+    """Forty rounds with a changed and a deleted quota, a broker that wakes, and two crashes."""
+    history = History(path=str(folder / "history"))
+    limits = {"transition": transition, "lease_s": 10.0, "refresh_rounds": 5}
+    loop = RecordedLoop(
+        history,
+        WANTS,
+        QUOTAS,
+        settings=settings_with(limits=limits),
+        killed_after=frozenset({7, 22}),
+    )
+    loop.run(10)
+    loop.put("orders", {"publish_messages": 120.0})
+    loop.run(15)
+    loop.delete("batch")
+    loop.run(15)
+    return history
+
+
+@pytest.fixture(scope="module", params=["fast", "strict"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
+    return record(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return record(tmp_path_factory.mktemp("fast"), "fast")
+
+
+def found(history: History, since: float, until: float) -> tuple[list[str], Verified]:
+    verified = Verified()
+    differences = [one.problem for one in verify(history, at(since), at(until), verified)]
+    return differences, verified
+
+
+def test_a_replay_gives_the_recorded_limits_bit_for_bit(recorded: History) -> None:
+    differences, verified = found(recorded, 0, 60)
+    assert differences == []
+    assert verified.rounds == 40
+    assert verified.limits > 10
+
+
+def test_a_replay_of_a_part_begins_with_the_last_recorded_state(recorded: History) -> None:
+    differences, verified = found(recorded, 30, 35)
+    assert differences == []
+    assert verified.rounds == 5
+
+
+def test_one_changed_bit_in_the_record_is_found(fast: History, tmp_path: Path) -> None:
+    history = History(path=str(shutil.copytree(fast.path, tmp_path / "history")))
+    column = RATE_COLUMNS[0]
+    DeltaTable(f"{history.path}/limits").update(
+        updates={column: f"{column} * 1.0000000000000002"}, predicate=f"seq = 10 AND {column} > 0"
+    )
+    differences, _ = found(history, 0, 60)
+    assert len(differences) == 1
+    assert f"group orders: {column} is" in differences[0]
+
+
+def changed_group(name: str, quota: float) -> pa.Table:
+    rates = dict.fromkeys(RATE_COLUMNS[:BASIC]) | {RATE_COLUMNS[0]: quota}
+    row: dict[str, Any] = {"group": name, "group_id": group_id(name), "deleted": False}
+    row |= {"version": 0, **rates}
+    full = {field.name: [row.get(field.name)] for field in GROUPS}
+    return pa.table(full, schema=GROUPS)
+
+
+def test_a_lower_quota_would_have_allowed_less(fast: History) -> None:
+    changes = Changes(groups=changed_group("orders", 50.0))
+    rows = what_if(fast, at(0), at(40), changes).to_pylist()
+    assert {row["group"] for row in rows} == {"orders"}
+    losers = {row["broker"]: row for row in rows if row["less_units"] > 0}
+    assert set(losers) == {"a", "b", "c"}
+    # Together they used 100 to 120 a second in 40 s, and would have had 50.
+    assert 1_500 < sum(row["less_units"] for row in rows) < 3_500
+    assert losers["c"]["first_less_at"] >= at(20)
+
+
+def test_a_higher_quota_would_have_allowed_more(fast: History) -> None:
+    rows = what_if(fast, at(0), at(40), Changes(groups=changed_group("orders", 300.0)))
+    assert sum(rows["less_units"].to_pylist()) == 0
+    assert min(row["more_units"] for row in rows.to_pylist() if row["broker"] in "ab") > 500
+
+
+def test_the_same_settings_change_nothing_and_others_do(fast: History) -> None:
+    same = what_if(fast, at(0), at(40), Changes({"demand.headroom": 0.05}))
+    assert len(same) == 0
+    static = what_if(fast, at(0), at(40), Changes({"law.name": "static"}))
+    assert len(static) > 0
+
+
+def test_rounds_come_with_their_time_and_inputs(fast: History) -> None:
+    rounds = [one for part in recorded_rounds(fast, at(0), at(60)) for one in part]
+    assert [one.stamp.seq for one in rounds] == list(range(40))
+    assert all(one.arrived for one in rounds)
+    assert rounds[0].settings is not None
+    assert sorted(rounds[0].states) == [0, 1]
