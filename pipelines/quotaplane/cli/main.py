@@ -53,6 +53,7 @@ COMMANDS: Final = {
     "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
+    "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line). A name may have two words."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from quotaplane.errors import InputError, TableChangedError
-from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.group_input import given_groups, given_state
 from quotaplane.registry.table import put_groups, read_groups
 from quotaplane.settings import History
 
@@ -190,26 +188,18 @@ def _put(
     version: int,
     warn: Callable[[str], None],
 ) -> None:
-    states = [one.after for one in restored]
-    rates = [_filled((state[c] for c in RATE_COLUMNS), np.inf) for state in states]
-    policy = {
-        c: pa.array(_filled((state[c] for state in states), DEFAULTS[c]), kind)
-        for c, kind in POLICY_COLUMNS.items()
-    }
+    names = [one.group for one in restored]
+    given = given_groups(names, [given_state(one.after) for one in restored])
     put_groups(
         history,
-        [one.group for one in restored],
-        np.array(rates, np.float64),
+        names,
+        given.quotas,
         by,
-        policy=pa.table(policy),
+        policy=given.policy,
         why=why,
         at_version=version,
         warn=warn,
     )
-
-
-def _filled(values: Iterable[Any], default: Any) -> list[Any]:
-    return [default if value is None else value for value in values]
 
 
 def _state(row: Mapping[str, Any]) -> State:

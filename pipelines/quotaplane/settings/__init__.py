@@ -21,6 +21,7 @@ from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
+from quotaplane.settings.server import Server as Server
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -193,6 +194,7 @@ class Settings(Section):
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     balance: Balance = Balance()
+    server: Server | None = None
 
     @model_validator(mode="after")
     def _cluster_reachable(self) -> Settings:
