@@ -23,6 +23,7 @@ from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
+from quotaplane.settings.server import Server as Server
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -197,6 +198,7 @@ class Settings(Section):
     balance: Balance = Balance()
     metrics: MetricsPorts = MetricsPorts()
     tracing: Tracing = Tracing()
+    server: Server | None = None
 
     @model_validator(mode="after")
     def _cluster_reachable(self) -> Settings:
@@ -272,13 +274,14 @@ def load_settings(path: str | Path) -> Settings:
     Raises:
         ConfigError: the file is missing or not YAML, or a key in it is unknown or wrong.
     """
+    source = str(Path(path).absolute())
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return parse_settings(raw, source=str(path))
+        raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    return parse_settings(raw, source=source)
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:

@@ -108,10 +108,9 @@ class QuotaSpec(JobSpec):
             "earlier_until_ms": self._earlier.until_ms,
         }
         records = self.settings.history.recording_days > 0
+        settings, law = recorded if records else None, self.settings.law.name
         lease_s = self.settings.limits.lease_s
-        return QuotaFinisher(
-            watch, folder.positions, recorded if records else None, lease_s=lease_s
-        )
+        return QuotaFinisher(watch, folder.positions, settings, law, lease_s=lease_s)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
