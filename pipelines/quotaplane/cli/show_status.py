@@ -19,7 +19,7 @@ from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import (
     GROUP_COLUMNS,
     GroupStatus,
-    JobStatus,
+    RoundStatus,
     broker_status,
     group_status,
     job_status,
@@ -105,7 +105,7 @@ def _broker_counts(brokers: list[dict[str, Any]]) -> dict[str, int]:
     return {f"brokers_{name}": counts[name] for name in _STATUSES}
 
 
-def _job_lines(job: JobStatus | None) -> list[str]:
+def _job_lines(job: RoundStatus | None) -> list[str]:
     if job is None:
         return ["job      has not run a round yet"]
     parts = [f"last round {_age(job.age_s)} ago (epoch {job.epoch}, round {job.seq})"]

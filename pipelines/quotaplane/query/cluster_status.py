@@ -106,7 +106,7 @@ ORDER BY status DESC, broker
 
 
 @dataclass(frozen=True)
-class JobStatus:
+class RoundStatus:
     """The job's last round, and the last minute."""
 
     epoch: int
@@ -176,7 +176,7 @@ class GroupStatus:
 GROUP_COLUMNS: Final = tuple(field.name for field in fields(GroupStatus))
 
 
-def job_status(engine: DuckDBEngine, now: datetime) -> JobStatus | None:
+def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
     """How the quota job does; None: it never had a round.
 
     Raises:
@@ -189,7 +189,7 @@ def job_status(engine: DuckDBEngine, now: datetime) -> JobStatus | None:
     recent = now - RECENT
     counts = engine.ask(_RECENT_ROUNDS, {"recent": recent}, read_since=recent)
     rounds, reports, rejected, limits = counts.rows[0]
-    return JobStatus(
+    return RoundStatus(
         epoch=row["epoch"],
         seq=row["seq"],
         round_at=row["round_at"],
