@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 
 from quotaplane.errors import ConfigError, InputError, OutputError
-from quotaplane.history.audit import parse_since
+from quotaplane.cli.point_in_time import parse_since
 from quotaplane.history.store import require_history
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import groups_if_put

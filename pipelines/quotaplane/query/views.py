@@ -54,9 +54,12 @@ SELECT
   CASE WHEN ended OR rate IS NULL THEN CAST('Infinity' AS DOUBLE) ELSE rate END AS limit_per_s,
   ended, coalesce(enforced, true) AS enforced, lease_ms, demand_per_s, quota_per_s,
   reason_code, reason_numbers, ended_because,
-  coalesce(
-    ended_because, reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
-  ) AS reason
+  CASE
+    WHEN ended_because = 'silent' THEN 'ended: no report names the group any more'
+    WHEN ended_because = 'group_deleted' THEN 'ended: the group was deleted'
+    WHEN ended THEN 'ended'
+    ELSE reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
+  END AS reason
 FROM limits {
     by_dimension(
         {
