@@ -100,7 +100,8 @@ class DuckDBEngine:
                 "python_enable_replacements": False,
             }
         )
-        self._database.execute("SET TimeZone = 'UTC'")
+        # Of each session; without GLOBAL it would be of this one.
+        self._database.execute("SET GLOBAL TimeZone = 'UTC'")
         self._database.execute(_MACROS)
         self._database.create_function(
             "reason_text",
@@ -202,9 +203,8 @@ class DuckDBEngine:
             if until is not None and "round_at" in TABLES[name].schema.names:
                 condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
-        if sources.feeds:
-            for name, feed in feed_tables(self._history, until).items():
-                session.register(name, feed)
+        for name, feed in feed_tables(self._history, sources.feeds, until).items():
+            session.register(name, feed)
         for view in sources.views:
             session.execute(f"CREATE TEMP VIEW {view.name} AS {to_duckdb(view.since(since))}")
 

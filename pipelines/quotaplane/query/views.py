@@ -15,10 +15,8 @@ import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
 from quotaplane.model import DIMENSIONS
+from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import names_in
-
-FEEDS: Final = ("resource_group_changes", "group_tree", "broker_terms")
-"""Views that are made of the change feed of ``resource_groups`` (``group_feed``)."""
 
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Earlier than any history."""
