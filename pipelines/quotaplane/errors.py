@@ -23,6 +23,18 @@ class InputError(QuotaplaneError):
     exit_code = 2
 
 
+class UnknownGroupError(InputError):
+    """A resource group is named that does not exist."""
+
+
+class GroupInUseError(InputError):
+    """A resource group can't be deleted: a tenant or namespace is attached to it."""
+
+
+class GroupIdTakenError(InputError):
+    """A resource group can't have its name: another group has the id that follows from it."""
+
+
 class ThrottlingQuotaExceededError(QuotaplaneError):
     """A service refuses a request above a hard throttle quota; the client may retry later.
 

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.history.table_upgrade import upgrade
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.table import group_changes, put_groups
+from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.streams.job import JobSpec, StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.throttle.job import ThrottleSpec, topics_of
@@ -41,6 +44,9 @@ def settings(tmp_path: Path) -> Settings:
     for file in tmp_path.glob("checkpoint*/state/0/_metadata/v2/[0-9]*"):
         file.write_text(file.read_text("utf-8").replace(MADE_AT, str(tmp_path)), "utf-8")
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    upgraded = upgrade(History(path=str(tmp_path / "history")), print)
+    assert upgraded[0] == "resource_groups"
+    assert {"usage", "limits", "rounds", "decisions"} <= {*upgraded}
     return parse_settings(
         {
             "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
@@ -85,10 +91,17 @@ def test_the_quota_job_knows_its_brokers_and_their_reports(
     usage = np.array([[80.0, 1.0, 1.0, 1.0]])
     again = encode_report(broker="b", sequence=2, usage=usage, **report)
     more = encode_report(broker="c", sequence=1, usage=usage, **report)
+    quotas = np.array([[120.0, *[np.nan] * (len(RATE_COLUMNS) - 1)]])
+    put_groups(settings.history, ["g"], quotas, "ann")
     epoch, found = answers(spark, QuotaSpec, settings, None, ("b", again), ("c", more))
     limits = {each.broker: float(each.limits[0, 0]) for each in map(decode_limits, found)}
     assert epoch == note["epoch"]
-    assert limits == {name: pytest.approx(100 / 3) for name in "abc"}
+    assert limits == {name: pytest.approx(40) for name in "abc"}
+    changes = [
+        (each["by"], each["to"][RATE_COLUMNS[0]]) for each in group_changes(settings.history)
+    ]
+    assert changes[-1] == ("ann", 120.0)
+    assert 100.0 in [rate for _, rate in changes[:-1]]
     rounds = sorted(history_table(settings, "rounds").to_pylist(), key=lambda row: row["seq"])
     assert [(row["seq"], row["epoch"], row["duplicates"]) for row in rounds] == [
         (0, epoch, 0),

@@ -90,7 +90,7 @@ ROOMS: Final = {
         ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
-        "the table `resource_groups`, read and changed without a JVM",
+        "the tables `resource_groups` and `attachments`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
     ),
     "enforce": Room(
@@ -149,6 +149,10 @@ ROOMS: Final = {
             "transport",
         ),
     ),
+    "server": Room(
+        "`quotaplane serve`: groups, attachments and their history over HTTP",
+        ("agents", "groups", "history", "pulsar_admin", "registry", "settings"),
+    ),
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
@@ -162,9 +166,10 @@ ROOMS: Final = {
                 "quota",
                 "registry",
                 "replay",
+                "server",
                 "settings",
             ),
-            *("settings", "sim", "streams", "throttle", "transport"),
+            *("sim", "streams", "throttle", "transport"),
         ),
     ),
 }

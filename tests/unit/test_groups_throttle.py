@@ -288,9 +288,9 @@ def test_a_wrong_file_is_one_line(
         (["delete"], "delete takes GROUP, or --user and --client"),
         (["delete", "a", "b", "--user", "c"], "GROUP does not go with --user or --client"),
         (["get", "--user", "zed"], "group 'user=zed' does not exist"),
-        (["resolve", "--client", ""], "--client: must not be empty"),
-        (["resolve", "--user", "a\udcff"], "--user: must be valid Unicode"),
-        (["resolve", "--user", "a", "--client", "\ud800"], "--client: must be valid Unicode"),
+        (["resolve", "--client", ""], "client: must not be empty"),
+        (["resolve", "--user", "a\udcff"], "user: must be valid Unicode"),
+        (["resolve", "--user", "a", "--client", "\ud800"], "client: must be valid Unicode"),
     ],
 )
 def test_other_actions_are_refused_in_one_line(

@@ -25,7 +25,7 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry import table as history_groups
+from quotaplane.registry import commits as history_groups
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import delta, open_broker_link, open_transport

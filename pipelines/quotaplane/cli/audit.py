@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from quotaplane.cli.point_in_time import parse_since
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
+from quotaplane.point_in_time import parse_since
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
-from quotaplane.errors import InputError, TableChangedError
-from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
-from quotaplane.cli.point_in_time import parse_since
-from quotaplane.history.store import open_table
-from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.model import RATE_COLUMNS
-from quotaplane.registry.table import group_changes, put_groups, read_groups
+from quotaplane.point_in_time import parse_since
+from quotaplane.registry.restore import Restored, restore_groups
 from quotaplane.settings import History
-
-State = Mapping[str, Any]
-"""What a group's row holds: its rate and policy columns, None as in ``list_groups``."""
-
-_ATTEMPTS: Final = 10
-
-
-class Restored(NamedTuple):
-    """A group that is put back."""
-
-    group: str
-    before: State | None
-    """None: it is not in the table."""
-    after: State
 
 
 def add_restore_options(parser: argparse.ArgumentParser) -> None:
@@ -60,152 +37,13 @@ def restore(
         TableChangedError: others change the table all the time.
         HistoryError: the table can't be read or written.
     """
-    for _ in range(_ATTEMPTS):
-        table = read_groups(history)
-        changes = [c for c in group_changes(history) if c["version"] <= table.version]
-        current = {row["group"]: _state(row) for row in table.rows.to_pylist()}
-        versions = _versions(history, table.version)
-        named = list(dict.fromkeys(args.group))
-        if args.at is None and args.version is None:
-            wanted = last_states(current, changes, named, since=versions[0][1])
-        else:
-            version, when = _asked_for(args, versions)
-            wanted = states_of(states_at(current, changes, version), named, when)
-        restored = [
-            Restored(group, current.get(group), state)
-            for group, state in sorted(wanted.items())
-            if state != current.get(group)
-        ]
-        if args.dry_run or not restored:
-            return restored
-        try:
-            _put(history, restored, by, table.version, warn)
-        except TableChangedError:
-            continue
-        return restored
-    raise TableChangedError("history table resource_groups: is being changed all the time")
-
-
-def states_at(
-    current: Mapping[str, State], changes: Sequence[Mapping[str, Any]], version: int
-) -> dict[str, State]:
-    """The groups as they were at a version: what was changed after it is undone.
-
-    ``changes`` are ``history.groups.group_changes``, from that version on at least.
-    """
-    states = dict(current)
-    for change in reversed(changes):
-        if change["version"] > version:
-            if change["from"] is None:
-                states.pop(change["group"], None)
-            else:
-                states[change["group"]] = change["from"]
-    return states
-
-
-def states_of(states: Mapping[str, State], named: Sequence[str], when: str) -> dict[str, State]:
-    """Those that are named, or all.
-
-    Raises:
-        InputError: there was none.
-    """
-    if not states:
-        raise InputError(f"there was no group {when}")
-    for group in named:
-        if group not in states:
-            raise InputError(f"group {group!r} did not exist {when}")
-    return {group: states[group] for group in named or states}
-
-
-def last_states(
-    current: Mapping[str, State],
-    changes: Sequence[Mapping[str, Any]],
-    named: Sequence[str],
-    *,
-    since: datetime,
-) -> dict[str, State]:
-    """Named groups as they were before they became what they are; without names, deleted groups.
-
-    Raises:
-        InputError: the history, which begins at ``since``, has nothing of the kind.
-    """
-    found: dict[str, State] = {}
-    for change in changes:
-        group, state = change["group"], change["from"]
-        if state is not None and state != current.get(group):
-            found[group] = state
-    begins = f"the table's history, which begins at {_text(since)},"
-    if named:
-        for group in named:
-            if group not in found:
-                raise InputError(f"group {group!r}: {begins} has no other state of it")
-        return {group: found[group] for group in named}
-    deleted = {group: state for group, state in found.items() if group not in current}
-    if not deleted:
-        raise InputError(f"nothing to restore: {begins} has no group that the table lacks")
-    return deleted
-
-
-def _versions(history: History, newest: int) -> list[tuple[int, datetime]]:
-    """The table's versions that its log still has, oldest first, and when they were made."""
-    log = open_table(history, RESOURCE_GROUPS.name).history()
-    found: list[tuple[int, datetime]] = []
-    for entry in sorted(log, key=lambda entry: int(entry["version"])):
-        at = datetime.fromtimestamp(entry["timestamp"] / 1000, tz=timezone.utc)
-        # Writers' clocks differ: no version is older than the one before.
-        found.append((int(entry["version"]), max(at, found[-1][1]) if found else at))
-    return [(version, at) for version, at in found if version <= newest]
-
-
-def _asked_for(
-    args: argparse.Namespace, versions: Sequence[tuple[int, datetime]]
-) -> tuple[int, str]:
-    """The version that ``args`` name, and in words."""
-    (first, begins), (last, _) = versions[0], versions[-1]
-    if args.version is not None:
-        if not first <= args.version <= last:
-            raise InputError(
-                f"--version: the table's history has {first} to {last}, not {args.version}"
-            )
-        return args.version, f"at version {args.version}"
-    at = parse_since(args.at, datetime.now(timezone.utc), option="--at")
-    reached = [version for version, made in versions if made <= at]
-    if not reached:
-        raise InputError(f"--at: the table's history begins at {_text(begins)}, not {args.at}")
-    return reached[-1], f"at {_text(at)}"
-
-
-def _put(
-    history: History,
-    restored: Sequence[Restored],
-    by: str,
-    version: int,
-    warn: Callable[[str], None],
-) -> None:
-    states = [one.after for one in restored]
-    rates = [_filled((state[c] for c in RATE_COLUMNS), np.inf) for state in states]
-    policy = {
-        c: pa.array(_filled((state[c] for state in states), DEFAULTS[c]), kind)
-        for c, kind in POLICY_COLUMNS.items()
-    }
-    put_groups(
+    now = datetime.now(timezone.utc)
+    return restore_groups(
         history,
-        [one.group for one in restored],
-        np.array(rates, np.float64),
+        args.group,
         by,
-        policy=pa.table(policy),
-        at_version=version,
+        at=None if args.at is None else parse_since(args.at, now, option="--at"),
+        version=args.version,
+        dry_run=args.dry_run,
         warn=warn,
     )
-
-
-def _filled(values: Iterable[Any], default: Any) -> list[Any]:
-    return [default if value is None else value for value in values]
-
-
-def _state(row: Mapping[str, Any]) -> State:
-    return {c: row[c] for c in (*RATE_COLUMNS, *POLICY_COLUMNS)}
-
-
-def _text(at: datetime) -> str:
-    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import getpass
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from quotaplane.cli.group_restore import add_restore_options, restore
-from quotaplane.cli.group_scopes import add_scope_options, resolved, scope_named
+from quotaplane.cli.group_scopes import add_scope_options, scope_named
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
-from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
-from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
+from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
 from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
+from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import (
     JSON_COLUMNS,
     given_groups,
@@ -27,8 +24,9 @@ from quotaplane.registry.group_input import (
     read_groups,
     read_object,
 )
+from quotaplane.registry.group_json import as_json, shown
+from quotaplane.registry.scopes import resolved
 from quotaplane.registry.table import (
-    delete_groups,
     get_group,
     group_changes,
     list_groups,
@@ -164,12 +162,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "put":
         _put(history, args, groups)
     elif args.action == "get":
-        print(_json(_shown(get_group(history, groups[0]))))
+        print(as_json(shown(get_group(history, groups[0]))))
     elif args.action == "list":
-        _print_list([_shown(row) for row in list_groups(history).to_pylist()])
+        _print_list([shown(row) for row in list_groups(history).to_pylist()])
     elif args.action == "delete":
-        delete_groups(history, groups, _author(args))
-        print(_json({"deleted": list(dict.fromkeys(groups))}))
+        delete_unattached(history, groups, _author(args))
+        print(as_json({"deleted": list(dict.fromkeys(groups))}))
     elif args.action == "resolve":
         _print_list(list(resolved(list_groups(history), args.user, args.client)))
     elif args.action == "restore":
@@ -212,7 +210,7 @@ def _put(history: History, args: argparse.Namespace, groups: list[str]) -> None:
         warn=warn,
     )
     single = args.file is None
-    print(_json(_shown(rows.to_pylist()[0]) if single else {"groups": rows.num_rows}))
+    print(as_json(shown(rows.to_pylist()[0]) if single else {"groups": rows.num_rows}))
 
 
 def _groups_named(args: argparse.Namespace) -> list[str]:
@@ -224,18 +222,6 @@ def _groups_named(args: argparse.Namespace) -> list[str]:
     if named:
         raise ConfigError("GROUP does not go with --user or --client")
     return [scope]
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with defaults in place of null, except for quotas, and what is JSON as objects."""
-    shown: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
-    # Not checked: whoever wrote something else into the table should see it.
-    for column in JSON_OPTIONS:
-        with contextlib.suppress(ValueError):
-            shown[column] = json.loads(shown[column])
-    if "parent" in shown:
-        shown = {"group": shown.pop("group"), "parent": shown.pop("parent"), **shown}
-    return shown
 
 
 def _author(args: argparse.Namespace) -> str:
@@ -251,20 +237,9 @@ def _author(args: argparse.Namespace) -> str:
 
 def _print_changes(changes: Sequence[Mapping[str, Any]]) -> None:
     sides = ("from", "to")
-    _print_list([{k: _shown(v) if k in sides and v else v for k, v in c.items()} for c in changes])
+    _print_list([{k: shown(v) if k in sides and v else v for k, v in c.items()} for c in changes])
 
 
 def _print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     # One row a line: JSON as a whole, and still fit for grep and diff.
-    print("[" + ",".join(f"\n {_json(row)}" for row in rows) + ("\n]" if rows else "]"))
-
-
-def _json(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, datetime):
-        text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-        return text.replace("+00:00", "Z")
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    print("[" + ",".join(f"\n {as_json(row)}" for row in rows) + ("\n]" if rows else "]"))

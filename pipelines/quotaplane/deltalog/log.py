@@ -229,6 +229,22 @@ def _find_fault(log: Log) -> str | None:
     return None
 
 
+def stamp(folder: Path, version: int) -> tuple[int, int, int] | None:
+    """What changes when a table does, if its newest version is this one; None if it is another.
+
+    Takes two looks at the disk, however long the log is. ``doctor --mend`` keeps the number of a
+    version and replaces its commit, so the commit itself counts, too.
+    """
+    log = Log(folder, {}, {})
+    if log.commit(version + 1).exists():
+        return None
+    try:
+        found = log.commit(version).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def hinted_checkpoint(log: Log) -> int:
     """The checkpoint that ``_last_checkpoint`` names; -1 if that file is absent or unreadable."""
     try:

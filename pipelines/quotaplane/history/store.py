@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import find_fault, local_folder
 from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.history.table_parts import RENAMED
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
 from quotaplane.settings import History
 
@@ -103,33 +104,42 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
     Raises:
         HistoryError: a table has another schema, or can't be reached.
     """
-    created = []
-    for table in TABLES.values():
-        uri = table_uri(history, table.name)
-        try:
-            # Another process may create the table at the same time; the second one then opens it.
-            # No retries: a retry would commit the creation again, as version 1 with another table
-            # id, which would stop a change-feed stream that started in between.
-            if not DeltaTable.is_deltatable(uri, storage_options(history)):
-                DeltaTable.create(
-                    uri,
-                    Schema.from_arrow(table.schema),
-                    partition_by=list(table.partition_by),
-                    name=table.name,
-                    description=table.comment,
-                    configuration=table.properties,
-                    storage_options=storage_options(history),
-                    commit_properties=CommitProperties(max_commit_retries=0),
-                )
-                created.append(table.name)
-        except (DeltaError, OSError) as error:
-            if not _exists(uri, history):
-                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
-        opened = open_to_write(history, table.name)
-        if table.name in created:
-            keep(Synced(uri), opened, table.name, before=-1)
+    created = [table.name for table in TABLES.values() if ensure_table(history, table)]
     if created:
         say(f"history: created the tables {', '.join(created)} at {place(history)}")
+
+
+def ensure_table(history: History, table: Table) -> bool:
+    """Create a table if it is missing, else check it and add missing columns; True if created.
+
+    Raises:
+        HistoryError: it has another schema, or can't be reached.
+    """
+    uri = table_uri(history, table.name)
+    created = False
+    try:
+        # Another process may create the table at the same time; the second one then opens it.
+        # No retries: a retry would commit the creation again, as version 1 with another table id,
+        # which would stop a change-feed stream that started in between.
+        if not DeltaTable.is_deltatable(uri, storage_options(history)):
+            DeltaTable.create(
+                uri,
+                Schema.from_arrow(table.schema),
+                partition_by=list(table.partition_by),
+                name=table.name,
+                description=table.comment,
+                configuration=table.properties,
+                storage_options=storage_options(history),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+            created = True
+    except (DeltaError, OSError) as error:
+        if not _exists(uri, history):
+            raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+    opened = open_to_write(history, table.name)
+    if created:
+        keep(Synced(uri), opened, table.name, before=-1)
+    return created
 
 
 def _exists(uri: str, history: History) -> bool:
@@ -235,6 +245,21 @@ def nobody_writing(history: History) -> Iterator[bool]:
 
 
 @contextmanager
+def only_one(history: History, lock: str) -> Iterator[None]:
+    """Let one caller at a time in, of all processes that use this lock file of the history.
+
+    Object stores, and file systems without locks, let everybody in.
+    """
+    folder = local_folder(history.path)
+    with ExitStack() as stack:
+        with suppress(OSError):
+            if folder is not None:
+                file = stack.enter_context((folder / lock).open("a"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _locked(history: History, how: int) -> Iterator[bool]:
     folder = local_folder(history.path)
     with ExitStack() as stack:
@@ -260,6 +285,8 @@ def _difference(table: Table, opened: DeltaTable) -> str:
     """How the opened table differs from what this version writes; "" = not at all."""
     columns = {f.name: str(f.type) for f in opened.schema().fields}
     wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
+    if columns.keys() & RENAMED.keys():
+        return "was made by an earlier version: stop the jobs, then run `quotaplane upgrade`"
     for name, kind in wanted.items():
         if name not in columns:
             if name in table.since_later:

@@ -14,6 +14,14 @@ STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
 
 
+RENAMED: Final[Mapping[str, str]] = {
+    "at": "round_at",
+    "by": "executed_by",
+    "group": "resource_group",
+}
+"""Columns of earlier versions, by their old name; SQL needs quotes for these."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One history table; ``schema`` fields carry their comment as metadata."""
@@ -27,6 +35,11 @@ class Table:
     """Nullable columns that rows may lack, as may a table made by an earlier version."""
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Its rows are rewritten by changes, and a feed keeps these; the others only grow."""
+        return self.properties.get("delta.enableChangeDataFeed") == "true"
 
 
 def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:

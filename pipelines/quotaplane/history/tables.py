@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
+from deltalake import ColumnProperties
 
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
@@ -159,8 +160,9 @@ ROUNDS: Final = appended(
             for name, text, since_later in COLUMNS
         ),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
+        column("law", pa.string(), "the law that divided the quotas", null=True),
     ],
-    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES),
+    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES, "law"),
 )
 
 REJECTED_REPORTS: Final = appended(
@@ -322,6 +324,19 @@ _POLICY: Final = [
     for name, option in BY_COLUMN.items()
 ]
 
+# Changes are rare, and the change feed is the audit trail: its log is kept for a year. Data files
+# that a change replaced are not part of that and go after a week.
+_CHANGE_FEED: Final = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
+    "delta.logRetentionDuration": "interval 365 days",
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+}
+_UPDATED: Final = [
+    column("updated_at", TIMESTAMP, "when the row was last written"),
+    column("updated_by", pa.string(), "who wrote it"),
+]
+
 RESOURCE_GROUPS: Final = Table(
     "resource_groups",
     "The quotas. Its change feed drives the job and says who changed what, when, from and to.",
@@ -330,19 +345,26 @@ RESOURCE_GROUPS: Final = Table(
             _GROUP,
             *_rates("the group's global quota per second; null = unlimited"),
             *_POLICY,
-            column("updated_at", TIMESTAMP, "when the row was last written"),
-            column("updated_by", pa.string(), "who wrote it"),
+            *_UPDATED,
         ]
     ),
-    # Changes are rare, and the change feed is the audit trail: its log is kept for a year. Data
-    # files that a change replaced are not part of that and go after a week.
-    properties={
-        "delta.enableChangeDataFeed": "true",
-        "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
-        "delta.logRetentionDuration": "interval 365 days",
-        "delta.deletedFileRetentionDuration": "interval 7 days",
-    },
+    properties=_CHANGE_FEED,
     since_later=frozenset((*BY_COLUMN, *_LATER_RATES)),
+)
+
+ATTACHMENTS: Final = Table(
+    "attachments",
+    "Tenants and namespaces attached to resource groups, where no Pulsar cluster keeps that. Its "
+    "change feed says who changed what, when, from and to.",
+    pa.schema(
+        [
+            column("kind", pa.string(), "tenant or namespace"),
+            column("name", pa.string(), "of the tenant; of the namespace with its tenant: acme/a"),
+            _GROUP,
+            *_UPDATED,
+        ]
+    ),
+    properties=_CHANGE_FEED,
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
@@ -354,7 +376,17 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS)
-"""Tables that a history of an earlier version lacks until a job adds them."""
+OPTIONAL: Final = (LEASES, RECORDING, *THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
+"""Tables that a history of an earlier version lacks until a program adds them."""
+
+
+def column_properties() -> dict[str, ColumnProperties]:
+    """How the tables' Parquet files have columns of bytes.
+
+    Parquet keeps the smallest and the largest value of a column: with payloads, most of the file.
+    """
+    bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+    return dict.fromkeys(("payload", "raw"), bytes_only)
+
 
 TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}

@@ -83,7 +83,9 @@ class Audit:
 
 def list_audits() -> list[Audit]:
     """The audits that come with quotaplane, sorted by name."""
-    return [parse_audit(file.stem, file.read_text("utf-8")) for file in sorted(FOLDER.glob("*.sql"))]
+    return [
+        parse_audit(file.stem, file.read_text("utf-8")) for file in sorted(FOLDER.glob("*.sql"))
+    ]
 
 
 def load_audit(name: str) -> Audit:

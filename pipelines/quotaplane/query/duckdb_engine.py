@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.history.store import one_line, open_table, place, has_table
+from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.laws.explain import reason_text
 from quotaplane.query.answer import Answer
@@ -167,6 +168,34 @@ class DuckDBEngine:
                 columns = tuple(str(column[0]) for column in session.description or ())
                 return Answer(columns, session.fetchall())
 
+    def columns(
+        self, queries: Sequence[str], parameters: Mapping[str, Any] | None = None
+    ) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """The answers to queries that see the same versions of the tables, as arrays by column.
+
+        For many rows: a row costs no Python object, but for strings. Null is NaN, or masked if the
+        column has no floats. For the rest see ``ask``.
+
+        Raises:
+            InputError, HistoryError: as ``ask``.
+        """
+        given = parameters or {}
+        with self._session() as session:
+            with _errors(self._history):
+                self._register(session, sources_of(" ".join(queries)), BEGINNING, None, None)
+            with _errors(self._history, of_the_query=True):
+                found = []
+                for sql in queries:
+                    values = {n: given[n] for n in parameters_in(sql) & given.keys()}
+                    found.append(session.sql(to_duckdb(sql), params=values or None).fetchnumpy())
+        return [
+            {
+                name: column.filled(np.nan) if _has_nulls(column) else np.asarray(column)
+                for name, column in columns.items()
+            }
+            for columns in found
+        ]
+
     def _lock(self) -> None:
         """Let queries read the history's folder and nothing else."""
         if self._folder is not None:
@@ -228,6 +257,11 @@ class DuckDBEngine:
             f"SET VARIABLE {table.name}_files = $files", {"files": list(map(_escaped, files))}
         )
         return _read_files(table)
+
+
+def _has_nulls(column: np.ndarray[Any, Any]) -> bool:
+    """Whether a column of numbers has nulls."""
+    return isinstance(column, np.ma.MaskedArray) and column.dtype.kind == "f"
 
 
 def _read_files(table: Table) -> str:

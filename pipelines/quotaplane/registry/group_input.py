@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from quotaplane.errors import InputError
 from quotaplane.groups.option_kinds import number
-from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
+from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
 from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
@@ -67,6 +67,18 @@ def read_groups(path: str) -> GivenGroups:
         names.append(group)
         groups.append(read_group(record, f"{where}: {{}}".format))
     return given_groups(names, groups)
+
+
+def given_state(state: Mapping[str, Any]) -> GivenGroup:
+    """What makes a group what its row was: all quotas and all of the policy.
+
+    ``state`` maps the rate and policy columns to what they hold, None as in ``list_groups``.
+    """
+    return GivenGroup(
+        [math.inf if state[c] is None else state[c] for c in RATE_COLUMNS],
+        [math.nan] * len(DIMENSIONS),
+        {c: DEFAULTS[c] if state[c] is None else state[c] for c in POLICY_COLUMNS},
+    )
 
 
 def given_groups(names: list[str], groups: Sequence[GivenGroup]) -> GivenGroups:

@@ -21,6 +21,7 @@ from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
+from quotaplane.settings.server import Server as Server
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -193,6 +194,7 @@ class Settings(Section):
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     balance: Balance = Balance()
+    server: Server | None = None
 
     @model_validator(mode="after")
     def _cluster_reachable(self) -> Settings:
@@ -268,13 +270,14 @@ def load_settings(path: str | Path) -> Settings:
     Raises:
         ConfigError: the file is missing or not YAML, or a key in it is unknown or wrong.
     """
+    source = str(Path(path).absolute())
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return parse_settings(raw, source=str(path))
+        raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    return parse_settings(raw, source=source)
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:

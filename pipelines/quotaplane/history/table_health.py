@@ -1,0 +1,54 @@
+"""A quick look at each of the history's tables: is it there, and whole as far as its log says?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import one_line, open_table, storage_options, table_uri
+from quotaplane.history.tables import OPTIONAL, TABLES, Table
+from quotaplane.settings import History
+
+
+class TableState(NamedTuple):
+    """The state of a table."""
+
+    table: str
+    exists: bool
+    version: int | None
+    """The newest one."""
+    committed_at: datetime | None
+    """When it was committed, UTC."""
+    files: int | None
+    """Live data files."""
+    bytes: int | None
+    """Their size."""
+    fault: str | None
+    """What is broken; None: nothing was found."""
+
+
+def table_health(history: History) -> list[TableState]:
+    """The state of every table; reads their logs, and no rows."""
+    return [_state(history, table) for table in TABLES.values()]
+
+
+def _state(history: History, table: Table) -> TableState:
+    try:
+        there = DeltaTable.is_deltatable(table_uri(history, table.name), storage_options(history))
+        if not there:
+            fault = None if table in OPTIONAL else "is missing"
+            return TableState(table.name, False, None, None, None, None, fault)
+        opened = open_table(history, table.name)
+        files = pa.table(opened.get_add_actions())
+        last = opened.history(1)[0].get("timestamp")
+    except (HistoryError, DeltaError, OSError, ValueError) as error:
+        return TableState(table.name, True, None, None, None, None, one_line(error))
+    at = None if last is None else datetime.fromtimestamp(last / 1000, tz=timezone.utc)
+    size = pc.sum(files["size_bytes"]).as_py() if len(files) else 0
+    return TableState(table.name, True, opened.version(), at, len(files), size or 0, None)

@@ -1,0 +1,95 @@
+"""Commits to the registry's tables: optimistic, on the disk before they are acknowledged.
+
+A change is a Delta MERGE by the deltalake package. It fails when somebody else committed in
+between, and is then made again from what they left: no change is lost, none is made twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
+from deltalake.table import TableMerger
+
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import keep, one_line, open_to_write, table_uri, writing
+from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
+from quotaplane.settings import History
+
+WHY: Final = "userMetadata"
+"""The key of a commit's reason: Delta's own for a note of the user, which its tools show."""
+
+_ATTEMPTS: Final = 20
+_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+_Done = TypeVar("_Done")
+
+
+def merging(
+    table: DeltaTable, rows: pa.Table, keys: tuple[str, ...], by: str, why: str | None
+) -> TableMerger:
+    """A MERGE of rows into a table by its key columns; ``by`` and ``why`` go into its log."""
+    noted = {"userName": by} if why is None else {"userName": by, WHY: why}
+    return table.merge(
+        rows,
+        " AND ".join(f"t.{key} = s.{key}" for key in keys),
+        source_alias="s",
+        target_alias="t",
+        writer_properties=_PROPERTIES,
+        commit_properties=CommitProperties(custom_metadata=noted),
+        post_commithook_properties=COMMIT_ONLY,
+    )
+
+
+def optimistically(
+    history: History,
+    table: Table,
+    once: Callable[[DeltaTable], _Done],
+    sleep: Callable[[float], None],
+) -> _Done:
+    """Run ``once`` on the table's newest version, and again where somebody else was faster.
+
+    Raises:
+        HistoryError: the table can't be read or written, or others change it all the time.
+    """
+    with writing(history):
+        return _attempted(history, table, once, sleep)
+
+
+def _attempted(
+    history: History,
+    table: Table,
+    once: Callable[[DeltaTable], _Done],
+    sleep: Callable[[float], None],
+) -> _Done:
+    uri = table_uri(history, table.name)
+    synced = Synced(uri)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            opened = open_to_write(history, table.name)
+            before = opened.version()
+            done = once(opened)
+            # Also where nothing had to be changed: what is there may be another's latest commit.
+            keep(synced, opened, table.name, before=before)
+            _checkpoint_if_due(opened, uri, before)
+            return done
+        except (CommitFailedError, DeltaProtocolError) as error:
+            if attempt == _ATTEMPTS:
+                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+            # Several writers in step would go on colliding.
+            sleep(random.uniform(0, 0.02 * min(attempt, 10)))
+        except (DeltaError, OSError) as error:
+            raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+    raise AssertionError("unreachable")
+
+
+def _checkpoint_if_due(table: DeltaTable, uri: str, before: int) -> None:
+    if table.version() // CHANGES_PER_CHECKPOINT > before // CHANGES_PER_CHECKPOINT:
+        # The change is made, whatever happens here; the next one due makes up for it.
+        with suppress(DeltaError, OSError):
+            checkpoint(table, uri)

@@ -1,0 +1,70 @@
+"""A group as JSON: for commands, the server and its ETags."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.groups.hierarchy import ancestors
+from quotaplane.groups.policy_options import DEFAULTS
+from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with defaults in place of null, except for quotas, and what is JSON as objects."""
+    answer: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
+    # Not checked: if another program wrote something else into the table, that is to be seen.
+    for column in JSON_OPTIONS:
+        with contextlib.suppress(ValueError):
+            answer[column] = json.loads(answer[column])
+    if "parent" in answer:
+        answer = {"group": answer.pop("group"), "parent": answer.pop("parent"), **answer}
+    return answer
+
+
+def as_json(row: object) -> str:
+    """Rows and what is made of them as JSON text; times are UTC."""
+    return json.dumps(row, ensure_ascii=False, default=_plain)
+
+
+def etag(text: bytes) -> str:
+    """The ETag of an answer: equal as long as it is the same.
+
+    >>> etag(b"{}") == etag(b"{}") != etag(b"[]")
+    True
+    """
+    return f'"{hashlib.sha256(text).hexdigest()[:20]}"'
+
+
+def group_json(row: Mapping[str, Any]) -> bytes:
+    """The JSON of one group; ``row`` is one of ``list_groups``."""
+    return as_json(shown(row)).encode()
+
+
+def etag_of(rows: pa.Table, group: str) -> str | None:
+    """The ETag of a group's JSON; None if it is not among the ``rows``, which are all groups."""
+    names = rows["group"].combine_chunks()
+
+    def place(name: str) -> int:
+        return int(pc.index(names, name).as_py())
+
+    found = place(group)
+    if found < 0:
+        return None
+    parent = next((above for above in ancestors(group) if place(above) >= 0), None)
+    row = rows.slice(found, 1).to_pylist()[0]
+    return etag(group_json({**row, "parent": parent}))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+        return text.replace("+00:00", "Z")
+    raise TypeError(f"no JSON for {type(value).__name__}")

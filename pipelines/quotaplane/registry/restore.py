@@ -1,0 +1,210 @@
+"""Restores groups as the table's history has them, in one change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final, NamedTuple
+
+from quotaplane.errors import InputError, TableChangedError
+from quotaplane.groups.policy_options import POLICY_COLUMNS
+from quotaplane.history.store import open_table
+from quotaplane.history.tables import RESOURCE_GROUPS
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.group_input import given_groups, given_state
+from quotaplane.registry.table import put_groups, read_groups
+from quotaplane.settings import History
+
+State = Mapping[str, Any]
+"""What a group's row holds: its rate and policy columns, None as in ``list_groups``."""
+
+_ATTEMPTS: Final = 10
+
+
+class Restored(NamedTuple):
+    """A group that is put back."""
+
+    group: str
+    before: State | None
+    """None: it is not in the table."""
+    after: State
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def restore_groups(
+    history: History,
+    groups: Sequence[str],
+    by: str,
+    *,
+    at: datetime | None = None,
+    version: int | None = None,
+    why: str | None = None,
+    check: Callable[[Mapping[str, State]], None] = _ignore,
+    dry_run: bool = False,
+    warn: Callable[[str], None] = _ignore,
+) -> list[Restored]:
+    """Put groups back as they were, all of them or none; returns those that were changed, by name.
+
+    Args:
+        history: where the tables are.
+        groups: their names; none: all that there were, or without a time all deleted ones.
+        by: who does it.
+        at: as they were then.
+        version: as they were at this version of the table. Without a time or version: as they were
+            before they became what they are.
+        why: the reason, for the table's log.
+        check: is given what is in the table right before the change, and raises to prevent it.
+        dry_run: change nothing.
+        warn: as in ``change_groups``.
+
+    Raises:
+        InputError: the history does not have what is asked for; nothing was written.
+        TableChangedError: others change the table all the time.
+        HistoryError: the table can't be read or written.
+    """
+    for _ in range(_ATTEMPTS):
+        table = read_groups(history)
+        changes = [c for c in group_changes(history) if c["version"] <= table.version]
+        current = {row["group"]: _state(row) for row in table.rows.to_pylist()}
+        check(current)
+        versions = _versions(history, table.version)
+        named = list(dict.fromkeys(groups))
+        if at is None and version is None:
+            wanted = last_states(current, changes, named, since=versions[0][1])
+        else:
+            then, when = _asked_for(at, version, versions)
+            wanted = states_of(states_at(current, changes, then), named, when)
+        restored = [
+            Restored(group, current.get(group), state)
+            for group, state in sorted(wanted.items())
+            if state != current.get(group)
+        ]
+        if dry_run or not restored:
+            return restored
+        try:
+            _put(history, restored, by, why, table.version, warn)
+        except TableChangedError:
+            continue
+        return restored
+    raise TableChangedError("history table resource_groups: is being changed all the time")
+
+
+def states_at(
+    current: Mapping[str, State], changes: Sequence[Mapping[str, Any]], version: int
+) -> dict[str, State]:
+    """The groups as they were at a version: what was changed after it is undone.
+
+    ``changes`` are ``group_changes``, from that version on at least.
+    """
+    states = dict(current)
+    for change in reversed(changes):
+        if change["version"] > version:
+            if change["from"] is None:
+                states.pop(change["group"], None)
+            else:
+                states[change["group"]] = change["from"]
+    return states
+
+
+def states_of(states: Mapping[str, State], named: Sequence[str], when: str) -> dict[str, State]:
+    """Those that are named, or all.
+
+    Raises:
+        InputError: there was none.
+    """
+    if not states:
+        raise InputError(f"there was no group {when}")
+    for group in named:
+        if group not in states:
+            raise InputError(f"group {group!r} did not exist {when}")
+    return {group: states[group] for group in named or states}
+
+
+def last_states(
+    current: Mapping[str, State],
+    changes: Sequence[Mapping[str, Any]],
+    named: Sequence[str],
+    *,
+    since: datetime,
+) -> dict[str, State]:
+    """Named groups as they were before they became what they are; without names, deleted groups.
+
+    Raises:
+        InputError: the history, which begins at ``since``, has nothing of the kind.
+    """
+    found: dict[str, State] = {}
+    for change in changes:
+        group, state = change["group"], change["from"]
+        if state is not None and state != current.get(group):
+            found[group] = state
+    begins = f"the table's history, which begins at {_text(since)},"
+    if named:
+        for group in named:
+            if group not in found:
+                raise InputError(f"group {group!r}: {begins} has no other state of it")
+        return {group: found[group] for group in named}
+    deleted = {group: state for group, state in found.items() if group not in current}
+    if not deleted:
+        raise InputError(f"nothing to restore: {begins} has no group that the table lacks")
+    return deleted
+
+
+def _versions(history: History, newest: int) -> list[tuple[int, datetime]]:
+    """The table's versions that its log still has, oldest first, and when they were made."""
+    log = open_table(history, RESOURCE_GROUPS.name).history()
+    found: list[tuple[int, datetime]] = []
+    for entry in sorted(log, key=lambda entry: int(entry["version"])):
+        at = datetime.fromtimestamp(entry["timestamp"] / 1000, tz=timezone.utc)
+        # Writers' clocks differ: no version is older than the one before.
+        found.append((int(entry["version"]), max(at, found[-1][1]) if found else at))
+    return [(version, at) for version, at in found if version <= newest]
+
+
+def _asked_for(
+    at: datetime | None, version: int | None, versions: Sequence[tuple[int, datetime]]
+) -> tuple[int, str]:
+    """The version that was asked for, and in words."""
+    (first, begins), (last, _) = versions[0], versions[-1]
+    if version is not None:
+        if not first <= version <= last:
+            raise InputError(f"version: the table's history has {first} to {last}, not {version}")
+        return version, f"at version {version}"
+    assert at is not None
+    reached = [made_version for made_version, made in versions if made <= at]
+    if not reached:
+        raise InputError(f"at: the table's history begins at {_text(begins)}, not {_text(at)}")
+    return reached[-1], f"at {_text(at)}"
+
+
+def _put(
+    history: History,
+    restored: Sequence[Restored],
+    by: str,
+    why: str | None,
+    version: int,
+    warn: Callable[[str], None],
+) -> None:
+    names = [one.group for one in restored]
+    given = given_groups(names, [given_state(one.after) for one in restored])
+    put_groups(
+        history,
+        names,
+        given.quotas,
+        by,
+        policy=given.policy,
+        why=why,
+        at_version=version,
+        warn=warn,
+    )
+
+
+def _state(row: Mapping[str, Any]) -> State:
+    return {c: row[c] for c in (*RATE_COLUMNS, *POLICY_COLUMNS)}
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

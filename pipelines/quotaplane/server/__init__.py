@@ -1,0 +1,1 @@
+"""``quotaplane serve``: groups, attachments and the history over HTTP, for people and tools."""

@@ -1,0 +1,99 @@
+"""The ASGI application: its routes, its errors, its OpenAPI."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from quotaplane import __version__
+from quotaplane.server import change_routes, group_routes, pulsar_routes, system_routes
+from quotaplane.server.guard import Guard
+from quotaplane.server.refusals import add_error_answers
+from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
+from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
+from quotaplane.server.services import Services, authenticated
+from quotaplane.settings import Server, Settings
+from quotaplane.settings.server import is_loopback
+from quotaplane.terminal import warn
+
+_TITLE: Final = "quotaplane"
+_ABOUT: Final = """\
+Quotas that are shared fairly among many brokers: groups, their history, attachments.
+
+`/admin/v2` has Pulsar's own paths, so that `pulsar-admin` works on this server. `/api/v1` has all
+of it. Rates are per second. Every error is `{"reason": "..."}`.
+"""
+_BODIES: Final = (GroupBody, PulsarGroup, RollbackBody)
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def create_app(
+    settings: Settings, server: Server, conf: str, say: Callable[[str], None] = warn
+) -> FastAPI:
+    """The application of a settings file; ``conf`` is the file's absolute path.
+
+    Raises:
+        ConfigError: a file that the settings name can't be read.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services: Services = app.state.services
+        await services.start()
+        try:
+            yield
+        finally:
+            await services.close()
+
+    app = FastAPI(
+        title=_TITLE,
+        description=_ABOUT,
+        version=__version__,
+        lifespan=lifespan,
+        # These pages load their scripts from another site.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: operation_id(route.endpoint),
+    )
+    app.state.services = Services(settings, server, conf, say)
+    everywhere = [Depends(authenticated), Depends(only_known_parameters)]
+    for module in (pulsar_routes, group_routes, change_routes, system_routes):
+        app.include_router(module.routes, dependencies=everywhere)
+    app.include_router(system_routes.health)
+    add_error_answers(app)
+    app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.state.query_parameters = query_parameters(app.openapi())
+    return app
+
+
+def _hosts(server: Server) -> set[str] | None:
+    """The names in the Host header that are accepted, None for any: see ``Guard``."""
+    if server.anonymous == "none" or not is_loopback(server.host):
+        return None
+    return {*_LOOPBACK, server.host}
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        _, bodies = models_json_schema(
+            [(model, "validation") for model in _BODIES],
+            ref_template="#/components/schemas/{model}",
+        )
+        made["components"]["schemas"] |= bodies["$defs"]
+        for operation in (o for path in made["paths"].values() for o in path.values()):
+            # FastAPI adds it where there are parameters; a wrong one is answered 400 here.
+            operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            made["components"]["schemas"].pop(name, None)
+        app.openapi_schema = made
+    return app.openapi_schema

@@ -1,0 +1,118 @@
+"""Changes of groups and attachments in the Pulsar cluster that the quota job copies groups from.
+
+The cluster decides the four stock rates of its groups (docs/pulsar-groups.md). So a change of them
+is made there first, and then in the table, where its author and reason are kept. What the sync has
+read of the cluster before that does not overwrite the table (``group_sync``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from quotaplane.errors import InputError
+from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, FloatArray
+from quotaplane.pulsar_admin.resource_groups import (
+    RATE_KEYS,
+    group_of,
+    group_path,
+    namespace_path,
+    rates_of,
+    to_cluster,
+)
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+
+_UNLIMITED: Final = -1
+_PUBLISH: Final = range(*PUBLISH.indices(BASIC))
+
+
+def rates_to_set(
+    wanted: FloatArray, table: FloatArray, cluster: FloatArray | None, *, take_over: bool
+) -> dict[str, int]:
+    """The rates to set in the cluster, by Pulsar's names, so that it has what is wanted.
+
+    After a take-over the cluster has no publish rate and the table has the number: to want just
+    that number changes nothing.
+
+    Args:
+        wanted: (4,) per second; NaN keeps what there is, inf is unlimited.
+        table: (4,) what the table has; inf is unlimited.
+        cluster: (4,) what the cluster has; None: it does not have the group.
+        take_over: the setting ``enforce.take_over``.
+
+    Raises:
+        InputError: a rate of 0, which brokers take for unlimited.
+
+    >>> table, cluster = np.array([100.0, np.inf, 5.0, np.inf]), np.full(4, np.inf)
+    >>> rates_to_set(np.array([100.0, np.nan, 7.5, np.inf]), table, cluster, take_over=True)
+    {'dispatchRateInMsgs': 8}
+    """
+    zero = np.flatnonzero(wanted == 0)
+    if len(zero):
+        raise InputError(
+            f"{RATE_COLUMNS[zero[0]]}: Pulsar's brokers take 0 for unlimited; give at least 1"
+        )
+    creates = cluster is None
+    if cluster is None:
+        wanted = np.where(np.isnan(wanted), table, wanted)
+        cluster = np.full(BASIC, np.inf)
+    whole = to_cluster(wanted.reshape(2, 2)).reshape(BASIC)
+    rates = {}
+    for place, key in enumerate(RATE_KEYS):
+        hidden = take_over and place in _PUBLISH and np.isinf(cluster[place])
+        same = whole[place] == cluster[place] or (hidden and wanted[place] == table[place])
+        if creates or not (np.isnan(wanted[place]) or same):
+            rates[key] = _UNLIMITED if np.isinf(whole[place]) else int(whole[place])
+    return rates
+
+
+class ClusterGroups:
+    """The cluster's groups and attachments, over its REST API."""
+
+    def __init__(self, rest: Rest, tenants: Mapping[str, str]) -> None:
+        self._rest = rest
+        self.tenants = tenants
+        """``cluster.tenants`` of the settings."""
+
+    async def rates(self, group: str) -> FloatArray | None:
+        """A group's rates (4,), inf for unlimited; None if there is no such group.
+
+        Raises:
+            ClusterError: the cluster does not answer or refuses.
+        """
+        if "/" in group:  # no name of a group in Pulsar
+            return None
+        try:
+            answer = await self._rest.get(group_path(group))
+        except RefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        return np.array(rates_of(answer))
+
+    async def put(self, group: str, rates: Mapping[str, int]) -> None:
+        """Create a group or change some of its rates."""
+        if rates:
+            if "/" in group:
+                raise InputError(
+                    f"group {group!r}: a group of a Pulsar cluster has no / in its name"
+                )
+            await self._rest.ask("PUT", group_path(group), dict(rates))
+
+    async def delete(self, group: str) -> None:
+        """Delete a group; the cluster refuses it while it is in use."""
+        await self._rest.ask("DELETE", group_path(group))
+
+    async def group_of(self, namespace: str) -> str | None:
+        """The group that a namespace is attached to, None for none."""
+        return group_of(await self._rest.get(namespace_path(namespace)))
+
+    async def attach(self, namespace: str, group: str | None) -> None:
+        """Attach a namespace to a group; None detaches it."""
+        base = ("namespaces", namespace, "resourcegroup")
+        if group is None:
+            await self._rest.ask("DELETE", Rest.path(*base))
+        else:
+            await self._rest.ask("POST", Rest.path(*base, group))

@@ -1,0 +1,121 @@
+"""What every request must keep to before a route sees it: size, time, encoding, origin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quotaplane.server.refusals import AnswerError, error_answer
+
+_BODY_WITHIN_S: Final = 10.0
+_HEADERS: Final = ((b"x-content-type-options", b"nosniff"),)
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Guard:
+    """An ASGI middleware.
+
+    Args:
+        app: what it guards.
+        max_body_bytes: a larger body is refused.
+        hosts: names in the Host header that are accepted; None: any. A server that lets everybody
+            in must know them: a page of another site could otherwise give its own name the address
+            of this server, and the visitor's browser would let it read the answers.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, hosts: Collection[str] | None) -> None:
+        self._app, self._max_body_bytes, self._hosts = app, max_body_bytes, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on with its whole body read."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            self._check(scope, headers)
+            body = await self._body(headers, receive)
+        except AnswerError as error:
+            answer = error_answer(error.status, error.reason, error.headers)
+            await answer(scope, receive, send_with_headers)
+            return
+        if body and not _is_json(headers.get(b"content-type", "")):
+            answer = error_answer(415, "the body must be JSON (Content-Type: application/json)")
+            await answer(scope, receive, send_with_headers)
+            return
+        given = False
+
+        async def receive_body() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, receive_body, send_with_headers)
+
+    def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
+        try:
+            unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            raise AnswerError(400, "the path is not UTF-8 after percent-decoding") from None
+        host = headers.get(b"host", "")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            raise AnswerError(400, "the Host header names another server than this one")
+        origin = headers.get(b"origin")
+        if origin is not None and scope["method"] not in _READS and urlsplit(origin).netloc != host:
+            raise AnswerError(403, "a page of another site may not change anything here")
+
+    async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes:
+        too_large = AnswerError(
+            413, f"the body is larger than {self._max_body_bytes} bytes", {"Connection": "close"}
+        )
+        length = headers.get(b"content-length", "0")
+        if length.isdecimal() and int(length) > self._max_body_bytes:
+            raise too_large
+
+        async def read() -> bytes:
+            content = bytearray()
+            while True:
+                message = await receive()
+                content += message.get("body", b"")
+                if len(content) > self._max_body_bytes:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(content)
+
+        try:
+            return await asyncio.wait_for(read(), _BODY_WITHIN_S)
+        except asyncio.TimeoutError:
+            raise AnswerError(
+                408, f"the body did not arrive within {_BODY_WITHIN_S:g} s", {"Connection": "close"}
+            ) from None
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+def _name(host: str) -> str:
+    """The name in a Host header.
+
+    >>> _name("localhost:8460"), _name("[::1]:8460"), _name("")
+    ('localhost', '::1', '')
+    """
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

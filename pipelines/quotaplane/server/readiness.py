@@ -1,0 +1,121 @@
+"""Looks in the background whether the server can do its work, for ``/readyz``.
+
+A look may hang with the disk: the answer then says so, from what is in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from quotaplane.errors import QuotaplaneError
+from quotaplane.history.store import one_line, open_table
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
+from quotaplane.settings import History
+
+EVERY_S: Final = 2.0
+HANGS_AFTER_S: Final = 10.0
+"""A look that takes longer says that the disk hangs."""
+
+
+class CheckState(NamedTuple):
+    """How one thing stands."""
+
+    name: str
+    ok: bool
+    state: str
+    age_s: float | None
+
+
+class Readiness:
+    """The state of the history and of the job; the looks are made in a thread of their own."""
+
+    def __init__(
+        self,
+        history: History,
+        max_round_age_s: float,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._history, self._max_round_age_s, self._say = history, max_round_age_s, say
+        self._clock, self._now = clock, now
+        self._failure: str | None = "not looked yet"
+        self._looked_at: float | None = None
+        self._last_round: datetime | None = None
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look, every ``EVERY_S``; the thread ends with the process if the disk hangs."""
+        threading.Thread(target=self._run, name="server-readiness", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+    def checks(self) -> list[CheckState]:
+        """How things stood at the last look; touches nothing but memory."""
+        return [self._history_check(), self._job_check()]
+
+    def _history_check(self) -> CheckState:
+        age_s = None if self._looked_at is None else self._clock() - self._looked_at
+        if self._failure is not None:
+            return CheckState("history", False, self._failure, age_s)
+        if age_s is None or age_s > HANGS_AFTER_S:
+            return CheckState("history", False, "the disk does not answer", age_s)
+        return CheckState("history", True, "ok", age_s)
+
+    def _job_check(self) -> CheckState:
+        if self._last_round is None:
+            return CheckState("job", False, "no round is recorded", None)
+        age_s = (self._now() - self._last_round).total_seconds()
+        if age_s > self._max_round_age_s:
+            late = f"the last recorded round is older than {self._max_round_age_s:g} s"
+            return CheckState("job", False, late, age_s)
+        return CheckState("job", True, "ok", age_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.look()
+            self._stop.wait(EVERY_S)
+
+    def look(self) -> None:
+        """Look once."""
+        failure = None
+        try:
+            open_table(self._history, RESOURCE_GROUPS.name)
+            self._last_round = last_round(self._history)
+        except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
+            # The answer is for everybody: what is wrong goes to stderr only.
+            failure = "can't be read"
+            if self._failure != failure:
+                self._say(f"server: the history can't be read: {one_line(error)}")
+        else:
+            if self._failure == "can't be read":
+                self._say("server: the history can be read again")
+        self._failure = failure
+        self._looked_at = self._clock()
+
+
+def last_round(history: History) -> datetime | None:
+    """When the newest recorded round was, from the files' statistics; None: there is none.
+
+    Raises:
+        HistoryError: the table is missing or can't be read.
+    """
+    files = pa.table(open_table(history, ROUNDS.name).get_add_actions(flatten=True))
+    if not len(files) or "max.round_at" not in files.column_names:
+        return None
+    newest = pc.max(files["max.round_at"]).as_py()
+    if newest is None:
+        return None
+    assert isinstance(newest, datetime)
+    return newest if newest.tzinfo else newest.replace(tzinfo=timezone.utc)

@@ -1,0 +1,140 @@
+"""What the routes of one server share, and who makes a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.registry.current_groups import CurrentGroups
+from quotaplane.server.access import ANONYMOUS, Principal, Role, tenant_of
+from quotaplane.server.attachment_writer import AttachmentWriter
+from quotaplane.server.change_log import ChangeLog
+from quotaplane.server.cluster_groups import ClusterGroups
+from quotaplane.server.fresh_groups import FreshGroups
+from quotaplane.server.group_writer import GroupWriter
+from quotaplane.server.readiness import Readiness
+from quotaplane.server.refusals import AnswerError
+from quotaplane.server.tokens import Verifier
+from quotaplane.server.workers import Workers
+from quotaplane.settings import PulsarTransport, Server, Settings
+
+_BEARER: Final = HTTPBearer(
+    bearerFormat="JWT",
+    description="A JSON web token, as server.auth of the settings says.",
+    auto_error=False,
+)
+
+
+class Services:
+    """Everything behind the routes; made in the event loop that serves them.
+
+    Args:
+        settings: the whole settings file.
+        server: its section ``server``.
+        conf: the path of the file, absolute.
+        say: prints a warning.
+
+    Raises:
+        ConfigError: a file that the settings name can't be read.
+    """
+
+    def __init__(
+        self, settings: Settings, server: Server, conf: str, say: Callable[[str], None]
+    ) -> None:
+        self.settings, self.server, self.conf = settings, server, conf
+        self.workers = Workers(server.request_timeout_s)
+        self.verifier = Verifier(server.auth, say) if server.auth else None
+        self.anonymous = ANONYMOUS[server.anonymous]
+        self.rest: Rest | None = None
+        cluster: ClusterGroups | None = None
+        if settings.cluster is not None:
+            assert isinstance(settings.transport, PulsarTransport)
+            self.rest = Rest(
+                settings.transport, timeout_s=settings.cluster.request_timeout_s, concurrency=4
+            )
+            cluster = ClusterGroups(self.rest, settings.cluster.tenants)
+        self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
+        self.changes = ChangeLog(settings.history, self.workers)
+        self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
+        self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
+        self.readiness = Readiness(settings.history, server.max_round_age_s, say)
+
+    async def start(self) -> None:
+        """Begin the work in the background."""
+        self.readiness.start()
+        if self.verifier is not None and self.verifier.key_set is not None:
+            await self.verifier.key_set.refresh()
+
+    async def close(self) -> None:
+        """End it."""
+        self.readiness.close()
+        if self.rest is not None:
+            await self.rest.close()
+
+
+async def services_of(request: Request) -> Services:
+    """The services of the app that answers a request."""
+    found = request.app.state.services
+    assert isinstance(found, Services)
+    return found
+
+
+async def authenticated(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+) -> Principal:
+    """Who makes a request.
+
+    Raises:
+        TokenRefusedError: the token is not accepted.
+        AnswerError: there is none, and without one nothing may be done (401).
+    """
+    services = await services_of(request)
+    if services.verifier is None:
+        return services.anonymous
+    if credentials is not None:
+        return await services.verifier.verify(credentials.credentials)
+    if "authorization" in request.headers or not services.anonymous.roles:
+        raise no_token()
+    return services.anonymous
+
+
+Caller = Annotated[Principal, Depends(authenticated)]
+"""A route's parameter: who makes the request."""
+
+Served = Annotated[Services, Depends(services_of)]
+"""A route's parameter: the server's services."""
+
+
+def no_token() -> AnswerError:
+    """The answer to a request without a token."""
+    return AnswerError(
+        401,
+        "a token is needed: send the header Authorization: Bearer TOKEN",
+        {"WWW-Authenticate": "Bearer"},
+    )
+
+
+def allow(caller: Principal, role: Role, tenant: str | None, served: Services) -> None:
+    """Let only those pass who have a role for a tenant; None: for what belongs to no tenant.
+
+    Raises:
+        AnswerError: the caller has not (403), or is nobody yet (401).
+    """
+    if caller.may(role, tenant):
+        return
+    if caller.is_anonymous and served.verifier is not None:
+        raise no_token()
+    where = "for all tenants" if tenant is None else f"for tenant {tenant!r}"
+    raise AnswerError(
+        403, f"{caller.name!r} may not do this: the role {role.name.lower()} {where} is needed"
+    )
+
+
+def allow_group(caller: Principal, role: Role, group: str, served: Services) -> None:
+    """``allow`` for a group's tenant."""
+    allow(caller, role, tenant_of(group), served)

@@ -1,0 +1,171 @@
+"""The issuer's public keys for RS256: from a PEM file, or a key set (JWKS) that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from quotaplane.agents.failures import FailureLog
+from quotaplane.errors import ConfigError, QuotaplaneError
+
+Fetch = Callable[[], Awaitable[bytes]]
+
+LEAST_BETWEEN_S: Final = 10.0
+"""Tokens with unknown keys, which anybody can make, fetch the key set at most this often."""
+
+_FETCH_WITHIN_S: Final = 5.0
+_MOST_BYTES: Final = 1024 * 1024
+_PART: Final = "keys of tokens"
+
+
+class KeysUnavailableError(QuotaplaneError):
+    """No key set could be fetched yet."""
+
+
+def read_public_key(path: str) -> RSAPublicKey:
+    """The RSA public key in a PEM file.
+
+    Raises:
+        ConfigError: there is none; names the file.
+    """
+    where = f"server.auth.rs256_public_key_file: {path}"
+    try:
+        key = load_pem_public_key(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{where}: can't be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{where}: is no public key in PEM form") from None
+    if not isinstance(key, RSAPublicKey):
+        raise ConfigError(f"{where}: is no RSA key, which RS256 needs")
+    return key
+
+
+def parse_key_set(raw: bytes) -> dict[str | None, RSAPublicKey]:
+    """The RSA keys of a JWKS that sign tokens, by key id.
+
+    Raises:
+        ValueError: it is none, or has no such key.
+    """
+    parsed = json.loads(raw)
+    entries = parsed.get("keys") if isinstance(parsed, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("is no JSON object with a list of keys")
+    found: dict[str | None, RSAPublicKey] = {}
+    for entry in entries:
+        # Others are not for RS256. A symmetric key in a public set would let everybody sign.
+        if _signs(entry):
+            try:
+                key = jwt.PyJWK.from_dict(entry, algorithm="RS256").key
+            except jwt.PyJWTError:
+                continue
+            if isinstance(key, RSAPublicKey):
+                found[entry.get("kid")] = key
+    if not found:
+        raise ValueError("has no RSA key for signatures")
+    return found
+
+
+def _signs(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.get("kty") == "RSA"
+        and entry.get("use", "sig") == "sig"
+        and entry.get("alg", "RS256") == "RS256"
+    )
+
+
+class KeySet:
+    """A key set, fetched again every ``refresh_s``, and when a token names an unknown key.
+
+    While it can't be fetched, the keys that it had stay. For one event loop.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        refresh_s: float,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch, self._refresh_s, self._clock = fetch, refresh_s, clock
+        self._failures = FailureLog(say)
+        self._keys: dict[str | None, RSAPublicKey] = {}
+        self._tried_at = -float("inf")
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None) -> RSAPublicKey | None:
+        """The key of this id; without an id the only one. None: there is no such key.
+
+        Raises:
+            KeysUnavailableError: no keys were fetched yet.
+        """
+        age_s = self._clock() - self._tried_at
+        if age_s >= self._refresh_s or (self._get(kid) is None and age_s >= LEAST_BETWEEN_S):
+            await self.refresh()
+        elif self._fetching is not None and self._get(kid) is None:
+            await asyncio.shield(self._fetching)
+        if not self._keys:
+            raise KeysUnavailableError("the keys of tokens can't be fetched; try again later")
+        return self._get(kid)
+
+    def _get(self, kid: str | None) -> RSAPublicKey | None:
+        if kid is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(kid)
+
+    async def refresh(self) -> None:
+        """Fetch the keys; requests that need them at once wait for the same answer."""
+        if self._fetching is None:
+            self._tried_at = self._clock()
+            self._fetching = asyncio.create_task(self._fetched())
+        await asyncio.shield(self._fetching)
+
+    async def _fetched(self) -> None:
+        try:
+            self._keys = parse_key_set(await self._fetch())
+            self._failures.note(_PART, "", None)
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            self._failures.note(_PART, "", QuotaplaneError(str(error) or type(error).__name__))
+        finally:
+            self._fetching = None
+
+
+def from_url(url: str) -> Fetch:
+    """Fetches a key set from a URL, whose redirects are not followed."""
+    context = ssl.create_default_context()
+
+    async def fetch() -> bytes:
+        # Proxies of the environment and .netrc are ignored: the settings decide.
+        async with (
+            httpx.AsyncClient(timeout=_FETCH_WITHIN_S, verify=context, trust_env=False) as client,
+            client.stream("GET", url) as answer,
+        ):
+            if answer.status_code != httpx.codes.OK:
+                raise ValueError(f"{url}: answers {answer.status_code}")
+            content = bytearray()
+            async for part in answer.aiter_bytes():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise ValueError(f"{url}: is larger than {_MOST_BYTES} bytes")
+            return bytes(content)
+
+    return fetch
+
+
+def from_file(path: str) -> Fetch:
+    """Reads a key set from a file."""
+
+    async def fetch() -> bytes:
+        return await asyncio.to_thread(Path(path).read_bytes)
+
+    return fetch

@@ -1,0 +1,82 @@
+"""Threads for the disk: a read or write that hangs must not stop the event loop.
+
+Reads, writes and the looks of ``/readyz`` have threads of their own, so that one kind that hangs
+leaves the others free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from quotaplane.server.refusals import AnswerError
+
+_READERS: Final = 4
+_MOST_WAITING: Final = 64
+"""Writes that wait for the one before them; more are refused at once."""
+
+_Done = TypeVar("_Done")
+
+
+class Workers:
+    """The threads of one server.
+
+    Writes are made one after the other: several at once would only make each other begin again,
+    as each is a commit to the same table.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._readers = ThreadPoolExecutor(_READERS, "server-read")
+        self._writer = ThreadPoolExecutor(1, "server-write")
+        self._running: set[Future[object]] = set()
+        self._writes = 0
+
+    async def read(self, work: Callable[[], _Done]) -> _Done:
+        """Run work that only reads.
+
+        Raises:
+            AnswerError: it took too long (503).
+        """
+        return await self._within(self._readers, work, "the history could not be read")
+
+    async def write(self, work: Callable[[], _Done]) -> _Done:
+        """Run work that writes, after the writes before it.
+
+        Raises:
+            AnswerError: it was not done, or that is not known (503); the reason says which.
+        """
+        if self._writes >= _MOST_WAITING:
+            raise AnswerError(
+                503, "too many changes wait to be written; nothing was done", {"Retry-After": "1"}
+            )
+        self._writes += 1
+        try:
+            return await self._within(self._writer, work, "the change could not be written")
+        finally:
+            self._writes -= 1
+
+    async def _within(
+        self, threads: ThreadPoolExecutor, work: Callable[[], _Done], what: str
+    ) -> _Done:
+        future = threads.submit(work)
+        self._running.add(future)  # type: ignore[arg-type]
+        future.add_done_callback(self._running.discard)
+        waiting = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait({waiting}, timeout=self._timeout_s)
+        if done:
+            return waiting.result()
+        begun = not future.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            waiting.cancel()
+        outcome = "it may still be done: look before you try again" if begun else "it was not begun"
+        raise AnswerError(503, f"{what} within {self._timeout_s:g} s; {outcome}")
+
+    def close(self) -> bool:
+        """Accept no more work; False if some still runs, which can't be ended."""
+        for threads in (self._readers, self._writer):
+            threads.shutdown(wait=False, cancel_futures=True)
+        return not any(future.running() for future in set(self._running))

@@ -1,0 +1,157 @@
+"""Settings of ``quotaplane serve``: address, TLS, authentication."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final, Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from quotaplane.settings.section import Section
+
+GRANT: Final = r"(admin|operator|viewer)(:[^\s:]+)?"
+"""A role, and the tenant that it is for; without one, all."""
+
+_LEAST_SECRET: Final = 32
+"""Bytes: the least that RFC 7518 allows for HS256."""
+
+
+class Tls(Section):
+    """The server's certificate."""
+
+    certificate_file: str
+    """PEM file; intermediate certificates follow the server's own."""
+    key_file: str
+
+
+class Authentication(Section):
+    """Which bearer tokens (JWT) are accepted, and what their bearers may do."""
+
+    hs256_secret: SecretStr | None = None
+    """Secret of tokens signed with HS256, at least 32 bytes."""
+    hs256_secret_file: str | None = None
+    """File with that secret's bytes, such as ``pulsar tokens create-secret-key`` writes."""
+    rs256_public_key_file: str | None = None
+    """PEM file with the public key of tokens signed with RS256."""
+    jwks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
+    """URL of the issuer's keys (JWKS), for RS256; https, or http on this host."""
+    jwks_file: str | None = None
+    """File with such keys, read again when a token names a key that it did not have."""
+    jwks_refresh_s: float = Field(default=300.0, ge=10)
+    """How often keys are fetched again; a token with an unknown key fetches them at once."""
+    issuer: str | None = None
+    """What ``iss`` of a token must be; null: anything."""
+    audience: str | None = None
+    """What ``aud`` of a token must contain; null: only tokens without it are accepted."""
+    clock_leeway_s: float = Field(default=30.0, ge=0, le=600)
+    """How far the issuer's clock may differ."""
+    roles_claim: str = Field(default="roles", min_length=1)
+    """The claim with the bearer's roles: a text or a list of texts."""
+    grants: dict[str, tuple[str, ...]] = Field(default={})
+    """What values of that claim stand for: ``team-a: [operator:acme, viewer]``. If it is empty, the
+    values are roles themselves: ``admin``, ``operator:acme``, ``viewer:*``."""
+
+    @field_validator("grants")
+    @classmethod
+    def _are_grants(cls, grants: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for name, given in grants.items():
+            for grant in given:
+                if not re.fullmatch(GRANT, grant):
+                    raise ValueError(
+                        f"{name}: {grant!r} must be admin, operator or viewer, for one tenant with "
+                        "its name: operator:acme"
+                    )
+        return grants
+
+    @field_validator("hs256_secret")
+    @classmethod
+    def _long_enough(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            check_secret(secret.get_secret_value().encode())
+        return secret
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _encrypted(cls, url: str | None) -> str | None:
+        host = re.sub(r"^http://(\[[^\]]*\]|[^/:]*).*$", r"\1", url or "").strip("[]")
+        if url is not None and url.startswith("http:") and not is_loopback(host):
+            raise ValueError("must be https: over http anybody between could give keys of his own")
+        return url
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Authentication:
+        if self.hs256_secret is not None and self.hs256_secret_file is not None:
+            raise ValueError("hs256_secret and hs256_secret_file exclude each other")
+        rs256 = (self.rs256_public_key_file, self.jwks_url, self.jwks_file)
+        if sum(way is not None for way in rs256) > 1:
+            raise ValueError("rs256_public_key_file, jwks_url and jwks_file exclude each other")
+        if not any((*rs256, self.hs256_secret, self.hs256_secret_file)):
+            raise ValueError(
+                "needs a key: hs256_secret, hs256_secret_file, rs256_public_key_file, jwks_url or "
+                "jwks_file"
+            )
+        if self.jwks_url is not None and (self.issuer is None or self.audience is None):
+            raise ValueError(
+                "jwks_url needs issuer and audience: the issuer signs tokens for others, too"
+            )
+        return self
+
+
+class Server(Section):
+    """``quotaplane serve``."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8460, ge=0, le=65_535)
+    """0: any free port, which the ready line names."""
+    tls: Tls | Literal["ended-by-a-proxy"] | None = None
+    """``ended-by-a-proxy``: a proxy in front of the server has the certificate."""
+    auth: Authentication | None = None
+    anonymous: Literal["none", "viewer", "admin-without-authentication"] = "none"
+    """What may be done without a token: nothing, read everything, or everything."""
+    max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
+    """Requests with a larger body are refused."""
+    request_timeout_s: float = Field(default=30.0, gt=0)
+    """A request that takes longer is answered 503."""
+    max_round_age_s: float = Field(default=300.0, gt=0)
+    """``/readyz`` says that the job is down when its last recorded round is older."""
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Server:
+        if self.auth is None and self.anonymous == "none":
+            raise ValueError(
+                "nobody could do anything: set auth, or, for a try on this host, anonymous: viewer"
+            )
+        if not is_loopback(self.host) and self.tls is None:
+            raise ValueError(
+                f"host {self.host} is reached from other hosts, and tokens would go over the "
+                "network as they are: set tls (certificate_file, key_file; ended-by-a-proxy)"
+            )
+        return self
+
+
+def check_secret(secret: bytes) -> bytes:
+    """A secret for HS256, if it can be one.
+
+    Raises:
+        ValueError: it is too short, or a public key, which everybody knows.
+    """
+    if secret.lstrip().startswith((b"-----BEGIN", b"ssh-rsa")):
+        raise ValueError("is a key pair's, and no secret of HS256: use rs256_public_key_file")
+    if len(secret) < _LEAST_SECRET:
+        raise ValueError(f"must have at least {_LEAST_SECRET} bytes, not {len(secret)}")
+    return secret
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can connect to an address.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.7", "::1", "0.0.0.0", "qp.example")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
