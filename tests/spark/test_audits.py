@@ -60,9 +60,7 @@ def test_both_engines_give_the_same_rows(
 ) -> None:
     with DuckDBEngine(recorded) as engine:
         wanted = engine.ask(audit.sql, audit.values(), since=at(30), until=at(180))
-    found = collected(
-        ask(spark, recorded, audit.sql, audit.values(), since=at(30), until=at(180))
-    )
+    found = collected(ask(spark, recorded, audit.sql, audit.values(), since=at(30), until=at(180)))
     assert found.columns == wanted.columns
     equal(found, (), wanted.rows)
 

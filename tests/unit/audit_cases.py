@@ -221,7 +221,14 @@ _EXCEEDED = (
         parameters={"tolerance": 0.0},
     ),
     Case("long runs", _runs, "exceeded", [(2,)], ("reports",), parameters={"reports": 2}),
-    Case("as it was then", _runs, "exceeded", [(at(15), at(15))], ("first_at", "last_at"), until=at(18)),
+    Case(
+        "as it was then",
+        _runs,
+        "exceeded",
+        [(at(15), at(15))],
+        ("first_at", "last_at"),
+        until=at(18),
+    ),
     Case(
         "the limit of then",
         _of_its_time,
@@ -394,7 +401,19 @@ _PROPAGATION = (
             (*_NAME, at(20), "ann", 100.0, 50.0, "superseded", *[None] * 4, False),
             (*_NAME, at(30), "ann", 50.0, 70.0, "below", None, at(60), None, None, False),
             ("h", _MESSAGES, at(35), "ann", None, 50.0, "pending", None, at(61), None, None, True),
-            ("g", "publish_bytes", at(40), "ann", None, 5.0, "pending", None, at(60), *[None] * 2, True),
+            (
+                "g",
+                "publish_bytes",
+                at(40),
+                "ann",
+                None,
+                5.0,
+                "pending",
+                None,
+                at(60),
+                *[None] * 2,
+                True,
+            ),
         ],
         until=at(120),
     ),
@@ -519,7 +538,12 @@ _CONSERVATION = (
         ("resource_group", "until_at", "seconds"),
         until=at(25),
     ),
-    Case("a tree", _a_tree, "conservation", [("a", _MESSAGES, at(11), at(19), 8.0, 100.0, 30.0, True)]),
+    Case(
+        "a tree",
+        _a_tree,
+        "conservation",
+        [("a", _MESSAGES, at(11), at(19), 8.0, 100.0, 30.0, True)],
+    ),
     Case(
         "an expired broker",
         _expired(20),
@@ -556,7 +580,8 @@ def _forgotten(history: History) -> None:
     write(
         history,
         {
-            0: changed(("b1", "live", 0), ("b2", "live", 0)) | given(("b1", "g", 5.0), ("b2", "g", 5.0)),
+            0: changed(("b1", "live", 0), ("b2", "live", 0))
+            | given(("b1", "g", 5.0), ("b2", "g", 5.0)),
             100: changed(("b1", "stale", 90), ("b2", "stale", 90)),
             110: changed(("b1", "gone", 90)),
             200: {},
@@ -577,7 +602,15 @@ _STALENESS = (
         ],
         until=at(600),
     ),
-    Case("pauses since then", _pauses, "staleness", [(at(540),)], ("since_at",), since=at(301), until=at(600)),
+    Case(
+        "pauses since then",
+        _pauses,
+        "staleness",
+        [(at(540),)],
+        ("since_at",),
+        since=at(301),
+        until=at(600),
+    ),
     Case("short pauses", _pauses, "staleness", [], until=at(200)),
     Case(
         "forgotten brokers",
@@ -680,7 +713,9 @@ _STARVATION = (
         [("b3", "g", _MESSAGES, at(1), at(25), 25, 6.0, 30.0, None, FAIR)],
     ),
     Case("for long", _starving, "starvation", [], parameters={"rounds": 26}),
-    Case("a bit less", _starving, "starvation", [(30,)], ("reports",), parameters={"tolerance": 0.01}),
+    Case(
+        "a bit less", _starving, "starvation", [(30,)], ("reports",), parameters={"tolerance": 0.01}
+    ),
     Case("by weight", _with_weights, "starvation", []),
     Case("floors", _with_floors, "starvation", []),
 )
@@ -731,7 +766,9 @@ def _use_of_days(history: History) -> None:
     write(
         history,
         {
-            10: {"usage": report(10, ("b1", "acme/a", 5.0), ("b2", "acme/a", 1.0), window_ms=10_000)},
+            10: {
+                "usage": report(10, ("b1", "acme/a", 5.0), ("b2", "acme/a", 1.0), window_ms=10_000)
+            },
             20: {
                 "usage": pa.concat_tables(
                     [
@@ -830,12 +867,8 @@ def _throttled(history: History) -> None:
         history,
         {
             1: given(("b1", "g", 10.0), ("b2", "g", 10.0), ("b3", "g", 10.0)),
-            2: {
-                "usage": usage([("b1", "g", 10.0)], NOON_MS + 2000, throttled=3.0, window_ms=1000)
-            },
-            3: {
-                "usage": usage([("b1", "g", 10.0)], NOON_MS + 3000, throttled=5.0, window_ms=2000)
-            },
+            2: {"usage": usage([("b1", "g", 10.0)], NOON_MS + 2000, throttled=3.0, window_ms=1000)},
+            3: {"usage": usage([("b1", "g", 10.0)], NOON_MS + 3000, throttled=5.0, window_ms=2000)},
             4: used(4, ("b2", "g", 9.6), ("b3", "g", 9.0), window_ms=1000),
             5: given(("b2", "g", 10.0), enforced=False, reason=Reason.STEP),
             6: used(6, ("b2", "g", 50.0), window_ms=1000),

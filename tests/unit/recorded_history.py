@@ -40,7 +40,11 @@ from tests.unit.history_cases import NOON_MS
 Wants = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 """Demand by group and broker: rates from a second on."""
 
-POLICY: Final = [n for n in RESOURCE_GROUPS.schema.names if n not in ("resource_group", "updated_at", "updated_by")]
+POLICY: Final = [
+    n
+    for n in RESOURCE_GROUPS.schema.names
+    if n not in ("resource_group", "updated_at", "updated_by")
+]
 
 
 def at(second: float) -> datetime:
@@ -102,9 +106,7 @@ class Recording:
         quotas = np.full((1, len(DIMENSIONS)), np.nan)
         quotas[0, 0] = quota
         columns = {name: pa.array([value]) for name, value in policy.items()}
-        put_groups(
-            self.history, [group], quotas, by, policy=pa.table(columns) if columns else None
-        )
+        put_groups(self.history, [group], quotas, by, policy=pa.table(columns) if columns else None)
         return self._committed(group, deleted=False)
 
     def delete(self, group: str, by: str = "ann") -> Recording:
@@ -193,7 +195,9 @@ class Recording:
     def _committed(self, group: str, *, deleted: bool) -> Recording:
         """Give the newest commit the recording's time, and the change to the next round."""
         table = open_table(self.history, RESOURCE_GROUPS.name)
-        set_commit_time(Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second)
+        set_commit_time(
+            Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second
+        )
         row = {name: None for name in POLICY}
         if not deleted:
             rows = read_rows(table)
@@ -206,7 +210,9 @@ class Recording:
 def plain(rows: pa.Table) -> pa.Table:
     """Rows without dictionaries."""
     fields = [
-        pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type, f.nullable)
+        pa.field(
+            f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type, f.nullable
+        )
         for f in rows.schema
     ]
     return rows.cast(pa.schema(fields))

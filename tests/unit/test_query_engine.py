@@ -304,16 +304,23 @@ def test_times_are_in_utc_whatever_the_machine_s_zone(made: History) -> None:
         "import sys; from quotaplane.query.duckdb_engine import DuckDBEngine\n"
         "from quotaplane.settings import History\n"
         "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
-        "    sql = \"SELECT CAST(min(round_at) AS STRING), min(date), min(CAST(round_at AS DATE)),\"\n"
+        '    sql = "SELECT CAST(min(round_at) AS STRING), min(date), min(CAST(round_at AS DATE)),"\n'
         "    sql += \" date_trunc('day', min(round_at)) FROM rounds, usage_dates\"\n"
         "    sql = sql.replace(', usage_dates', ' CROSS JOIN (SELECT min(date) AS date FROM usage)')\n"
         "    print(*engine.ask(sql).rows[0], sep='|')\n"
     )
     zone = {**os.environ, "TZ": "Pacific/Kiritimati"}  # UTC+14
     done = subprocess.run(
-        [sys.executable, "-c", code, made.path], env=zone, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, made.path],
+        env=zone,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.strip() == "2026-03-01 12:00:00+00|2026-03-01|2026-03-01|2026-03-01 00:00:00+00:00"
+    assert (
+        done.stdout.strip()
+        == "2026-03-01 12:00:00+00|2026-03-01|2026-03-01|2026-03-01 00:00:00+00:00"
+    )
     assert done.stderr == ""
 
 
@@ -372,7 +379,9 @@ def test_groups_of_a_tree_have_those_above_them(history: History) -> None:
     delete_groups(history, ["a::b"], "ann")
     sql = "SELECT ancestor FROM group_tree WHERE resource_group = 'a::b::c' ORDER BY 1"
     assert ask(history, sql) == [("a",), ("a::b",), ("a::b::c",)]
-    assert ask(history, "SELECT ancestor FROM group_tree WHERE resource_group = 'x::y'") == [("x::y",)]
+    assert ask(history, "SELECT ancestor FROM group_tree WHERE resource_group = 'x::y'") == [
+        ("x::y",)
+    ]
 
 
 def test_rounds_are_written_meanwhile(history: History) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from duckdb.func import SPECIAL
 
 from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError
@@ -107,9 +108,9 @@ class DuckDBEngine:
         self._database.create_function(
             "reason_text",
             reason_text,
-            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],  # type: ignore[list-item]
-            "VARCHAR",  # type: ignore[arg-type]
-            null_handling="special",  # type: ignore[arg-type]
+            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],
+            "VARCHAR",
+            null_handling=SPECIAL,
         )
         self._lock()
 

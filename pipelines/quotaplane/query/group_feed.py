@@ -145,4 +145,5 @@ FEEDS: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
 
 
 def _floors(terms: BrokerTerms) -> list[Any]:
-    return list(terms.floor.model_dump().values())
+    rates: dict[str, Any] = terms.model_dump()["floor"]
+    return list(rates.values())

@@ -211,7 +211,7 @@ def sources_of(sql: str | None) -> Sources:
     """
     names = {*TABLES, *FEEDS, *VIEWS} if sql is None else names_in(sql)
     named = frozenset(_of(TABLES, names))
-    for view in reversed(VIEWS.values()):
+    for view in reversed(list(VIEWS.values())):
         if view.name in names:
             names |= names_in(view.sql)
     return Sources(
