@@ -86,12 +86,16 @@ ROOMS: Final = {
         ("deltalog", "pulsar", "settings"),
     ),
     "history": Room(
-        "the history: its Delta tables, writer, audits, maintenance",
+        "the history: its Delta tables, writer, maintenance",
         ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
         "the tables `resource_groups` and `attachments`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
+    ),
+    "query": Room(
+        "questions to the history in SQL: audits, status, reasons; DuckDB in process, or Spark",
+        ("deltalog", "groups", "history", "laws", "settings"),
     ),
     "enforce": Room(
         "from limits of brokers to rates of topics: which rates to write, and when",
@@ -145,8 +149,8 @@ ROOMS: Final = {
     "demo": Room(
         "`./spark-submit.sh demo`: the real job with a simulated cluster, and its report page",
         (
-            *("history", "laws", "registry", "settings", "sim", "streams", "streams.quota"),
-            "transport",
+            *("laws", "query", "registry", "settings", "sim", "streams"),
+            *("streams.quota", "transport"),
         ),
     ),
     "server": Room(
@@ -164,6 +168,7 @@ ROOMS: Final = {
                 "laws",
                 "pulsar_admin",
                 "quota",
+                "query",
                 "registry",
                 "replay",
                 "server",

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from duckdb.func import SPECIAL
 
 from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError
@@ -101,14 +102,15 @@ class DuckDBEngine:
                 "python_enable_replacements": False,
             }
         )
-        self._database.execute("SET TimeZone = 'UTC'")
+        # Of each session; without GLOBAL it would be of this one.
+        self._database.execute("SET GLOBAL TimeZone = 'UTC'")
         self._database.execute(_MACROS)
         self._database.create_function(
             "reason_text",
             reason_text,
-            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],  # type: ignore[list-item]
-            "VARCHAR",  # type: ignore[arg-type]
-            null_handling="special",  # type: ignore[arg-type]
+            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],
+            "VARCHAR",
+            null_handling=SPECIAL,
         )
         self._lock()
 
@@ -231,9 +233,8 @@ class DuckDBEngine:
             if until is not None and "round_at" in TABLES[name].schema.names:
                 condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
-        if sources.feeds:
-            for name, feed in feed_tables(self._history, until).items():
-                session.register(name, feed)
+        for name, feed in feed_tables(self._history, sources.feeds, until).items():
+            session.register(name, feed)
         for view in sources.views:
             session.execute(f"CREATE TEMP VIEW {view.name} AS {to_duckdb(view.since(since))}")
 
