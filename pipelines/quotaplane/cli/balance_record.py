@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.history.audit import parse_since
 from quotaplane.history.load_record import RecordedRound, read_record
+from quotaplane.point_in_time import parse_since
 from quotaplane.settings import History, load_settings
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from quotaplane.history.audit import parse_since
+from quotaplane.point_in_time import parse_since
 from quotaplane.registry.restore import Restored, restore_groups
 from quotaplane.settings import History
 

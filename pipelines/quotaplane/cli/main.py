@@ -1,8 +1,9 @@
 """The command ``quotaplane``: starts no JVM, and imports only the chosen subcommand.
 
-A subcommand is a module with two functions:
+A subcommand is a module with these functions:
 
 - ``configure(parser)`` adds its arguments to an ``argparse.ArgumentParser``;
+- if it has one, ``add_options(parser, words)`` adds those that depend on the command's words;
 - ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
 
 It is registered in ``COMMANDS`` with its help line, so that ``--help`` lists everything without
@@ -30,6 +31,7 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
+    "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
     "replay": (
         "quotaplane.cli.quota_replay",
         "run recorded rounds of the quota job again, exactly or with other quotas",
@@ -56,8 +58,11 @@ _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
 
 
-def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command; only the chosen subcommand gets its arguments."""
+def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the whole command; only the chosen subcommand gets its arguments.
+
+    ``words`` are those of the command line behind the subcommand.
+    """
     parser = OptionParser(
         prog="quotaplane",
         description="One global quota, shared fairly among many brokers.",
@@ -68,7 +73,10 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     for name, (module, text) in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=f"{text.capitalize()}.")
         if name == chosen:
-            importlib.import_module(module).configure(subparser)
+            command = importlib.import_module(module)
+            command.configure(subparser)
+            if hasattr(command, "add_options"):
+                command.add_options(subparser, words)
     return parser
 
 
@@ -87,7 +95,8 @@ def _run(arguments: Sequence[str]) -> int:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     try:
         with command_output():
-            args = build_parser(chosen).parse_args(arguments)
+            words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
+            args = build_parser(chosen, words).parse_args(arguments)
             return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
     except QuotaplaneError as error:
         if isinstance(error, OutputError) and isinstance(error.__cause__, BrokenPipeError):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
+from deltalake import ColumnProperties
 
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
@@ -374,7 +375,24 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
+OPTIONAL: Final = (
+    LEASES,
+    RECORDING,
+    *THROTTLED,
+    *BALANCED,
+    BALANCE_ACTIONS,
+    ATTACHMENTS,
+)
 """Tables that a history of an earlier version lacks until a program adds them."""
+
+
+def column_properties() -> dict[str, ColumnProperties]:
+    """How the tables' Parquet files have columns of bytes.
+
+    Parquet keeps the smallest and the largest value of a column: with payloads, most of the file.
+    """
+    bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+    return dict.fromkeys(("payload", "raw"), bytes_only)
+
 
 TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}

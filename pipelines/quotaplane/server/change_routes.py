@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from quotaplane.errors import InputError
-from quotaplane.history.audit import parse_since
 from quotaplane.history.store import require_history
 from quotaplane.model import MAX_GROUP_CHARS
+from quotaplane.point_in_time import parse_since
 from quotaplane.registry.group_input import given_state
 from quotaplane.registry.group_json import shown
 from quotaplane.registry.restore import Restored, State, restore_groups
