@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import load_settings
 from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.job import run_stream_job
@@ -11,10 +12,14 @@ from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 
 
+def parser() -> OptionParser:
+    options = conf_parser("balance", __doc__)
+    add_skip_batch(options, "load reports")
+    return options
+
+
 def main(argv: Sequence[str]) -> None:
-    parser = conf_parser("balance")
-    add_skip_batch(parser, "load reports")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     spec = BalanceSpec(load_settings(args.conf))
     run_stream_job(spec, lambda log: build_session("quotaplane balance", log=log), args.skip_batch)
 

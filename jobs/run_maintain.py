@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from quotaplane.cli.maintain import main
-from quotaplane.streams.script import run_job
+import sys
+
+from quotaplane.cli.main import main
 
 if __name__ == "__main__":
-    run_job(main)
+    sys.exit(main(["maintain", *sys.argv[1:]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import load_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
@@ -12,15 +13,20 @@ from quotaplane.streams.throttle.dry_run import add_options, run_dry
 from quotaplane.streams.throttle.job import SESSION, ThrottleSpec
 
 
+def parser() -> OptionParser:
+    options = conf_parser("throttle", __doc__)
+    add_options(options)
+    add_skip_batch(options, "events")
+    return options
+
+
 def main(argv: Sequence[str]) -> None:
-    parser = conf_parser("throttle")
-    add_options(parser)
-    add_skip_batch(parser, "events")
-    args = parser.parse_args(argv)
+    options = parser()
+    args = options.parse_args(argv)
     if args.events is None and (args.quotas or args.out):
-        parser.error("--quotas and --out go with --events")
+        options.error("--quotas and --out go with --events")
     if args.events is not None and args.skip_batch is not None:
-        parser.error("--skip-batch does not go with --events")
+        options.error("--skip-batch does not go with --events")
     settings = load_settings(args.conf)
     if args.events is None:
         name = "quotaplane throttle"

@@ -45,8 +45,8 @@ def load_case(path: str, model: type[Case]) -> Case:
 
 
 def source_name(path: str) -> str:
-    """The name of the input in errors: the file as the user wrote it, or ``stdin``."""
-    return "stdin" if path == "-" else path
+    """The name of the input in errors: the file's absolute path, or ``stdin``."""
+    return "stdin" if path == "-" else str(Path(path).absolute())
 
 
 def read_json(path: str) -> object:
@@ -55,18 +55,31 @@ def read_json(path: str) -> object:
     Raises:
         InputError: the file can't be read, or is not such JSON.
     """
+    return parse_json(read_text(path), source_name(path))
+
+
+def read_text(path: str) -> str:
+    """Read a text file of a user (``-`` is stdin) as UTF-8.
+
+    Raises:
+        InputError: the file can't be read, or is not UTF-8.
+    """
     source = source_name(path)
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path != "-":
+            data = Path(path).read_bytes()
+        elif sys.stdin is None:
+            raise InputError("stdin is closed; give a file, or pipe the input into the command")
+        else:
+            data = sys.stdin.buffer.read()
     except OSError as error:
         raise InputError(f"{source}: can't be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the path
         raise InputError(f"{source}: can't be read: {error}") from None
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
-    return parse_json(text, source)
 
 
 def parse_json(text: str, source: str) -> object:

@@ -329,7 +329,7 @@ def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
     write_deltalake(in_delta, events)
     pq.write_table(events, in_parquet)
     out = str(tmp_path / "out")
-    found = json.loads(tried(spark, "--events", in_delta, "--out", out, "--format", "json"))
+    found = json.loads(tried(spark, "--events", in_delta, "--out", out, "--json"))
 
     expected = by_the_step(events)
     same(spark.read.format("delta").load(f"{out}/decisions"), expected.decisions)

@@ -214,10 +214,10 @@ def test_a_wrong_case_is_one_line_that_names_the_field(
     [
         (["allocate"], "the following arguments are required: CASE.json"),
         (["allocate", "no/such/file.json"], "no/such/file.json: can't be read: No such file"),
-        (["allocate", "."], ".: can't be read: Is a directory"),
+        (["allocate", "/"], "/: can't be read: Is a directory"),
         (["allocate", "a\0b"], "can't be read"),
         (["allocate", "-", "--laws", "x"], "unrecognized arguments: --laws"),
-        (["alocate"], "invalid choice: 'alocate'"),
+        (["alocate"], "no command 'alocate'; did you mean allocate?"),
         ([], "the following arguments are required: COMMAND"),
     ],
 )

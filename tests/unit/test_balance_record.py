@@ -22,6 +22,7 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import REBALANCED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
+from quotaplane.option_parser import OptionParser
 from quotaplane.settings import Balance, History
 from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.streams.balance.program import balance_program
@@ -110,7 +111,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 
 def options_of(module: Any, *words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = OptionParser()
     module.configure(parser)
     return parser.parse_args(words)
 
@@ -138,7 +139,8 @@ def test_a_replay_says_what_differs(
         return state, decisions._replace(moves=decisions.moves[1:])
 
     monkeypatch.setattr(balance_replay, "decide", other)
-    assert balance_replay.run(options_of(balance_replay, "--history", record.path)) == 1
+    args = options_of(balance_replay, "--history", record.path, "--table")
+    assert balance_replay.run(args) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "recorded, not decided again: ('move', 'acme/orders/" in "".join(lines)
 
@@ -147,7 +149,8 @@ def test_a_record_that_begins_in_the_middle_says_so(
     record: History, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since = "2023-11-14T23:00:00Z"  # an hour begins: all brokers are in the record
-    balance_replay.run(options_of(balance_replay, "--history", record.path, "--since", since))
+    words = ("--history", record.path, "--since", since, "--table")
+    balance_replay.run(options_of(balance_replay, *words))
     assert "begins in the middle of a run" in capsys.readouterr().out
 
 
@@ -167,9 +170,9 @@ def test_what_if_shows_the_record_beside_another_setting(
     assert told["recorded"]["moves"] > 5
     assert other["imbalance_last"] > told["recorded"]["imbalance_last"]
     assert other["rounds"] == told["recorded"]["rounds"]
-    lines = options_of(balance_what_if, "--history", record.path)
-    assert balance_what_if.run(lines) == 0
-    assert "bytes/s moved" in capsys.readouterr().out
+    for form, title in (("--table", "bytes/s moved"), ("--csv", "\nmoved_bytes_per_s,")):
+        assert balance_what_if.run(options_of(balance_what_if, "--history", record.path, form)) == 0
+        assert title in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", SHEDDERS)
@@ -207,15 +210,14 @@ def test_a_setting_of_pulsar_changes_what_its_strategy_does(
         (["--cluster", "west"], InputError, "no rounds of cluster 'west'"),
         (["--since", "yesterday"], InputError, "--since: 'yesterday' is neither a time"),
         (["--until", "2020-01-01"], InputError, "the record has no rounds in that time"),
-        (["--conf", "x.yaml"], ConfigError, "give either --history PATH or --conf FILE"),
+        (["--conf", "x.yaml"], ConfigError, "--conf: not allowed with argument --history"),
     ],
 )
 def test_wrong_options_are_told_in_one_line(
     record: History, words: list[str], error: type[QuotaplaneError], message: str
 ) -> None:
-    args = options_of(balance_what_if, "--history", record.path, *words)
     with pytest.raises(error) as raised:
-        balance_what_if.run(args)
+        balance_what_if.run(options_of(balance_what_if, "--history", record.path, *words))
     assert message in str(raised.value)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from quotaplane.cli import agent_process
-from quotaplane.cli.command_output import command_output
 from quotaplane.cli.main import main
+from quotaplane.command_output import command_output
 from quotaplane.errors import OutputError
 from quotaplane.terminal import tell, warn
 

@@ -60,7 +60,7 @@ class Doctor:
         )
 
     def __call__(self, *words: str) -> tuple[int, str]:
-        code = main(["doctor", "--conf", str(self._conf), *words])
+        code = main(["doctor", "--conf", str(self._conf), "--table", *words])
         out, err = self._capsys.readouterr()
         return code, out + err
 
@@ -264,7 +264,9 @@ def test_missing_quotas_beside_other_tables_are_told(doctor: Doctor) -> None:
 
 def test_an_object_store_is_not_looked_into(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--history", "s3://bucket/history"]) == 0
-    assert "not checked" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "not checked" in err
+    assert json.loads(out) == {"tables": [], "problems": []}
 
 
 def test_a_table_of_another_version_is_told(doctor: Doctor) -> None:
@@ -454,3 +456,21 @@ def test_a_long_loss_is_told_in_short(doctor: Doctor) -> None:
     told = doctor()[1]
     assert f"; {13 - diagnosing._SHOWN} more up to 15; 12 rows in all that can be read" in told
     assert os.linesep.join(told.splitlines()).count("more up to") == 1
+
+
+def test_a_script_gets_json(doctor: Doctor, capsys: pytest.CaptureFixture[str]) -> None:
+    table = doctor.root / "history" / "resource_groups"
+    conf = str(doctor.root / "conf.yaml")
+    cut(commit(table, LAST))
+    assert main(["doctor", "--conf", conf, "--mend"]) == 11
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    [problem] = answer["problems"]
+    assert problem["table"] == "resource_groups"
+    assert problem["mending_loses"]
+    aside = answer["mended"]["resource_groups"]
+    assert Path(aside).is_dir()
+    assert err == f"quotaplane: mended resource_groups; the broken files are in {aside}\n"
+    assert answer["afterwards"]["problems"] == []
+    states = {row["table"]: row["state"] for row in answer["tables"]}
+    assert (states["resource_groups"], states["rounds"]) == ("broken", "whole")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.cli import audit, maintain
+from quotaplane.cli import audit
 from quotaplane.cli.main import COMMANDS, build_parser, main
 from quotaplane.demo import run as demo
 from quotaplane.errors import ConfigError
@@ -51,9 +51,7 @@ def test_every_parser_in_the_code_is_the_one_that_takes_no_abbreviations() -> No
     ("job", "argv"),
     [
         (audit.main, ["exceeded", "--hist", "data/history"]),
-        (maintain.main, ["--hist", "data/history"]),
-        (maintain.main, ["--history", "data/history", "--keep", "3"]),
-        (conf_parser("quota").parse_args, ["--con", "conf/local.yaml"]),
+        (conf_parser("quota", None).parse_args, ["--con", "conf/local.yaml"]),
         (demo.main, ["--sec", "5"]),
     ],
 )
@@ -64,9 +62,17 @@ def test_a_job_refuses_an_abbreviation(
         job(argv)
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["groups", "list", "--hist", "data/history"],
+        ["maintain", "--hist", "data/history"],
+        ["maintain", "--history", "data/history", "--keep", "3"],
+    ],
+)
 def test_the_light_command_refuses_an_abbreviation_in_one_line(
-    capsys: pytest.CaptureFixture[str],
+    argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["groups", "list", "--hist", "data/history"]) == 2
+    assert main(argv) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

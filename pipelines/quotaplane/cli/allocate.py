@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from quotaplane.answers import add_answer_options, print_answer
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
 from quotaplane.laws.segments import Segments
@@ -52,10 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"use this law instead of the case's: {', '.join(LAWS)}; "
         "options in the case that are for another law are then ignored",
     )
+    add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer as JSON.
+    """Print the limits and their reasons.
 
     Raises:
         InputError: the case is wrong.
@@ -63,7 +65,14 @@ def run(args: argparse.Namespace) -> int:
     """
     case = load_case(args.case, AllocationCase)
     answer = allocate(case, args.law, source=source_name(args.case))
-    print(json.dumps(answer, indent=2, allow_nan=False))
+    print_answer(
+        args,
+        lambda: json.dumps(answer, indent=2, allow_nan=False),
+        lambda: (
+            ("broker", "limit", "reason"),
+            [(name, limit, answer["reasons"][name]) for name, limit in answer["limits"].items()],
+        ),
+    )
     return 0
 
 

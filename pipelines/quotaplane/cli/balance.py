@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from quotaplane.answers import JSON, add_answer_options, answer_form
 from quotaplane.balance.bundle_orders import SEEN, Order
 from quotaplane.balance.cases import BalanceCase, in_rounds, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
@@ -31,7 +30,7 @@ from quotaplane.balance.stock.split_cases import (
 )
 from quotaplane.cli.balance_answers import decisions_table, placements_table, splits_table
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.strict_json import CaseModel, parse_json, source_name
+from quotaplane.strict_json import CaseModel, parse_json, read_text, source_name
 
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
 """Strategies that also say which broker gets a bundle."""
@@ -61,7 +60,8 @@ single round as they are; in several rounds it acts on what the rounds confirm.
 Its answer, a line for each case: a list with one item for each round. A shedder of Pulsar's:
   {"b1": ["acme/a/0x00000000_0x80000000"]}: which bundles leave which broker;
 TransferShedder and quotaplane: ["b1>b2 acme/a/0x00000000_0x80000000"], also "split BUNDLE at HASH".
-On a terminal it is a table, unless --json is given.
+On a terminal it is a table, unless --json is given. The balance job is another command: quotaplane
+run balance.
 
 --place: "place" has the bundles to be placed after each round ("recent", if it is left out); the
   answer of a round is {bundle: [brokers that may get it]}. Also: policies as Pulsar has them,
@@ -99,7 +99,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="also labels and reasons; with --shed or alone"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON also on a terminal")
+    add_answer_options(parser, csv=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         other = "--place" if args.place else "--split"
         raise ConfigError(f"--explain does not go with {other}, whose answers have no reasons")
     answer_of = _answerer(args)
-    as_json = args.json or not sys.stdout.isatty()
+    as_json = answer_form(args) == JSON
     for raw, source in read_cases(args.cases):
         answer, table = answer_of(raw, source)
         print(json.dumps(answer, allow_nan=False) if as_json else table())
@@ -155,15 +155,7 @@ def read_cases(path: str) -> Iterator[tuple[object, str]]:
     Raises:
         InputError: the file can't be read, or is not such JSON.
     """
-    source = source_name(path)
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}: not UTF-8 (byte {error.start})") from None
-    except (OSError, ValueError) as error:
-        detail = getattr(error, "strerror", None) or error
-        raise InputError(f"{source}: can't be read: {detail}") from None
+    source, text = source_name(path), read_text(path)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise InputError(f"{source}: is empty; expected a JSON object")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from quotaplane.answers import table_text
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
-from quotaplane.terminal import one_line
-from quotaplane.text_table import render
 
 
 def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain: bool) -> str:
@@ -48,7 +47,7 @@ def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain
                 for skip in each.skips
             ]
     columns = ("round", "action", "bundle", "from", "to", "MB/s", "label", "reason")
-    return "\n".join([_table(columns, rows), *_summaries(decided)])
+    return "\n".join([table_text(columns, rows), *_summaries(decided)])
 
 
 def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str]:
@@ -82,22 +81,16 @@ def placements_table(answers: Sequence[Mapping[str, Sequence[str]]]) -> str:
         for number, answer in enumerate(answers, 1)
         for bundle, brokers in answer.items()
     ]
-    return _table(("round", "bundle", "brokers"), rows)
+    return table_text(("round", "bundle", "brokers"), rows)
 
 
 def splits_table(answer: Sequence[Any]) -> str:
     """Boundaries of one bundle, or the bundles that are split in each round."""
     if all(isinstance(each, int) for each in answer):
-        return render(("boundary",), [(hex(each),) for each in answer], "table")
+        return table_text(("boundary",), [(hex(each),) for each in answer])
     rows = [
         (number, bundle, " ".join(map(hex, boundaries)) or "(none)")
         for number, round_ in enumerate(answer, 1)
         for bundle, boundaries in round_.items()
     ]
-    return _table(("round", "bundle", "boundaries"), rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table whose names, which are from outside, can't disturb a terminal."""
-    plain = [[one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-    return render(columns, plain, "table")
+    return table_text(("round", "bundle", "boundaries"), rows)

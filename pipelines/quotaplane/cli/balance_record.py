@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
+from quotaplane.answers import add_answer_options
 from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.policies import Policies, read_policies
-from quotaplane.errors import ConfigError, InputError
+from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.errors import InputError
 from quotaplane.history.load_record import RecordedRound, read_record
 from quotaplane.point_in_time import parse_since
-from quotaplane.settings import History, load_settings
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which rounds."""
-    parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")
-    parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
+    add_place_options(parser)
     parser.add_argument("--cluster", metavar="NAME", help="if the record has several")
     parser.add_argument("--since", metavar="TIME", help="2026-03-01T12:00:00Z, or 30s, 15m, 2h, 7d")
     parser.add_argument("--until", metavar="TIME", help="as --since; without: all")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_answer_options(parser)
 
 
 def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
@@ -29,9 +29,7 @@ def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
     Raises:
         InputError, ConfigError, HistoryError: an option is wrong, or there are none.
     """
-    if (args.conf is None) == (args.history is None):
-        raise ConfigError("give either --history PATH or --conf FILE")
-    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    history = history_of(args)
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else None
     until = parse_since(args.until, now, "--until") if args.until else None

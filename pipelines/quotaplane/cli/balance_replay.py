@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from quotaplane.answers import print_answer
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.plan_size import fitting
 from quotaplane.balance.planner import BalanceState, decide
 from quotaplane.balance.reports_intake import GONE, round_of
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
 from quotaplane.history.load_record import RecordedRound
+from quotaplane.terminal import one_line
 
 _MOST_DIFFERENCES: Final = 10
 
@@ -31,16 +33,23 @@ def run(args: argparse.Namespace) -> int:
     recorded = recorded_rounds(args)
     differences = list(differences_of(recorded))
     exact = all(each.first for each in _starts(recorded))
-    if args.json:
-        answer = {"rounds": len(recorded), "from_the_start": exact, "differences": differences}
-        print(json.dumps(answer))
-        return 1 if differences else 0
-    print(f"{len(recorded)} rounds, {len({each['round'] for each in differences})} differ")
-    if not exact:
-        print("the record begins in the middle of a run: memories were empty here, not there")
-    for each in differences[:_MOST_DIFFERENCES]:
-        print(f"epoch {each['epoch']} round {each['round']}: {each['what']}")
+    answer = {"rounds": len(recorded), "from_the_start": exact, "differences": differences}
+    columns = ("epoch", "round", "what")
+    print_answer(
+        args,
+        lambda: json.dumps(answer),
+        lambda: "\n".join(_lines(len(recorded), differences, exact=exact)),
+        lambda: (columns, [tuple(each[name] for name in columns) for each in differences]),
+    )
     return 1 if differences else 0
+
+
+def _lines(rounds: int, differences: Sequence[Mapping[str, Any]], *, exact: bool) -> Iterator[str]:
+    yield f"{rounds} rounds, {len({each['round'] for each in differences})} differ"
+    if not exact:
+        yield "the record begins in the middle of a run: memories were empty here, not there"
+    for each in differences[:_MOST_DIFFERENCES]:
+        yield one_line(f"epoch {each['epoch']} round {each['round']}: {each['what']}")
 
 
 def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from quotaplane.answers import print_answer
 from quotaplane.balance.decisions import OURS, Decisions, Move, Split
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound
@@ -22,7 +23,6 @@ from quotaplane.balance.stock.settings import stock_setting_of_text, stock_setti
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.load_record import RecordedRound
-from quotaplane.text_table import render
 
 _TITLES: Final = {
     "rounds": "rounds",
@@ -70,16 +70,22 @@ def run(args: argparse.Namespace) -> int:
         "recorded": _recorded(recorded, rounds).figures(),
         _title(args.strategy, args.changes): run_alternative(rounds, strategy).figures(),
     }
-    if args.json:
-        print(
-            json.dumps({"since_ms": recorded[0].now_ms, "until_ms": recorded[-1].now_ms, **columns})
-        )
-        return 0
-    lines = [
-        (title, *(_shown(figures[name]) for figures in columns.values()))
-        for name, title in _TITLES.items()
-    ]
-    print(render(["", *columns], lines, "table"))
+    span = {"since_ms": recorded[0].now_ms, "until_ms": recorded[-1].now_ms}
+    print_answer(
+        args,
+        lambda: json.dumps({**span, **columns}),
+        lambda: (
+            ["", *columns],
+            [
+                (title, *(_shown(figures[name]) for figures in columns.values()))
+                for name, title in _TITLES.items()
+            ],
+        ),
+        lambda: (
+            ["figure", *columns],
+            [(name, *(figures[name] for figures in columns.values())) for name in _TITLES],
+        ),
+    )
     return 0
 
 

@@ -12,7 +12,16 @@ from typing import Final, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
+from quotaplane.answers import (
+    TABLE,
+    add_answer_options,
+    answer_form,
+    json_of,
+    print_answer,
+    table_text,
+)
 from quotaplane.cli.doctor_checkpoint import checkpoint_findings
+from quotaplane.cli.places import add_place_options
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
@@ -20,7 +29,7 @@ from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, Transp
 from quotaplane.history.store import nobody_writing, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
-from quotaplane.text_table import render
+from quotaplane.terminal import tell
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 
 FOUND: Final = 10
@@ -56,10 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings")
-    where.add_argument("--history", metavar="PATH", help="folder of the history's tables alone")
+    add_place_options(parser)
     parser.add_argument("--mend", action="store_true", help="mend what can be mended")
+    add_answer_options(parser, csv=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,15 +81,22 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else History(path=args.history)
     if local_folder(history.path) is None:
-        print(f"history at {place(history)}: not checked, as object stores keep files whole")
+        tell(f"history at {place(history)}: not checked, as object stores keep files whole")
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
-    broken = _examine(tables, settings)
-    if not broken:
-        return 0
-    if not args.mend:
-        return FOUND
-    _mend(history, tables)
-    return FOUND if _examine(tables, settings) else MENDED
+    found = _examine(tables, settings)
+    if not (found.problems and args.mend):
+        print_answer(args, lambda: json_of(found.as_json()), found.as_text)
+        return FOUND if found.problems else 0
+    if answer_form(args) == TABLE:
+        print(found.as_text(), flush=True)
+    mended = _mend(history, tables)
+    now = _examine(tables, settings)
+    print_answer(
+        args,
+        lambda: json_of({**found.as_json(), "mended": mended, "afterwards": now.as_json()}),
+        now.as_text,
+    )
+    return FOUND if now.problems else MENDED
 
 
 def _tables_of(history: History) -> Iterator[_Table]:
@@ -106,8 +121,33 @@ def _topics_of(settings: Settings) -> Iterator[_Table]:
             yield _Table(f"topic {name}", root / name, rewritten=False, history=None)
 
 
-def _examine(tables: Sequence[_Table], settings: Settings | None) -> bool:
-    """Print the state of all tables and checkpoints; True if something is broken."""
+class _Examination(NamedTuple):
+    """The state of all tables and checkpoints."""
+
+    states: list[tuple[object, ...]]
+    """Rows of ``_STATE``."""
+    problems: list[tuple[object, ...]]
+    """Rows of ``_PROBLEM``; none: nothing is broken."""
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "tables": [dict(zip(_STATE, row, strict=True)) for row in self.states],
+            "problems": [dict(zip(_PROBLEM, row, strict=True)) for row in self.problems],
+        }
+
+    def as_text(self) -> str:
+        states = table_text(_STATE, self.states)
+        if not self.problems:
+            return states
+        titles = [name.replace("_", " ") for name in _PROBLEM]
+        return f"{states}\n\n{table_text(titles, self.problems)}"
+
+
+_STATE: Final = ("table", "version", "files", "state")
+_PROBLEM: Final = ("table", "file", "problem", "mending_loses")
+
+
+def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examination:
     states: list[tuple[object, ...]] = []
     problems: list[tuple[object, ...]] = []
     for table in tables:
@@ -121,11 +161,7 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> bool:
         findings = checkpoint_findings(checkpoint, folders)
         states.append(("checkpoint", None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
-    print(render(("table", "version", "files", "state"), states, "table"))
-    if problems:
-        print()
-        print(render(("table", "file", "problem", "mending loses"), problems, "table"))
-    return bool(problems)
+    return _Examination(states, problems)
 
 
 def _checkpoints_of(settings: Settings) -> Iterator[Path]:
@@ -150,7 +186,9 @@ def _diagnosed(table: _Table) -> Diagnosis:
     return diagnosis
 
 
-def _mend(history: History, tables: Sequence[_Table]) -> None:
+def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
+    """Mend what is broken; returns where the broken files of each table are now."""
+    mended: dict[str, str] = {}
     aside = f"doctor-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}Z"
     with nobody_writing(history) as free, ExitStack() as locks:
         if not free:
@@ -170,7 +208,9 @@ def _mend(history: History, tables: Sequence[_Table]) -> None:
             except (DeltaError, OSError) as error:
                 kind = TransportError if table.history is None else HistoryError
                 raise kind(f"{table.folder}: can't be mended: {one_line(error)}") from None
-            print(f"\nmended {table.name}; the broken files are in {target}\n")
+            mended[table.name] = str(target)
+            tell(f"mended {table.name}; the broken files are in {target}")
+    return mended
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:

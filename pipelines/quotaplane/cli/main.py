@@ -1,4 +1,4 @@
-"""The command ``quotaplane``: starts no JVM, and imports only the chosen subcommand.
+"""The command ``quotaplane``: imports only the chosen subcommand, and starts no JVM for most.
 
 A subcommand is a module with these functions:
 
@@ -6,31 +6,33 @@ A subcommand is a module with these functions:
 - if it has one, ``add_options(parser, words)`` adds those that depend on the command's words;
 - ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
 
-It is registered in ``COMMANDS`` with its help line, so that ``--help`` lists everything without
-importing anything. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code is
-returned. So is an error of stdout, unless the reader of a pipe has left: that ends a command
-quietly.
+It is registered in ``COMMANDS`` with its help line, and in ``PURPOSES``, so that ``--help`` lists
+everything without importing anything. ``run`` and ``demo`` become a Spark job, which has all words
+after them. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code is returned.
+So is an error of stdout, unless the reader of a pipe has left: that ends a command quietly.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from typing import Final, cast
 
 from quotaplane import __version__
-from quotaplane.cli.command_output import command_output, discard_unwritten
-from quotaplane.errors import OutputError, QuotaplaneError
+from quotaplane.cli import spark_jobs
+from quotaplane.command_output import discard_unwritten, exit_code_of
+from quotaplane.errors import ConfigError
 from quotaplane.option_parser import OptionParser
-from quotaplane.terminal import one_line, print_to_stderr
+from quotaplane.terminal import print_to_stderr
 
 COMMANDS: Final = {
     "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
-    "groups": ("quotaplane.cli.groups", "put, get, list, delete and restore resource groups"),
+    "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
     "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
     "replay": (
         "quotaplane.cli.quota_replay",
@@ -49,13 +51,28 @@ COMMANDS: Final = {
         "quotaplane.cli.balance_what_if",
         "show what another strategy would have done with the recorded load",
     ),
+    "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
+    "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
+    "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
+    "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
     "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
 }
 """Subcommand: (module, help line). A name may have two words."""
 
-_INTERRUPTED: Final = 130
-_BROKEN_PIPE: Final = 141
+PURPOSES: Final = {
+    "start": ("demo", "up", "run", "serve", "enforce"),
+    "quotas": ("groups",),
+    "how things stand": ("status", "limits", "brokers", "why", "audit"),
+    "the load balancer": (
+        *("balance", "balance collect", "balance execute", "balance replay", "balance what-if"),
+    ),
+    "trying things": ("allocate", "simulate", "throttle", "replay"),
+    "upkeep": ("doctor", "maintain", "upgrade"),
+}
+"""The subcommands as ``--help`` groups them."""
+
+_BECOMES_A_JOB: Final = ("run", "demo")
 
 
 def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -65,14 +82,18 @@ def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argpar
     """
     parser = OptionParser(
         prog="quotaplane",
+        usage="quotaplane COMMAND ...",
         description="One global quota, shared fairly among many brokers.",
-        epilog="The Spark jobs are started by ./spark-submit.sh JOB.",
+        epilog=_commands_by_purpose(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"quotaplane {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="quotaplane", help=argparse.SUPPRESS
+    )
     for name, (module, text) in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        if name == chosen:
+        subparser = subparsers.add_parser(name, description=f"{text[0].upper()}{text[1:]}.")
+        if name == chosen and name not in _BECOMES_A_JOB:
             command = importlib.import_module(module)
             command.configure(subparser)
             if hasattr(command, "add_options"):
@@ -80,33 +101,43 @@ def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argpar
     return parser
 
 
+def _commands_by_purpose() -> str:
+    width = max(map(len, COMMANDS))
+    lines = []
+    for purpose, names in PURPOSES.items():
+        known = [f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names if name in COMMANDS]
+        lines += [f"{purpose}:", *known, ""] if known else []
+    return "\n".join([*lines, "`quotaplane COMMAND --help` has the options of one."])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code, one of those in docs/runbook.md."""
+    """Run the command; returns its exit code, one of those in docs/cli.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if " ".join(arguments[:2]) in COMMANDS:
         arguments[:2] = [" ".join(arguments[:2])]
-    code = _run(arguments)
+    code = exit_code_of(lambda: _run(arguments), print_to_stderr)
     if sys.stderr is not None:
         discard_unwritten(sys.stderr)
     return code
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] in _BECOMES_A_JOB:
+        spark_jobs.start(arguments[0], arguments[1:])
     chosen = next((word for word in arguments if not word.startswith("-")), None)
-    try:
-        with command_output():
-            words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
-            args = build_parser(chosen, words).parse_args(arguments)
-            return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
-    except QuotaplaneError as error:
-        if isinstance(error, OutputError) and isinstance(error.__cause__, BrokenPipeError):
-            return _BROKEN_PIPE
-        print_to_stderr(f"quotaplane: error: {one_line(str(error))}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except SystemExit as finished:  # --help and --version
-        return finished.code if isinstance(finished.code, int) else 0
+    if chosen is not None and chosen not in COMMANDS:
+        raise ConfigError(_unknown(chosen))
+    words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
+    args = build_parser(chosen, words).parse_args(arguments)
+    return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
+
+
+def _unknown(command: str) -> str:
+    if command in spark_jobs.job_names():
+        return f"there is no command {command!r}; the job: quotaplane run {command}"
+    near = difflib.get_close_matches(command, COMMANDS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no command {command!r}{meant} (see quotaplane --help)"
 
 
 if __name__ == "__main__":

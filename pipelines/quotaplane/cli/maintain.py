@@ -1,36 +1,30 @@
-"""``./spark-submit.sh maintain``: maintains the history and the embedded transport's topics."""
+"""``quotaplane maintain``: maintains the history and the embedded transport's topics."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime, timezone
 
+from quotaplane.answers import add_answer_options, print_answer
+from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError
-from quotaplane.history.maintenance import KEEP_DAYS, maintain
+from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import OptionParser
-from quotaplane.settings import DeltaTransport, History, load_settings
+from quotaplane.settings import DeltaTransport, load_settings
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 
+_EPILOG = """\
+The jobs may run meanwhile. With --conf and the embedded transport, its topics are maintained, too.
+"""
 
-def main(argv: Sequence[str]) -> int:
-    """Maintain, and print a JSON object per table of the history.
 
-    Raises:
-        ConfigError: the options or the settings are wrong, or there is no history.
-        HistoryError: a table is missing or can't be written.
-    """
-    parser = OptionParser(
-        prog="./spark-submit.sh maintain",
-        description="Expire, compact and vacuum the history, and the embedded transport's topics; "
-        "the job may run meanwhile.",
-    )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings")
-    where.add_argument("--history", metavar="PATH", help="the history's folder; no topics")
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.epilog = _EPILOG
+    add_place_options(parser)
     parser.add_argument(
         "--keep-days",
         type=float,
@@ -38,16 +32,30 @@ def main(argv: Sequence[str]) -> int:
         default=float(KEEP_DAYS),
         help=f"expire rows of rounds older than N days ({KEEP_DAYS})",
     )
-    args = parser.parse_args(argv)
+    add_answer_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Maintain, and print what was done: as JSON, an object per table of the history.
+
+    Raises:
+        ConfigError: the options or the settings are wrong, or there is no history.
+        HistoryError: a table is missing or can't be written.
+    """
     if not 0 < args.keep_days <= 36500:
         raise ConfigError(
             f"--keep-days must be more than 0 and at most 36500, not {args.keep_days:g}"
         )
     settings = load_settings(args.conf) if args.conf else None
-    history = settings.history if settings else History(path=args.history)
+    history = history_of(args)
     require_history(history)
-    for done in maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days):
-        print(json.dumps(asdict(done)), flush=True)
+    done = maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days)
+    columns = [field.name for field in fields(Kept)]
+    print_answer(
+        args,
+        lambda: "\n".join(json.dumps(asdict(each)) for each in done),
+        lambda: (columns, [tuple(asdict(each).values()) for each in done]),
+    )
     if settings is not None and isinstance(settings.transport, DeltaTransport):
         throttle = settings.throttle
         topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)

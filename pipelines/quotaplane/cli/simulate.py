@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from quotaplane.answers import add_answer_options, print_answer, table_text
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
@@ -63,10 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario; - is stdin")
     parser.add_argument("--law", default="max_min", help=f"one of {', '.join(LAWS)} (max_min)")
     parser.add_argument("--seed", type=int, default=0, help="of noise and loss (0)")
+    add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the scenario and print its rounds and figures as JSON.
+    """Run the scenario and print its rounds and figures; as CSV, the rounds.
 
     Raises:
         InputError: the scenario is wrong; the message names the field.
@@ -93,12 +95,26 @@ def run(args: argparse.Namespace) -> int:
         throttled_told=scenario.throttled_told,
         throttle=scenario.throttle,
     )
-    answer = {
+    answer: dict[str, Any] = {
         "law": args.law,
         "rounds": _rounds(scenario.brokers, done),
         "figures": figures(done, wanted),
     }
-    print(json.dumps(answer, indent=2, allow_nan=False))
+    columns = ("round", "broker", "demand", "limit", "usage")
+    rows = [
+        (number, name, *(each[column][name] for column in columns[2:]))
+        for number, each in enumerate(answer["rounds"])
+        for name in scenario.brokers
+    ]
+    print_answer(
+        args,
+        lambda: json.dumps(answer, indent=2, allow_nan=False),
+        lambda: (
+            f"{table_text(columns, rows)}\n\n"
+            f"{table_text(('figure', 'value'), list(answer['figures'].items()))}"
+        ),
+        lambda: (columns, rows),
+    )
     return 0
 
 

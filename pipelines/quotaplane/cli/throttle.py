@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, model_validator
 
+from quotaplane.answers import add_answer_options, print_answer, table_text
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
 from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
@@ -19,6 +20,8 @@ from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
 from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
 
 _EXAMPLE: Final = """\
+The throttle job is another command: quotaplane run throttle.
+
 example of CASE.json (only requests are required):
   {"law": "token_bucket", "quota": 5, "burst": 500, "mode": "soft",
    "requests": [{"t": 0, "units": 560}, {"t": 12, "units": 1}]}
@@ -33,7 +36,7 @@ example of CASE.json (only requests are required):
   requests  t: time in seconds, not decreasing; units: how many the request takes
 t is rounded to whole milliseconds; window_s must be whole milliseconds.
 
-its answer:
+its answer (on a terminal: a table):
   {"answers": [{"t": 0.0, "admitted": true, "throttle_ms": 12000, "balance": -60.0},
                {"t": 12.0, "admitted": true, "throttle_ms": 200, "balance": -1.0}],
    "metrics": {"rate_per_s": 0.1, "tokens": -1.0, "throttle_ms": 200.0}}
@@ -100,16 +103,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLE
     parser.add_argument("case", metavar="CASE.json", help="law, quota and requests; - reads stdin")
+    add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answers as JSON.
+    """Print the answers.
 
     Raises:
         InputError: the case is wrong; the message names the field.
     """
     case = load_case(args.case, ThrottleCase)
-    print(json.dumps(throttle(case, source_name(args.case)), indent=2, allow_nan=False))
+    answer = throttle(case, source_name(args.case))
+    columns = ("t", "admitted", "throttle_ms", "balance")
+    rows = [tuple(each[name] for name in columns) for each in answer["answers"]]
+    metrics = [tuple(answer["metrics"].values())]
+    print_answer(
+        args,
+        lambda: json.dumps(answer, indent=2, allow_nan=False),
+        lambda: f"{table_text(columns, rows)}\n\n{table_text([*answer['metrics']], metrics)}",
+        lambda: (columns, rows),
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``./spark-submit.sh demo``: runs the real quota job with simulated brokers, and a report."""
+"""``quotaplane demo``: runs the real quota job with simulated brokers, and a report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from quotaplane.command_output import INTERRUPTED
 from quotaplane.demo.cluster import SimulatedCluster
 from quotaplane.demo.director import Director
 from quotaplane.demo.live import Screen, print_summary
@@ -30,7 +31,6 @@ from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.script import INTERRUPTED
 from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
@@ -67,7 +67,7 @@ class StopRequest(BaseException):
 
 def main(argv: Sequence[str]) -> int:
     """Play the demo; returns the exit code."""
-    args = _parse(argv)
+    args = parser().parse_args(argv)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -99,18 +99,19 @@ def demo_settings(folder: Path, law: str = "max_min") -> Settings:
     )
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = OptionParser(
-        prog="./spark-submit.sh demo",
+def parser() -> OptionParser:
+    """The options of the demo."""
+    options = OptionParser(
+        prog="quotaplane demo",
         description="The quota job on a simulated cluster; ends by itself in about a minute.",
     )
-    parser.add_argument("--law", default="max_min", choices=list(LAWS), help="default: max_min")
-    parser.add_argument("--seed", type=int, default=0, help="of the noisy traffic; default: 0")
-    parser.add_argument("--output", metavar="FOLDER", default=FOLDER, help=f"default: {FOLDER}")
-    parser.add_argument(
+    options.add_argument("--law", default="max_min", choices=list(LAWS), help="default: max_min")
+    options.add_argument("--seed", type=int, default=0, help="of the noisy traffic; default: 0")
+    options.add_argument("--output", metavar="FOLDER", default=FOLDER, help=f"default: {FOLDER}")
+    options.add_argument(
         "--seconds", type=int, default=DURATION_S, help=f"how much to play; default: {DURATION_S}"
     )
-    return parser.parse_args(argv)
+    return options
 
 
 def fresh_folder(folder: Path) -> None:

@@ -160,8 +160,9 @@ ROUNDS: Final = appended(
             for name, text, since_later in COLUMNS
         ),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
+        column("law", pa.string(), "the law that divided the quotas", null=True),
     ],
-    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES),
+    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES, "law"),
 )
 
 REJECTED_REPORTS: Final = appended(
@@ -375,14 +376,7 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (
-    LEASES,
-    RECORDING,
-    *THROTTLED,
-    *BALANCED,
-    BALANCE_ACTIONS,
-    ATTACHMENTS,
-)
+OPTIONAL: Final = (LEASES, RECORDING, *THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
 """Tables that a history of an earlier version lacks until a program adds them."""
 
 

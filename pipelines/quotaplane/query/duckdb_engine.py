@@ -166,6 +166,26 @@ class DuckDBEngine:
                 columns = tuple(str(column[0]) for column in session.description or ())
                 return Answer(columns, session.fetchall())
 
+    def table(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        read_since: datetime | None = None,
+    ) -> pa.Table:
+        """The answer to a query as an Arrow table; for the rest see ``ask``.
+
+        Raises:
+            InputError, HistoryError: as ``ask``.
+        """
+        wanted = parameters_in(sql)
+        with self._session() as session:
+            with _errors(self._history):
+                self._register(session, sources_of(sql), BEGINNING, None, read_since)
+            with _errors(self._history, of_the_query=True):
+                values = {n: v for n, v in (parameters or {}).items() if n in wanted}
+                return session.sql(to_duckdb(sql), params=values or None).to_arrow_table()
+
     def _lock(self) -> None:
         """Let queries read the history's folder and nothing else."""
         if self._folder is not None:

@@ -86,6 +86,28 @@ SELECT * FROM (
 WHERE used_per_s IS NOT NULL
 """
 
+_LEASE_VALUES: Final = f"""
+SELECT
+  round_at, broker, resource_group, dimension, broker_status, seen_at, has_limit, enforced,
+  used_per_s, demand_per_s, limit_per_s
+FROM leases {
+    by_dimension(
+        {
+            "used_per_s": "used_{}_per_s",
+            "demand_per_s": "demand_{}_per_s",
+            "limit_per_s": "limit_{}_per_s",
+        }
+    )
+}
+"""
+
+_QUOTAS: Final = f"""
+SELECT
+  resource_group, dimension, quota_per_s, coalesce(mode, 'hard') AS mode, updated_at, updated_by
+FROM resource_groups {by_dimension({"quota_per_s": "{}_per_s"})}
+WHERE quota_per_s IS NOT NULL
+"""
+
 _QUOTA_CHANGES: Final = f"""
 SELECT
   resource_group, dimension, version,
@@ -157,6 +179,8 @@ VIEWS: Final[Mapping[str, View]] = {
     for view in (
         View("usage_values", _USAGE_VALUES),
         View("limit_values", _LIMIT_VALUES),
+        View("lease_values", _LEASE_VALUES),
+        View("quotas", _QUOTAS),
         View("quota_changes", _QUOTA_CHANGES),
         View("setting_changes", _SETTING_CHANGES),
     )

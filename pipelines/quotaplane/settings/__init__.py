@@ -270,13 +270,14 @@ def load_settings(path: str | Path) -> Settings:
     Raises:
         ConfigError: the file is missing or not YAML, or a key in it is unknown or wrong.
     """
+    source = str(Path(path).absolute())
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return parse_settings(raw, source=str(path))
+        raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    return parse_settings(raw, source=source)
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from quotaplane.errors import QuotaplaneError
+from quotaplane.command_output import exit_code_of
 from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import write_line
-
-INTERRUPTED = 130
 
 
 def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     """Run a job's ``main`` with the command line's arguments and exit with its code."""
     try:
-        code = main(sys.argv[1:]) or 0
-    except QuotaplaneError as error:
-        write_line(f"quotaplane: error: {' '.join(str(error).split())}")
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = exit_code_of(lambda: main(sys.argv[1:]), write_line)
     except Exception:
         sys.stderr = sys.__stderr__  # a job redirects it to Spark's log
         raise
@@ -38,14 +31,8 @@ def add_skip_batch(parser: OptionParser, what: str) -> None:
     )
 
 
-def conf_parser(job: str, default: str | None = None) -> OptionParser:
+def conf_parser(job: str, description: str | None) -> OptionParser:
     """A parser with the option ``--conf FILE``, which every job has."""
-    parser = OptionParser(prog=f"./spark-submit.sh {job}")
-    parser.add_argument(
-        "--conf",
-        metavar="FILE",
-        default=default,
-        required=default is None,
-        help="settings file (see conf/)" + (f"; default {default}" if default else ""),
-    )
+    parser = OptionParser(prog=f"quotaplane run {job}", description=description)
+    parser.add_argument("--conf", metavar="FILE", required=True, help="settings file (see conf/)")
     return parser

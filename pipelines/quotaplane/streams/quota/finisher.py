@@ -41,6 +41,7 @@ class QuotaFinisher(Finisher):
         watch: is told what arrives.
         positions: returns a round's offsets, by its seq.
         settings: recorded with the first round; None: rounds are not recorded.
+        law: the name of the law, for the table ``rounds``.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class QuotaFinisher(Finisher):
         watch: ReportWatch,
         positions: Callable[[int], dict[str, Any]],
         settings: dict[str, Any] | None = None,
+        law: str | None = None,
     ) -> None:
+        self._law = law
         self._watch = watch
         self._positions = positions
         self._settings = settings
@@ -106,6 +109,7 @@ class QuotaFinisher(Finisher):
             "duration_ms": _ms_since(self._began_s),
             "previous_duration_ms": self._previous_ms,
             "lag_ms": round(time.time() * 1000) - newest_ms if newest_ms else None,
+            "law": self._law,
         }
         return pa.table({name: pa.array([value]) for name, value in row.items()})
 

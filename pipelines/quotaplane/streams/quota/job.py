@@ -108,7 +108,8 @@ class QuotaSpec(JobSpec):
             "earlier_until_ms": self._earlier.until_ms,
         }
         records = self.settings.history.recording_days > 0
-        return QuotaFinisher(watch, folder.positions, recorded if records else None)
+        settings = recorded if records else None
+        return QuotaFinisher(watch, folder.positions, settings, self.settings.law.name)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""

@@ -1,9 +1,8 @@
-"""``./spark-submit.sh throttle --events``: applies quotas to recorded requests."""
+"""``quotaplane run throttle --events``: applies quotas to recorded requests."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
+from quotaplane.answers import add_answer_options, answer_text, json_of, table_text
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
 from quotaplane.groups.policy_options import POLICY_COLUMNS
@@ -25,7 +25,6 @@ from quotaplane.registry.table import list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
 from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events
-from quotaplane.text_table import render
 from quotaplane.throttle.entities import begin, quotas_of
 from quotaplane.throttle.requests import REASONS
 
@@ -59,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", help="write the Delta tables decisions, metrics and rejected"
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    add_answer_options(parser)
 
 
 def definitions_of(path: str) -> pa.Table:
@@ -83,7 +82,7 @@ def definitions_of(path: str) -> pa.Table:
 def dry_run(
     spark: SparkSession, settings: Settings, definitions: pa.Table, args: argparse.Namespace
 ) -> str:
-    """Apply quotas to all events; returns a summary as text or JSON.
+    """Apply quotas to all events; returns a summary; as CSV, its most affected entities.
 
     With ``--out`` the decisions, metrics and rejected events are also written as Delta tables.
 
@@ -103,7 +102,13 @@ def dry_run(
             _TABLES, (throttled.decisions(), entities, throttled.rejected()), strict=True
         ):
             rows.write.format("delta").save(f"{args.out}/{name}")
-    text = _summary(throttled, entities, begin(definitions).definitions, args.format)
+    summary, most = _summary(throttled, entities, begin(definitions).definitions)
+    text = answer_text(
+        args,
+        lambda: json_of({**summary, "most": most}),
+        lambda: "\n".join(_lines(summary, most)),
+        lambda: (_SHOWN, [tuple(row[name] for name in _SHOWN) for row in most]),
+    )
     outputs.unpersist()
     return text
 
@@ -144,7 +149,10 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
         raise InputError(f"--events: {path}: can't be read: {why}") from None
 
 
-def _summary(throttled: Throttled, entities: DataFrame, definitions: pa.Table, form: str) -> str:
+def _summary(
+    throttled: Throttled, entities: DataFrame, definitions: pa.Table
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The summary, and the entities that the quotas affect most, with the columns ``_SHOWN``."""
     counts = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
     overall = entities.agg(
         F.count("*").alias("entities"),
@@ -169,7 +177,7 @@ def _summary(throttled: Throttled, entities: DataFrame, definitions: pa.Table, f
         .withColumn("asked_per_s", F.round(F.col("units_asked") / span_s, 3))
         .orderBy(F.desc(F.col("refused") + F.col("delayed")), "entity", "dimension")
         .limit(TOP)
-        .select("entity", "dimension", "asked_per_s", *_COUNTS[:3], "units_asked", "units_refused")
+        .select(*_SHOWN[:-1])
     )
     rows = [row.asDict() for row in most_affected.collect()]
     names = pa.array([row["entity"] for row in rows], pa.string())
@@ -177,9 +185,7 @@ def _summary(throttled: Throttled, entities: DataFrame, definitions: pa.Table, f
     _, quotas = quotas_of(definitions, names, codes)
     for row, rate in zip(rows, quotas.rate_per_s.tolist(), strict=True):
         row["quota_per_s"] = rate
-    if form == "json":
-        return json.dumps({**summary, "most": rows})
-    return "\n".join(_lines(summary, rows))
+    return summary, rows
 
 
 def _utc(at_ms: int) -> str:
@@ -193,6 +199,10 @@ def _utc(at_ms: int) -> str:
 
 
 _COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")
+_SHOWN: Final = (
+    *("entity", "dimension", "asked_per_s", "events", "refused", "delayed"),
+    *("units_asked", "units_refused", "quota_per_s"),
+)
 
 
 def _lines(summary: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -219,4 +229,4 @@ def _lines(summary: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]
     for reason, count in summary["rejected"].items():
         yield f"not used: {count} events: {REASONS[reason]}"
     if rows:
-        yield render(list(rows[0]), [tuple(row.values()) for row in rows], "table")
+        yield table_text(_SHOWN, [tuple(row[name] for name in _SHOWN) for row in rows])

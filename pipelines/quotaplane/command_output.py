@@ -1,14 +1,40 @@
-"""The stdout of a command: a write that fails is an ``OutputError``, whichever code printed."""
+"""How a command or job ends: its exit code, one line for an error, and a stdout that is checked."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any, TextIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TextIO, cast
 
-from quotaplane.errors import OutputError
+from quotaplane.errors import OutputError, QuotaplaneError
+from quotaplane.terminal import one_line
+
+INTERRUPTED: Final = 130
+"""Exit code: Ctrl-C before a job ran, or in a command that is not a job."""
+READER_LEFT: Final = 141
+"""Exit code: the reader of stdout has left (``... | head -1``)."""
+
+
+def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> int:
+    """Run a command or job; returns its exit code, one of those in docs/cli.md.
+
+    ``say`` prints the line of an error. A reader of stdout that has left ends a command without a
+    line, as a shell expects. Exceptions that are not ours are bugs, and are raised.
+    """
+    try:
+        with command_output():
+            return run() or 0
+    except QuotaplaneError as error:
+        if isinstance(error, OutputError) and isinstance(error.__cause__, BrokenPipeError):
+            return READER_LEFT
+        say(f"quotaplane: error: {one_line(str(error))}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as finished:  # --help, --version; SIGTERM to a job that is still starting
+        return finished.code if isinstance(finished.code, int) else 0
 
 
 @contextlib.contextmanager

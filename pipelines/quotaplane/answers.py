@@ -1,0 +1,120 @@
+"""The form of a command's answer: a table for people, JSON or CSV for scripts.
+
+The rule for all commands with rows: what ``--table``, ``--json`` or ``--csv`` says; without them a
+table if stdout is a terminal, otherwise JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from quotaplane.terminal import one_line
+from quotaplane.text_table import render
+
+TABLE: Final = "table"
+JSON: Final = "json"
+CSV: Final = "csv"
+
+Columns = Sequence[str]
+Rows = Sequence[Sequence[Any]]
+
+
+def add_answer_options(parser: argparse.ArgumentParser, *, csv: bool = True) -> None:
+    """Add ``--table``, ``--json`` and, where the answer is the rows of one table, ``--csv``."""
+    form = parser.add_mutually_exclusive_group()
+    texts = {TABLE: "print a table", JSON: "print JSON"} | ({CSV: "print CSV"} if csv else {})
+    defaults = {TABLE: " (default on a terminal)", JSON: " (default elsewhere)"}
+    for name, text in texts.items():
+        form.add_argument(
+            f"--{name}",
+            dest="form",
+            action="store_const",
+            const=name,
+            help=text + defaults.get(name, ""),
+        )
+
+
+def answer_form(args: argparse.Namespace) -> str:
+    """``TABLE``, ``JSON`` or ``CSV``."""
+    return args.form or (TABLE if sys.stdout.isatty() else JSON)
+
+
+def answer_text(
+    args: argparse.Namespace,
+    as_json: Callable[[], str],
+    as_table: Callable[[], str | tuple[Columns, Rows]],
+    as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
+) -> str:
+    """An answer in the form that was asked for.
+
+    Args:
+        args: has the options of ``add_answer_options``.
+        as_json: the answer as JSON.
+        as_table: for people, as text or rows.
+        as_csv: the rows for scripts; None: those of ``as_table``.
+    """
+    form = answer_form(args)
+    if form == JSON:
+        return as_json()
+    shown = (as_csv or as_table)() if form == CSV else as_table()
+    if isinstance(shown, str):
+        return shown
+    if form == TABLE:
+        return table_text(*shown)
+    columns, rows = shown
+    return render(columns, [[_cell(value) for value in row] for row in rows], CSV)
+
+
+def print_answer(
+    args: argparse.Namespace,
+    as_json: Callable[[], str],
+    as_table: Callable[[], str | tuple[Columns, Rows]],
+    as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
+) -> None:
+    """Print what ``answer_text`` returns."""
+    print(answer_text(args, as_json, as_table, as_csv))
+
+
+def table_text(columns: Columns, rows: Rows) -> str:
+    r"""Rows as an aligned table; control characters are escaped, lists and objects are JSON.
+
+    >>> print(table_text(("group", "brokers"), [("a\x1b", {"b1": {}}), ("b", None)]))
+    group  brokers
+    -----  ----------
+    a\x1b  {"b1": {}}
+    b      -
+    (2 rows)
+    """
+    printable = [[_printable(_cell(value)) for value in row] for row in rows]
+    return render(columns, printable, TABLE)
+
+
+def json_of(row: object) -> str:
+    """An answer as JSON on one line; times are UTC."""
+    return json.dumps(row, ensure_ascii=False, default=_plain)
+
+
+def json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A list as JSON, one row a line: JSON as a whole, and still fit for grep and diff."""
+    return "[" + ",".join(f"\n {json_of(row)}" for row in rows) + ("\n]" if rows else "]")
+
+
+def _cell(value: object) -> object:
+    """Lists, objects, true and false as JSON."""
+    return json_of(value) if isinstance(value, dict | list | tuple | bool) else value
+
+
+def _printable(value: object) -> object:
+    return one_line(value) if isinstance(value, str) else value
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+        return text.replace("+00:00", "Z")
+    raise TypeError(f"no JSON for {type(value).__name__}")
