@@ -191,7 +191,7 @@ class Recording:
         """Give the newest commit the recording's time, and the change to the next round."""
         table = open_table(self.history, RESOURCE_GROUPS.name)
         set_commit_time(Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second)
-        row = dict.fromkeys(POLICY)
+        row = {name: None for name in POLICY}
         if not deleted:
             rows = read_rows(table)
             row = rows.filter(pc.equal(rows["resource_group"], group)).select(POLICY).to_pylist()[0]

@@ -18,6 +18,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import get_group, list_groups
 from quotaplane.server.cluster_groups import rates_to_set
 from tests.unit.cluster_cases import Answer
+from tests.unit.follower_cases import Rig
 from tests.unit.server_cases import Served, WritableCluster, served_beside, settings_with
 
 RG, NS, TENANTS = "/admin/v2/resourcegroups", "/admin/v2/namespaces", "/admin/v2/tenants"
@@ -297,6 +298,32 @@ def test_a_rollback_reaches_the_cluster(cluster: WritableCluster, tmp_path: Path
     assert cluster.groups == {"a": rates(100, -1, -1, -1)}
     assert get_group(served.history, "a")["publish_messages_per_s"] == 100
     assert get_group(served.history, "table-only")["weight"] == 2
+
+
+@pytest.mark.parametrize("wanted", [None, 150, 7])
+def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
+    cluster: WritableCluster, tmp_path: Path, wanted: int | None
+) -> None:
+    """The job reads the group in the cluster; then it is changed here; then the job writes."""
+    served = served_beside(cluster, tmp_path)
+    rig = Rig(cluster, served.history)
+    served.ok("PUT", f"{RG}/a", rates(100, -1, 5, -1))
+
+    def change() -> Answer:
+        del cluster.answers["GET resourcegroups/a"]
+        old = Answer(200, dict(cluster.groups["a"]))
+        served.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": wanted})
+        return old
+
+    def change_while_it_reads() -> None:
+        cluster.answers["GET resourcegroups/a"] = change
+
+    row = [wanted, None, 5, None]
+    rig.sync(lambda: None, change_while_it_reads)
+    assert rig.table() == {"a": row}
+    rig.sync(lambda: None, lambda: None)
+    assert rig.table() == {"a": row}
+    assert {c["by"] for c in group_changes(served.history)} == {"anonymous"}
 
 
 @pytest.mark.parametrize(
