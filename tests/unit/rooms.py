@@ -65,6 +65,10 @@ ROOMS: Final = {
         "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
         ("balance", "groups", "settings"),
     ),
+    "metrics": Room(
+        "what running programs show to a monitoring system: Prometheus metrics, traces of rounds",
+        ("balance", "settings", "wire"),
+    ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",
         ("groups", "transport", "wire"),
@@ -105,7 +109,7 @@ ROOMS: Final = {
     "enforce.agent": Room(
         "the enforcer: the program around `enforce/` that reads limits and writes rates",
         (
-            *("agents", "enforce", "history", "pulsar_admin", "registry"),
+            *("agents", "enforce", "history", "metrics", "pulsar_admin", "registry"),
             *("settings", "transport", "wire"),
         ),
     ),
@@ -115,13 +119,13 @@ ROOMS: Final = {
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
-        ("groups", "history", "settings", "transport", "wire"),
+        ("groups", "history", "metrics", "settings", "transport", "wire"),
     ),
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",
         (
-            *("group_sync", "groups", "history", "laws", "quota", "settings", "streams"),
-            *("transport", "wire"),
+            *("group_sync", "groups", "history", "laws", "metrics", "quota", "settings"),
+            *("streams", "transport", "wire"),
         ),
     ),
     "streams.throttle": Room(
@@ -134,7 +138,7 @@ ROOMS: Final = {
     "streams.balance": Room(
         "the balance job: load reports in, plans of moves and splits out",
         (
-            *("balance", "history", "settings", "streams"),
+            *("balance", "history", "metrics", "settings", "streams"),
             *("transport", "wire"),
         ),
     ),
@@ -166,6 +170,7 @@ ROOMS: Final = {
                 "groups",
                 "history",
                 "laws",
+                "metrics",
                 "pulsar_admin",
                 "quota",
                 "query",
