@@ -1,4 +1,4 @@
-"""Points in time as command-line options."""
+"""Points in time as people write them."""
 
 from __future__ import annotations
 

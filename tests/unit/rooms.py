@@ -90,12 +90,16 @@ ROOMS: Final = {
         ("deltalog", "pulsar", "settings"),
     ),
     "history": Room(
-        "the history: its Delta tables, writer, audits, maintenance",
+        "the history: its Delta tables, writer, maintenance",
         ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
         "the tables `resource_groups` and `attachments`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
+    ),
+    "query": Room(
+        "questions to the history in SQL: audits, status, reasons; DuckDB in process, or Spark",
+        ("deltalog", "groups", "history", "laws", "settings"),
     ),
     "enforce": Room(
         "from limits of brokers to rates of topics: which rates to write, and when",
@@ -149,8 +153,8 @@ ROOMS: Final = {
     "demo": Room(
         "`./spark-submit.sh demo`: the real job with a simulated cluster, and its report page",
         (
-            *("history", "laws", "registry", "settings", "sim", "streams", "streams.quota"),
-            "transport",
+            *("laws", "query", "registry", "settings", "sim", "streams"),
+            *("streams.quota", "transport"),
         ),
     ),
     "server": Room(
@@ -160,20 +164,10 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
-            "enforce.agent",
-            *(
-                "groups",
-                "history",
-                "laws",
-                "metrics",
-                "pulsar_admin",
-                "quota",
-                "registry",
-                "replay",
-                "server",
-                "settings",
-            ),
+            *("agents", "balance", "balance.agent", "balance.record", "balance.stock"),
+            *("deltalog", "enforce.agent"),
+            *("groups", "history", "laws", "metrics", "pulsar_admin", "quota", "query"),
+            *("registry", "replay", "server", "settings"),
             *("sim", "streams", "throttle", "transport"),
         ),
     ),

@@ -27,6 +27,10 @@ CONF: Final = "/etc/quotaplane/conf.yaml"
 TOKENS: Final = {"auth": {"hs256_secret": SECRET}}
 """The section ``server`` with tokens."""
 
+_LOOP: Final = asyncio.new_event_loop()
+"""Connections to a cluster belong to the loop that opened them."""
+atexit.register(_LOOP.close)
+
 
 def token(*roles: str, sub: str = "ann", key: str = SECRET, **claims: Any) -> str:
     """A token with these roles, valid for an hour unless ``claims`` say otherwise."""
@@ -103,7 +107,7 @@ class Served:
             ) as client:
                 return await client.request(method, path, content=raw, headers=sent)
 
-        return asyncio.run(asked())
+        return _LOOP.run_until_complete(asked())
 
     def ok(self, method: str, path: str, body: object = None, **headers: str) -> Any:
         """Make a request that must succeed; returns its JSON, None without a body."""

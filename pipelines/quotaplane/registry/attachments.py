@@ -21,11 +21,10 @@ from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError, HistoryError, InputError
 from quotaplane.history.store import (
     ensure_table,
+    has_table,
     one_line,
     only_one,
     open_table,
-    storage_options,
-    table_uri,
 )
 from quotaplane.history.tables import ATTACHMENTS
 from quotaplane.registry.commits import merging, optimistically
@@ -37,7 +36,7 @@ Kind = Literal["tenant", "namespace"]
 
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _SHOWN: Final = 3
-_LOCK: Final = ".attachments.lock"
+LOCK: Final = ".attachments.lock"
 """Held while a group is attached or deleted: the two tables have no common commit."""
 
 
@@ -73,13 +72,8 @@ def list_attachments(history: History) -> pa.Table:
     Raises:
         HistoryError: the table can't be read.
     """
-    uri = table_uri(history, ATTACHMENTS.name)
-    try:
-        # A history of an earlier version lacks the table.
-        if not DeltaTable.is_deltatable(uri, storage_options(history)):
-            return ATTACHMENTS.schema.empty_table()
-    except (DeltaError, OSError) as error:
-        raise HistoryError(f"history table {ATTACHMENTS.name}: {one_line(error)}") from None
+    if not has_table(history, ATTACHMENTS.name):  # a history of an earlier version
+        return ATTACHMENTS.schema.empty_table()
     return _read(open_table(history, ATTACHMENTS.name)).sort_by(
         [("kind", "ascending"), ("name", "ascending")]
     )
@@ -119,7 +113,7 @@ def attach(
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
         return Attached(before, group)
 
-    with only_one(history, _LOCK):
+    with only_one(history, LOCK):
         if group is not None:
             get_group(history, group)
         if dry_run:
@@ -143,15 +137,25 @@ def delete_unattached(
         GroupInUseError: something is; names it. Nothing was deleted.
         InputError, HistoryError: as ``delete_groups``.
     """
-    with only_one(history, _LOCK):
-        attached = list_attachments(history)
-        users = attached.filter(pc.is_in(attached["resource_group"], pa.array(groups, pa.string())))
-        if len(users):
-            group = users["resource_group"][0].as_py()
-            raise GroupInUseError(f"group {group!r} is in use: {_listed(users, group)} attached")
+    with only_one(history, LOCK):
+        check_unattached(history, groups)
         return delete_groups(
             history, groups, by, why=why, check=check or (lambda _: None), dry_run=dry_run
         )
+
+
+def check_unattached(history: History, groups: Sequence[str]) -> None:
+    """Check that nothing is attached to any of the groups; the caller holds ``LOCK``.
+
+    Raises:
+        GroupInUseError: something is; names it.
+        HistoryError: the table can't be read.
+    """
+    attached = list_attachments(history)
+    users = attached.filter(pc.is_in(attached["resource_group"], pa.array(groups, pa.string())))
+    if len(users):
+        group = users["resource_group"][0].as_py()
+        raise GroupInUseError(f"group {group!r} is in use: {_listed(users, group)} attached")
 
 
 def _read(table: DeltaTable) -> pa.Table:
