@@ -17,12 +17,12 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.query.spark_engine import register_views
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
 from quotaplane.streams.job import JobSpec, prepare
