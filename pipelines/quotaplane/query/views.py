@@ -31,7 +31,7 @@ def by_dimension(values: Mapping[str, str]) -> str:
 
     ``values`` maps the new columns to those of the table, where ``{}`` stands for the dimension.
 
-    >>> print(by_dimension({"rate": "{}_per_s"})[:87])
+    >>> print(by_dimension({"rate": "{}_per_s"})[:88])
     UNPIVOT INCLUDE NULLS (rate FOR dimension IN (publish_messages_per_s AS publish_messages
     """
 
