@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any, Final
 
 FORMATS: Final = ("table", "json", "csv")
@@ -47,10 +50,21 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
 
 
 def _plain(value: Any) -> Any:
+    """A value as JSON has it: text where JSON has no such type."""
     if isinstance(value, datetime):
         text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
         return text.replace("+00:00", "Z")
-    return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinity
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _is_number(value: Any) -> bool:

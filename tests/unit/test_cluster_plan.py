@@ -18,9 +18,9 @@ from quotaplane.group_sync.changes import (
     taken,
     unfit,
 )
-from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.registry.table import ROWS
 from tests.unit.test_collisions import ONE, OTHER
 
 INF = np.inf
@@ -34,7 +34,7 @@ def table(**groups: list[float | None]) -> pa.Table:
         {"group": group, **dict(zip(RATE_COLUMNS, rates, strict=False)), "updated_by": "ann"}
         for group, rates in groups.items()
     ]
-    schema = pa.schema([field.with_nullable(True) for field in RESOURCE_GROUPS.schema])
+    schema = pa.schema([field.with_nullable(True) for field in ROWS])
     return pa.Table.from_pylist(rows, schema)
 
 

@@ -1,78 +1,193 @@
-"""``./spark-submit.sh audit``: runs an audit query on the history and prints the result."""
+"""``quotaplane audit``: answers a question about the history, with DuckDB and without a JVM.
+
+``./spark-submit.sh audit`` is the same with Spark (``main``).
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from typing import Final, NamedTuple
 
-from quotaplane.errors import ConfigError
-from quotaplane.history.audit import (
-    BEGINNING,
-    ask,
-    list_audits,
-    load_audit,
-    parse_since,
-    register_views,
-)
+from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
+from quotaplane.point_in_time import parse_since
+from quotaplane.query.answer import Answer
+from quotaplane.query.audit import Audit, list_audits, load_audit
+from quotaplane.query.views import BEGINNING
 from quotaplane.settings import History, load_settings
+from quotaplane.terminal import print_to_stderr
 from quotaplane.text_table import FORMATS, render
 
+VIOLATIONS: Final = 1
+"""Exit code: the audit found violations."""
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``audit NAME`` or ``audit list``; errors in the options are raised before Spark starts.
+_LIST: Final = "list"
+
+_EPILOG: Final = f"""\
+`audit list` prints all audits; their pages are in docs/history.md. A FILE.sql is one SELECT, which
+may name the history's tables and the views that docs/history.md lists.
+
+exit codes: 0 no violations, {VIOLATIONS} the audit found violations (only audits that `list` marks
+with *; a FILE.sql may say which rows are violations), 2 wrong options or wrong SQL, 4 a table is
+broken
+"""
+
+
+class _Request(NamedTuple):
+    """What is asked, of which history, and about which time."""
+
+    audit: Audit
+    history: History
+    since: datetime
+    until: datetime | None
+    parameters: dict[str, float]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that all audits have."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="NAME", help="an audit, a FILE.sql, or: list")
+    parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
+    parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    times = "2026-03-01T12:00:00Z, or an age: 30s, 15m, 2h, 7d"
+    parser.add_argument("--since", metavar="TIME", help=f"only what happened since then ({times})")
+    parser.add_argument("--until", metavar="TIME", help="the history as it was then")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="table by default")
+    for name in FORMATS[1:]:
+        shown.add_argument(
+            f"--{name}", dest="format", action="store_const", const=name, help=f"--format {name}"
+        )
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add the options of the audit that the words of the command line name.
+
+    Raises:
+        InputError: there is no such audit.
+    """
+    wanted = [word for word in words if word not in ("-h", "--help")]
+    if not any(not word.startswith("-") for word in wanted):
+        return
+    known, _ = parser.parse_known_args(wanted)
+    if known.name == _LIST:
+        return
+    audit = load_audit(known.name)
+    parser.description = audit.question
+    for name, parameter in audit.parameters.items():
+        try:
+            parser.add_argument(
+                f"--{name.replace('_', '-')}",
+                type=_positive,
+                metavar="N",
+                default=parameter.default,
+                help=f"{parameter.meaning} ({parameter.default:g})".replace("%", "%%"),
+            )
+        except argparse.ArgumentError:
+            raise InputError(
+                f"audit {audit.place}: a parameter can't be called {name}, which is an option of "
+                "all audits"
+            ) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer; see ``_EPILOG`` for the exit code.
 
     Raises:
         ConfigError: the options or the settings are wrong, or there is no history.
-        InputError: there is no such audit.
+        InputError: there is no such audit, or its SQL is wrong.
         HistoryError: the history's tables are missing or can't be read.
     """
-    # Two passes, because the audit's own parameters are options as well.
-    parser = _parser()
-    known, _ = parser.parse_known_args([word for word in argv if word not in ("-h", "--help")])
-    if known.name == "list":
-        width = max(len(audit.name) for audit in list_audits())
-        print("\n".join(f"{audit.name:<{width}}  {audit.question}" for audit in list_audits()))
+    return _answered(args, _ask_duckdb)
+
+
+def main(argv: Sequence[str]) -> int:
+    """``./spark-submit.sh audit``: wrong options are found before Spark starts.
+
+    Raises:
+        As ``run``.
+    """
+    parser = OptionParser(
+        prog="./spark-submit.sh audit",
+        description="Ask a question of the history, with Spark. `quotaplane audit` is faster.",
+    )
+    configure(parser)
+    add_options(parser, argv)
+    return _answered(parser.parse_args(argv), _ask_spark)
+
+
+def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> int:
+    if args.name == _LIST:
+        print(_listed(list_audits()))
         return 0
-    audit = load_audit(known.name)
-    for name, parameter in audit.parameters.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=_positive,
-            metavar="N",
-            default=parameter.default,
-            help=f"{parameter.meaning} ({parameter.default:g})",
-        )
-    args = parser.parse_args(argv)
+    request = _request(args)
+    require_history(request.history)
+    try:
+        answer = ask(request)
+        found = request.audit.violations(answer)
+    except InputError as error:
+        raise InputError(f"audit {request.audit.place}: {error}") from None
+    print(render(answer.columns, answer.rows, args.format))
+    if not found:
+        return 0
+    rows = len(answer.rows)
+    print_to_stderr(
+        f"quotaplane: audit {request.audit.name}: {found} of {rows} row{'s' if rows > 1 else ''} "
+        f"{'are violations' if found > 1 else 'is a violation'}"
+    )
+    return VIOLATIONS
+
+
+def _request(args: argparse.Namespace) -> _Request:
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
     history = History(path=args.history) if args.history else load_settings(args.conf).history
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
-    require_history(history)
+    until = parse_since(args.until, now, "--until") if args.until else None
+    if until is not None and until < since:
+        raise InputError("--until: is before --since")
+    audit = load_audit(args.name)
+    parameters = {name: getattr(args, name) for name in audit.parameters}
+    return _Request(audit, history, since, until, parameters)
 
+
+def _ask_duckdb(request: _Request) -> Answer:
+    from quotaplane.query.duckdb_engine import DuckDBEngine
+
+    with DuckDBEngine(request.history) as engine:
+        return engine.ask(
+            request.audit.sql, request.parameters, since=request.since, until=request.until
+        )
+
+
+def _ask_spark(request: _Request) -> Answer:
+    from quotaplane.query.spark_engine import ask, collected, sql_errors
     from quotaplane.streams.session import build_session
 
-    spark = build_session(f"quotaplane audit {audit.name}")
-    register_views(spark, history, audit.sql)
-    answer = ask(spark, audit, since, {name: getattr(args, name) for name in audit.parameters})
-    rows = [tuple(row) for row in answer.collect()]
-    print(render(answer.columns, rows, args.format))
-    return 0
+    spark = build_session(f"quotaplane audit {request.audit.name}")
+    with sql_errors():
+        rows = ask(
+            spark,
+            request.history,
+            request.audit.sql,
+            request.parameters,
+            since=request.since,
+            until=request.until,
+        )
+        return collected(rows)
 
 
-def _parser() -> OptionParser:
-    parser = OptionParser(
-        prog="./spark-submit.sh audit", description="Ask a question of the history."
+def _listed(audits: Sequence[Audit]) -> str:
+    width = max(len(audit.name) for audit in audits)
+    return "\n".join(
+        f"{audit.name:<{width}} {' ' if audit.violation is None else '*'} {audit.question}"
+        for audit in audits
     )
-    parser.add_argument("name", metavar="NAME", help="an audit, a .sql file, or: list")
-    parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
-    parser.add_argument("--history", metavar="PATH", help="folder of the history's tables")
-    parser.add_argument("--since", metavar="TIME", help="2026-03-01T12:00:00Z, or 30s, 15m, 2h, 7d")
-    parser.add_argument("--format", choices=FORMATS, default="table")
-    return parser
 
 
 def _positive(text: str) -> float:

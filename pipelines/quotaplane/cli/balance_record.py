@@ -10,8 +10,8 @@ from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import InputError
-from quotaplane.history.audit import parse_since
 from quotaplane.history.load_record import RecordedRound, read_record
+from quotaplane.point_in_time import parse_since
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:

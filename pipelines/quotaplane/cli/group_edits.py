@@ -14,10 +14,10 @@ from quotaplane.cli.group_tables import change_rows, diff_rows
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
-from quotaplane.history.audit import parse_since
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.option_parser import OptionParser
+from quotaplane.point_in_time import parse_since
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_diff import GroupDiff, diffs_of

@@ -1,8 +1,9 @@
 """The command ``quotaplane``: imports only the chosen subcommand, and starts no JVM for most.
 
-A subcommand is a module with two functions:
+A subcommand is a module with these functions:
 
 - ``configure(parser)`` adds its arguments to an ``argparse.ArgumentParser``;
+- if it has one, ``add_options(parser, words)`` adds those that depend on the command's words;
 - ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
 
 It is registered in ``COMMANDS`` with its help line, and in ``PURPOSES``, so that ``--help`` lists
@@ -32,6 +33,11 @@ COMMANDS: Final = {
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
+    "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
+    "status": ("quotaplane.cli.show_status", "show how job, groups and brokers stand"),
+    "limits": ("quotaplane.cli.show_limits", "show the limits in force, with their reasons"),
+    "brokers": ("quotaplane.cli.show_brokers", "show the brokers, and whether they report"),
+    "why": ("quotaplane.cli.show_why", "explain a group's limits, now or at any time"),
     "replay": (
         "quotaplane.cli.quota_replay",
         "run recorded rounds of the quota job again, exactly or with other quotas",
@@ -73,8 +79,11 @@ PURPOSES: Final = {
 _BECOMES_A_JOB: Final = ("run", "demo")
 
 
-def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command; only the chosen subcommand gets its arguments."""
+def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the whole command; only the chosen subcommand gets its arguments.
+
+    ``words`` are those of the command line behind the subcommand.
+    """
     parser = OptionParser(
         prog="quotaplane",
         usage="quotaplane COMMAND ...",
@@ -89,7 +98,10 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     for name, (module, text) in COMMANDS.items():
         subparser = subparsers.add_parser(name, description=f"{text[0].upper()}{text[1:]}.")
         if name == chosen and name not in _BECOMES_A_JOB:
-            importlib.import_module(module).configure(subparser)
+            command = importlib.import_module(module)
+            command.configure(subparser)
+            if hasattr(command, "add_options"):
+                command.add_options(subparser, words)
     return parser
 
 
@@ -119,7 +131,8 @@ def _run(arguments: Sequence[str]) -> int:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     if chosen is not None and chosen not in COMMANDS:
         raise ConfigError(_unknown(chosen))
-    args = build_parser(chosen).parse_args(arguments)
+    words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
+    args = build_parser(chosen, words).parse_args(arguments)
     return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import yaml
 
 from quotaplane.errors import ConfigError, InputError, OutputError
-from quotaplane.history.audit import parse_since
 from quotaplane.history.store import require_history
+from quotaplane.point_in_time import parse_since
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import groups_if_put
 from quotaplane.replay.player import Changes, changed_groups

@@ -23,9 +23,10 @@ from quotaplane.demo.record import DemoRecord
 from quotaplane.demo.report import AuditAnswer, write_report
 from quotaplane.demo.scenarios import DEMO, DURATION_S
 from quotaplane.errors import ConfigError
-from quotaplane.history.audit import ask, load_audit, register_views
 from quotaplane.laws import LAWS
 from quotaplane.option_parser import OptionParser
+from quotaplane.query.audit import load_audit
+from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job import StreamJob, prepare
@@ -35,7 +36,7 @@ from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"
@@ -45,7 +46,15 @@ _PATIENCE_S = 5.0
 _WIDTH = 110
 """Width of the summary in a file or a pipe."""
 _AUDIT = "propagation"
-_AUDIT_COLUMNS = ("group", "dimension", "from_per_s", "to_per_s", "state", "brokers", "seconds")
+_AUDIT_COLUMNS = (
+    "resource_group",
+    "dimension",
+    "from_per_s",
+    "to_per_s",
+    "state",
+    "brokers",
+    "seconds",
+)
 
 
 class StopRequest(BaseException):
@@ -170,7 +179,7 @@ def _play(
         cluster.raise_if_failed()
         console.print("\ndemo: stopping the job and running an audit of the history ...")
         job.stop()
-        audit = _run_audit(spark, settings, record)
+        audit = _run_audit(settings, record)
     finally:
         cluster.stop()
         if job.query.isActive:
@@ -199,15 +208,15 @@ def _status(record: DemoRecord, batches: dict[int, int]) -> str:
     return live + f"micro-batch {max(batches)}, median {median:.2f} s"
 
 
-def _run_audit(spark: SparkSession, settings: Settings, record: DemoRecord) -> AuditAnswer:
+def _run_audit(settings: Settings, record: DemoRecord) -> AuditAnswer:
     """Audit how long each quota change of the demo took until it was in force."""
     audit = load_audit(_AUDIT)
     start_ms = next((i.now_ms for i in record.intervals if i.t_s >= 0), 0)
-    register_views(spark, settings.history)
     since = datetime.fromtimestamp(start_ms / 1000, tz=timezone.utc)
-    answer = ask(spark, audit, since).select(*_AUDIT_COLUMNS)
-    rows = tuple(tuple(row) for row in answer.collect())
-    return AuditAnswer(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, rows)
+    sql = f"SELECT {', '.join(_AUDIT_COLUMNS)} FROM ({audit.sql}) AS audit"
+    with DuckDBEngine(settings.history) as engine:
+        rows = engine.ask(sql, audit.values(), since=since).rows
+    return AuditAnswer(audit.name, audit.question, audit.sql, _AUDIT_COLUMNS, tuple(rows))
 
 
 def _finish(

@@ -116,6 +116,21 @@ def known(groups: Sequence[str], rows: pa.Table) -> BoolArray:
     return np.asarray(in_table, np.bool_)
 
 
+def changed_between(before: pa.Table, after: pa.Table) -> set[str]:
+    """The groups that were put or deleted between two reads of the table.
+
+    Both have the columns ``group`` and ``updated_at``.
+    """
+    if before is after:
+        return set()
+    now, then = after["group"].combine_chunks(), before["group"].combine_chunks()
+    place = pc.index_in(now, value_set=then)
+    same = pc.equal(before["updated_at"].combine_chunks().take(place), after["updated_at"])
+    put = after.filter(pc.invert(same.fill_null(False)))["group"].to_pylist()
+    deleted = before.filter(pc.invert(pc.is_in(then, value_set=now)))["group"].to_pylist()
+    return {*put, *deleted}
+
+
 def last_quotas(changes: Iterable[Mapping[str, Any]]) -> dict[str, FloatArray]:
     """The newest publish quota (2,) of each group in the table's history; inf = unlimited.
 

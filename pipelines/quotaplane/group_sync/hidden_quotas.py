@@ -16,7 +16,8 @@ from quotaplane.agents.disappearance import some_of
 from quotaplane.errors import HistoryError
 from quotaplane.group_sync.changes import Puts, known, last_quotas, puts
 from quotaplane.model import PUBLISH, FloatArray
-from quotaplane.registry.table import GroupsRead, group_changes
+from quotaplane.registry.current_groups import GroupSnapshot
+from quotaplane.registry.table import group_changes
 from quotaplane.settings import History
 
 _GIVE: Final = (
@@ -51,7 +52,7 @@ class HiddenQuotas:
         self.unread: set[str] = set()
         """Groups that were skipped because of ``failure``."""
 
-    def plan(self, groups: Sequence[str], rates: FloatArray, table: GroupsRead) -> Puts:
+    def plan(self, groups: Sequence[str], rates: FloatArray, table: GroupSnapshot) -> Puts:
         """Plan what to write for these groups, which have rates (n, 4) in the cluster."""
         in_table = known(groups, table.rows)
         agreed = np.array([group in self._agreed for group in groups], np.bool_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,20 +14,23 @@ import pyarrow.compute as pc
 
 from quotaplane.agents.disappearance import FEW, TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
-from quotaplane.group_sync.changes import absent, created_by, known, rivals, taken, unfit
+from quotaplane.group_sync.changes import (
+    absent,
+    changed_between,
+    created_by,
+    known,
+    rivals,
+    taken,
+    unfit,
+)
 from quotaplane.group_sync.hidden_quotas import HiddenQuotas
 from quotaplane.group_sync.tenants import Tenants
 from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.registry.table import (
-    GroupsRead,
-    delete_groups,
-    group_changes,
-    put_groups,
-    read_groups,
-)
+from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
+from quotaplane.registry.table import delete_groups, group_changes, put_groups
 from quotaplane.settings import Cluster, Settings
 
 Say = Callable[[str], None]
@@ -61,6 +65,7 @@ class GroupSync:
         self._by = by
         self._say = say
         self._rates = InTurn(group_path, _parse, self._most)
+        self._table = CurrentGroups(settings.history)
         self._hidden = HiddenQuotas(settings.history, take_over=settings.enforce.take_over)
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
@@ -92,18 +97,28 @@ class GroupSync:
         except ClusterError:
             self._vanished.begin_again()
             raise
+        failures: list[QuotaplaneError] = []
+        before: GroupSnapshot | None = None
+        try:
+            # Before anything is read in the cluster, see ``_put``.
+            before = await asyncio.to_thread(self._table.read)
+        except QuotaplaneError as error:
+            failures.append(error)
         problems = unfit(listed)
         fit = [group for group in listed if group not in problems]
         wanted = [group for group in fit if group not in self._taken]
         read = await self._rates.read(rest, wanted)
         self._note(wanted, read)
-        failures: list[QuotaplaneError] = [*self._rates.failing.values()]
+        failures += self._rates.failing.values()
         self._doubts = []
+        table: GroupSnapshot | None = None
         try:
-            table = self._put(fit, {name: group.rates for name, group in read.items()})
+            if before is not None:
+                table = self._put(fit, {n: group.rates for n, group in read.items()}, before)
         except QuotaplaneError as error:
-            self._rates.again(read)
             failures.append(error)
+        if table is None:
+            self._rates.again(read)
         else:
             if self._hidden.failure is not None:
                 self._rates.again(self._hidden.unread)
@@ -127,13 +142,21 @@ class GroupSync:
         self._zeros = self._zeros.intersection(listed).difference(read)
         self._zeros |= {name for name, group in read.items() if group.has_zero}
 
-    def _put(self, listed: Sequence[str], read: Mapping[str, Sequence[float]]) -> GroupsRead:
-        """Write the groups that differ from the table; returns the new table."""
+    def _put(
+        self, listed: Sequence[str], read: Mapping[str, Sequence[float]], before: GroupSnapshot
+    ) -> GroupSnapshot:
+        """Write the groups that differ from the table; returns the new table.
+
+        A group that somebody changed in the table since ``before`` is left to the next poll: the
+        change may belong to one in the cluster that came after we read the group there.
+        """
         for _ in range(_ATTEMPTS):
-            table = read_groups(self._history)
+            table = self._table.read()
+            touched = changed_between(before.rows, table.rows).intersection(read)
+            self._rates.again(touched)
             # ``put_groups`` refuses all groups if one of them has the id of another.
             self._taken = taken(listed, table.rows)
-            groups = [group for group in read if group not in self._taken]
+            groups = [g for g in read if g not in self._taken and g not in touched]
             rates: FloatArray = np.array([read[group] for group in groups], np.float64)
             rates = rates.reshape(-1, BASIC)
             plan = self._hidden.plan(groups, rates, table)
@@ -152,7 +175,7 @@ class GroupSync:
                 except TableChangedError:
                     continue
                 self._rivals |= rivals(self._by, plan.groups, table.rows)
-                table = read_groups(self._history)
+                table = self._table.read()
             for line in self._hidden.done(groups, plan):
                 self._say(line)
             return table
@@ -161,7 +184,7 @@ class GroupSync:
             "to write"
         )
 
-    def _gone(self, listed: Sequence[str], table: GroupsRead) -> set[str]:
+    def _gone(self, listed: Sequence[str], table: GroupSnapshot) -> set[str]:
         """Groups of the table that the sync created and that the cluster does not list any more."""
         # The creator of another writer's group is looked up once, until the cluster has the group.
         in_cluster = pc.is_in(self._others, value_set=pa.array(listed, pa.string()))

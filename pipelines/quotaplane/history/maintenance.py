@@ -30,17 +30,30 @@ from quotaplane.history.store import (
     table_uri,
     writing,
 )
-from quotaplane.history.tables import APPENDED, OPTIONAL, RESOURCE_GROUPS, ROUNDS, Table
+from quotaplane.history.tables import (
+    OPTIONAL,
+    RECORDING,
+    RESOURCE_GROUPS,
+    ROUNDS,
+    TABLES,
+    USAGE_DAILY,
+    Table,
+    column_properties,
+)
 from quotaplane.settings import History
 
 KEEP_DAYS: Final = 30
+KEEP_DAILY_DAYS: Final = 400
+"""For so long the usage of whole days is kept: a year and a month."""
 CLAIM: Final = "quotaplane-maintain"
 CLAIM_MS: Final = 3_600_000
 """How long the claim of a killed run holds; the work on one table takes seconds to minutes."""
 RELEASED: Final = 0
 
 _ATTEMPTS: Final = 10
-_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
+_PROPERTIES: Final = WriterProperties(
+    compression="ZSTD", compression_level=1, column_properties=column_properties()
+)
 _Result = TypeVar("_Result")
 
 
@@ -60,20 +73,26 @@ class Kept:
 def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -> list[Kept]:
     """Expire rows older than ``keep_days``, compact and vacuum; quotas never expire.
 
-    Tables with a ``date`` column are expired by whole days, which rewrites no files.
+    Tables with a ``date`` column are expired by whole days, which rewrites no files. The recording
+    expires by ``history.recording_days``.
 
     Raises:
         HistoryError: a table of the quota job is missing, can't be written, or is being maintained
             by another run.
     """
     before = now - timedelta(days=keep_days)
+    recorded = now - timedelta(days=min(history.recording_days, keep_days))
+    daily = now - timedelta(days=max(KEEP_DAILY_DAYS, keep_days))
+    limits = {RECORDING.name: recorded, USAGE_DAILY.name: daily}
+    options = storage_options(history)
     with writing(history):
-        done = [_maintain(history, table, before) for table in APPENDED]
-        options = storage_options(history)
-        for table in OPTIONAL:
-            # A history of an earlier version lacks these until a job adds them.
-            if DeltaTable.is_deltatable(table_uri(history, table.name), options):
-                done.append(_maintain(history, table, before))
+        done = []
+        for table in TABLES.values():
+            # A history of an earlier version lacks some tables until a job adds them.
+            uri = table_uri(history, table.name)
+            there = table not in OPTIONAL or DeltaTable.is_deltatable(uri, options)
+            if there and table is not RESOURCE_GROUPS:
+                done.append(_maintain(history, table, limits.get(table.name, before)))
         # Quotas last, as other programs may be changing that table.
         return [*done, _maintain(history, RESOURCE_GROUPS, before)]
 
@@ -104,7 +123,9 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
 
     with _claimed(table, retried):
         expired = 0
-        if "round_at" in table.schema.names:
+        if "date" in table.partition_by or (
+            "round_at" in table.schema.names and not table.snapshot
+        ):
             expired = retried(lambda t: _expire(t, table, before))
         compacted = retried(
             lambda t: t.optimize.compact(

@@ -74,7 +74,16 @@ def ensure_history(history: History) -> None:
 
 
 def _is_history(history: History) -> bool:
-    uri = table_uri(history, RESOURCE_GROUPS.name)
+    return has_table(history, RESOURCE_GROUPS.name)
+
+
+def has_table(history: History, name: str) -> bool:
+    """Whether the history has a table of this name.
+
+    Raises:
+        HistoryError: it can't be reached.
+    """
+    uri = table_uri(history, name)
     try:
         return DeltaTable.is_deltatable(uri, storage_options(history))
     except (DeltaError, OSError) as error:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import one_line, open_table, storage_options, table_uri
+from quotaplane.history.store import has_table, one_line, open_table
 from quotaplane.history.tables import OPTIONAL, TABLES, Table
 from quotaplane.settings import History
 
@@ -40,8 +39,7 @@ def table_health(history: History) -> list[TableState]:
 
 def _state(history: History, table: Table) -> TableState:
     try:
-        there = DeltaTable.is_deltatable(table_uri(history, table.name), storage_options(history))
-        if not there:
+        if not has_table(history, table.name):
             fault = None if table in OPTIONAL else "is missing"
             return TableState(table.name, False, None, None, None, None, fault)
         opened = open_table(history, table.name)

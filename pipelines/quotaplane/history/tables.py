@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
+from deltalake import ColumnProperties
 
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
 from quotaplane.history.table_parts import CHANGES_PER_CHECKPOINT as CHANGES_PER_CHECKPOINT
 from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INTERVAL
+from quotaplane.history.table_parts import HOT as HOT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
@@ -159,8 +161,9 @@ ROUNDS: Final = appended(
             for name, text, since_later in COLUMNS
         ),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
+        column("law", pa.string(), "the law that divided the quotas", null=True),
     ],
-    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES),
+    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES, "law"),
 )
 
 REJECTED_REPORTS: Final = appended(
@@ -237,6 +240,38 @@ RECORDING: Final = appended(
         column("payload", pa.binary(), "Arrow IPC streams; settings: JSON"),
     ],
     by_date=True,
+)
+
+_AMOUNT: Final = "used on this day: messages, bytes or partitions, not a rate; null = not reported"
+
+USAGE_DAILY: Final = Table(
+    "usage_daily",
+    "What each broker used of each resource group on each day that is over. `quotaplane maintain` "
+    "makes the rows, once for each day.",
+    pa.schema(
+        [
+            column("date", pa.date32(), "the UTC day"),
+            column(
+                "tenant", pa.string(), 'the part of the group\'s name before the first "/" or "::"'
+            ),
+            _GROUP,
+            _BROKER,
+            column("reports", pa.int64(), "reports that name the group"),
+            *(column(name, pa.float64(), _AMOUNT, null=True) for name in DIMENSIONS),
+            *(
+                column(
+                    f"throttled_{name}", pa.float64(), "refused or delayed on this day", null=True
+                )
+                for name in DIMENSIONS
+            ),
+            *(
+                column(f"peak_{name}", pa.float64(), "highest reported rate per second", null=True)
+                for name in RATE_COLUMNS
+            ),
+        ]
+    ),
+    partition_by=("date",),
+    properties=HOT,
 )
 
 _ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")
@@ -374,7 +409,25 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (*THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
+OPTIONAL: Final = (
+    USAGE_DAILY,
+    LEASES,
+    RECORDING,
+    *THROTTLED,
+    *BALANCED,
+    BALANCE_ACTIONS,
+    ATTACHMENTS,
+)
 """Tables that a history of an earlier version lacks until a program adds them."""
+
+
+def column_properties() -> dict[str, ColumnProperties]:
+    """How the tables' Parquet files have columns of bytes.
+
+    Parquet keeps the smallest and the largest value of a column: with payloads, most of the file.
+    """
+    bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+    return dict.fromkeys(("payload", "raw"), bytes_only)
+
 
 TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}

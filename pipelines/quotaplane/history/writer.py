@@ -32,13 +32,17 @@ from quotaplane.history.tables import (
     TABLES,
     TIMESTAMP,
     Table,
+    column_properties,
 )
 from quotaplane.model import Round
 from quotaplane.settings import History
 
 _ATTEMPTS: Final = 5
 # The fastest codec measured (docs/adr/0004); `maintain` rewrites the files with ZSTD.
-_PROPERTIES: Final = WriterProperties(compression="LZ4_RAW")
+_PROPERTIES: Final = WriterProperties(
+    compression="LZ4_RAW",
+    column_properties=column_properties(),
+)
 _LATEST_MS: Final = 253_402_300_799_000
 """The end of the year 9999: most programs can't print later times."""
 

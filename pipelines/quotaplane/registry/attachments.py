@@ -21,11 +21,10 @@ from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError, HistoryError, InputError
 from quotaplane.history.store import (
     ensure_table,
+    has_table,
     one_line,
     only_one,
     open_table,
-    storage_options,
-    table_uri,
 )
 from quotaplane.history.tables import ATTACHMENTS
 from quotaplane.registry.commits import merging, optimistically
@@ -73,13 +72,8 @@ def list_attachments(history: History) -> pa.Table:
     Raises:
         HistoryError: the table can't be read.
     """
-    uri = table_uri(history, ATTACHMENTS.name)
-    try:
-        # A history of an earlier version lacks the table.
-        if not DeltaTable.is_deltatable(uri, storage_options(history)):
-            return ATTACHMENTS.schema.empty_table()
-    except (DeltaError, OSError) as error:
-        raise HistoryError(f"history table {ATTACHMENTS.name}: {one_line(error)}") from None
+    if not has_table(history, ATTACHMENTS.name):  # a history of an earlier version
+        return ATTACHMENTS.schema.empty_table()
     return _read(open_table(history, ATTACHMENTS.name)).sort_by(
         [("kind", "ascending"), ("name", "ascending")]
     )

@@ -38,9 +38,10 @@ from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
 from quotaplane.settings import History
 
-_ROWS: Final = pa.schema(
+ROWS: Final = pa.schema(
     [f.with_name("group") if f.name == GROUP else f for f in RESOURCE_GROUPS.schema]
 )
+"""Of rows without ``parent``."""
 
 _DOOMED: Final = "doomed"
 """Column of a MERGE's source: the row is deleted."""
@@ -331,7 +332,7 @@ def _rows_after(
         pc.if_else(mask, now, before["updated_at"]),
         pc.if_else(mask, by, before["updated_by"]),
     ]
-    return before, pa.table(rows, schema=_ROWS), changed
+    return before, pa.table(rows, schema=ROWS), changed
 
 
 def _rates(table: pa.Table, name: str) -> FloatArray:
@@ -364,7 +365,7 @@ def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
         for name in RESOURCE_GROUPS.since_later.difference(rows.column_names):
             rows = rows.append_column(name, pa.nulls(len(rows)))
         rows = rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
-        return rows.rename_columns(_ROWS.names)
+        return rows.rename_columns(ROWS.names)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
 

@@ -11,15 +11,15 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from quotaplane.errors import InputError
-from quotaplane.history.audit import parse_since
 from quotaplane.history.store import require_history
 from quotaplane.model import MAX_GROUP_CHARS
+from quotaplane.point_in_time import parse_since
 from quotaplane.registry.group_input import given_state
 from quotaplane.registry.group_json import shown
 from quotaplane.registry.restore import Restored, State, restore_groups
 from quotaplane.registry.scopes import resolved
 from quotaplane.server.access import Role, belongs
-from quotaplane.server.group_writer import Request as Change
+from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import (
     DryRun,
@@ -115,7 +115,7 @@ async def roll_back(
     restored = await run(restore)
     if in_cluster and not dry_run:
         for group, _, state in restored:
-            change = Change(caller.name, reason, condition(group, None, None))
+            change = ChangeRequest(caller.name, reason, condition(group, None, None))
             _, doubts = await served.group_writer.put(group, given_state(state), change)
             warnings += doubts
     served.groups.expire()

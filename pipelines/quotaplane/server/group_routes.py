@@ -18,7 +18,7 @@ from quotaplane.registry.group_input import GivenGroup, read_group
 from quotaplane.registry.group_json import etag, group_json, shown
 from quotaplane.registry.table import GroupsPut
 from quotaplane.server.access import Role, belongs
-from quotaplane.server.group_writer import Request as Change
+from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import (
     DryRun,
@@ -129,7 +129,7 @@ async def put_group(
         given.timeframe_s,
         {**DEFAULTS, **given.policy},
     )
-    change = Change(
+    change = ChangeRequest(
         caller.name,
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
@@ -156,7 +156,7 @@ async def patch_group(
     allow_group(caller, Role.OPERATOR, group, served)
     raw = await _given(group, request)
     given = read_group({c: _none_means(c) if v is None else v for c, v in raw.items()}, _field)
-    change = Change(
+    change = ChangeRequest(
         caller.name,
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
@@ -176,7 +176,7 @@ async def delete_group(
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
-    change = Change(caller.name, reason_of(why), condition(group, if_match, None), dry_run)
+    change = ChangeRequest(caller.name, reason_of(why), condition(group, if_match, None), dry_run)
     (row,) = (await served.group_writer.delete(group, change)).to_pylist()
     answer: dict[str, Any] = {
         "group": group,

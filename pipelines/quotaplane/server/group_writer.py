@@ -22,7 +22,7 @@ from quotaplane.server.workers import Workers
 from quotaplane.settings import Settings
 
 
-class Request(NamedTuple):
+class ChangeRequest(NamedTuple):
     """Who changes something, and under which condition."""
 
     by: str
@@ -48,7 +48,7 @@ class GroupWriter:
         self._one_by_one = asyncio.Lock()
 
     async def put(
-        self, group: str, given: GivenGroup, request: Request, *, in_cluster: bool = False
+        self, group: str, given: GivenGroup, request: ChangeRequest, *, in_cluster: bool = False
     ) -> tuple[GroupsPut, list[str]]:
         """Create or change a group; returns the change and warnings.
 
@@ -78,7 +78,7 @@ class GroupWriter:
             return await self._put(group, given, request._replace(check=_anything))
 
     async def _put(
-        self, group: str, given: GivenGroup, request: Request
+        self, group: str, given: GivenGroup, request: ChangeRequest
     ) -> tuple[GroupsPut, list[str]]:
         warnings: list[str] = []
         change = given_groups([group], [given])
@@ -103,7 +103,7 @@ class GroupWriter:
         self._groups.expire()
         return done, warnings
 
-    async def delete(self, group: str, request: Request) -> pa.Table:
+    async def delete(self, group: str, request: ChangeRequest) -> pa.Table:
         """Delete a group; returns its row as it was.
 
         Raises:
@@ -124,7 +124,7 @@ class GroupWriter:
             except UnknownGroupError:  # the sync was faster
                 return before
 
-    async def _delete(self, group: str, request: Request) -> pa.Table:
+    async def _delete(self, group: str, request: ChangeRequest) -> pa.Table:
         def delete() -> pa.Table:
             return delete_unattached(
                 self._history,

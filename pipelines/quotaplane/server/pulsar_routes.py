@@ -17,7 +17,7 @@ from quotaplane.pulsar_admin.resource_groups import RATE_KEYS
 from quotaplane.registry.attachments import Kind
 from quotaplane.registry.group_input import GivenGroup
 from quotaplane.server.access import Principal, Role, belongs
-from quotaplane.server.group_writer import Request as Change
+from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import AnswerError, answers
 from quotaplane.server.request_parts import (
     WhyHeader,
@@ -90,7 +90,7 @@ async def put_group(
     await served.group_writer.put(
         group,
         GivenGroup([*rates, *rest], [math.nan] * len(DIMENSIONS), {}),
-        Change(caller.name, reason_of(why), condition(group, None, None)),
+        ChangeRequest(caller.name, reason_of(why), condition(group, None, None)),
         in_cluster=True,
     )
     return Response(status_code=204)
@@ -107,7 +107,7 @@ async def delete_group(
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
-    change = Change(caller.name, reason_of(why), condition(group, None, None))
+    change = ChangeRequest(caller.name, reason_of(why), condition(group, None, None))
     await served.group_writer.delete(group, change)
     return Response(status_code=204)
 

@@ -93,7 +93,7 @@ class Authentication(Section):
             )
         if self.jwks_url is not None and (self.issuer is None or self.audience is None):
             raise ValueError(
-                "jwks_url needs issuer and audience: the issuer signs tokens for other services, too"
+                "jwks_url needs issuer and audience: the issuer signs tokens for others, too"
             )
         return self
 

@@ -25,9 +25,10 @@ SELECT
     WHEN gone_at IS NOT NULL THEN 'gone'
     ELSE 'stale'
   END AS state,
-  (unix_millis(coalesce(back_at, (SELECT max(round_at) FROM rounds))) - unix_millis(last_seen_at)) / 1000
-    AS silent_s
+  (
+    unix_millis(coalesce(back_at, (SELECT max(round_at) FROM rounds))) - unix_millis(last_seen_at)
+  ) / 1000 AS silent_s
 FROM silences
 LEFT JOIN returns USING (broker, lives)
-WHERE coalesce(gone_at, stale_at) >= timestamp(:since)
+WHERE coalesce(gone_at, stale_at) >= :since
 ORDER BY last_seen_at, broker

@@ -1,0 +1,37 @@
+"""Points in time as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+from quotaplane.errors import InputError
+
+
+def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
+    """Parse a point in time: ISO 8601 (UTC by default), or an age.
+
+    ``option`` is named in errors.
+
+    >>> noon = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    >>> parse_since("90m", noon).isoformat()
+    '2026-03-01T10:30:00+00:00'
+    >>> parse_since("2026-02-28", noon).isoformat()
+    '2026-02-28T00:00:00+00:00'
+
+    Raises:
+        InputError: it is neither.
+    """
+    ago = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if ago:
+        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
+        return now - timedelta(**{unit: int(ago[1])})
+    try:
+        # Python 3.10 does not parse the Z.
+        at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        raise InputError(
+            f"{option}: {text!r} is neither a time (2026-03-01T12:00:00Z) "
+            "nor an age (30s, 15m, 2h, 7d)"
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)

@@ -1,0 +1,371 @@
+"""Answers queries on the history with DuckDB, in this process: no JVM, no server, no network.
+
+The deltalake package lists a table's live files, and DuckDB reads them. Tables on an object store
+are read with the deltalake package, too. Nothing is written, and a query can read nothing but the
+history.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from duckdb.func import SPECIAL
+
+from quotaplane.deltalog.log import local_folder
+from quotaplane.errors import HistoryError, InputError
+from quotaplane.history.store import has_table, one_line, open_table, place
+from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
+from quotaplane.laws.explain import reason_text
+from quotaplane.query.answer import Answer
+from quotaplane.query.group_feed import feed_tables
+from quotaplane.query.live_files import is_plain, live_files
+from quotaplane.query.sql_text import parameters_in, to_duckdb
+from quotaplane.query.views import (
+    BEGINNING,
+    Sources,
+    sources_of,
+    usage_since,
+)
+from quotaplane.settings import History
+
+MEMORY: Final = "1GB"
+"""What a query may have in memory; the rest goes to ``SPILL`` in the system's temporary folder."""
+SPILL: Final = "10GB"
+THREADS: Final = 4
+
+_TYPES: Final = {
+    pa.int64(): "BIGINT",
+    pa.int32(): "INTEGER",
+    pa.float64(): "DOUBLE",
+    pa.float32(): "FLOAT",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.bool_(): "BOOLEAN",
+    pa.date32(): "DATE",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+}
+
+_MACROS: Final = """
+CREATE MACRO unix_millis(instant) AS epoch_ms(instant);
+CREATE MACRO timestamp_millis(ms) AS CAST(epoch_ms(CAST(ms AS BIGINT)) AS TIMESTAMPTZ);
+CREATE MACRO to_date(instant) AS CAST(instant AS DATE);
+CREATE MACRO date_sub(day, days) AS CAST(day AS DATE) - CAST(days AS INTEGER);
+CREATE MACRO date_add(day, days) AS CAST(day AS DATE) + CAST(days AS INTEGER);
+"""
+"""Functions of Spark that DuckDB lacks, or has with other parameters."""
+
+
+class DuckDBEngine:
+    """Answers queries on one history; closes with ``close`` or as a context manager.
+
+    Args:
+        history: the tables' location.
+        threads: how many threads a query may use; by default at most ``THREADS``.
+        memory: see ``MEMORY``.
+
+    Each query sees the tables as they are when it starts. Queries of several threads may run at the
+    same time.
+    """
+
+    def __init__(
+        self, history: History, *, threads: int | None = None, memory: str = MEMORY
+    ) -> None:
+        self._history = history
+        self._folder = local_folder(history.path)
+        self._database = duckdb.connect(
+            config={
+                "threads": threads or min(THREADS, os.cpu_count() or 1),
+                "memory_limit": memory,
+                # DuckDB makes this folder when it needs it, and removes it.
+                "temp_directory": str(
+                    Path(tempfile.gettempdir(), f"quotaplane-query-{uuid.uuid4().hex}")
+                ),
+                "max_temp_directory_size": SPILL,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                # As Spark sorts.
+                "default_null_order": "nulls_first_on_asc_last_on_desc",
+                "python_enable_replacements": False,
+            }
+        )
+        # Of each session; without GLOBAL it would be of this one.
+        self._database.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._database.execute(_MACROS)
+        self._database.create_function(
+            "reason_text",
+            reason_text,
+            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],
+            "VARCHAR",
+            null_handling=SPECIAL,
+        )
+        self._lock()
+
+    def __enter__(self) -> DuckDBEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory; queries that run end with an error."""
+        self._database.close()
+
+    def ask(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        since: datetime = BEGINNING,
+        until: datetime | None = None,
+        read_since: datetime | None = None,
+    ) -> Answer:
+        """Answer a query: one SELECT (``docs/history.md`` says what it may name).
+
+        Args:
+            sql: the query; its parameters are ``:name``.
+            parameters: values by name; those that the query does not have are not used.
+            since: the query is about the time from then on: ``:since``. ``usage_values`` begins
+                a day earlier.
+            until: ``:until``; rows of later rounds, and later changes of groups, are not seen.
+                None: everything is seen, and ``:until`` is now.
+            read_since: files of earlier rounds only need not be read. For a query that asks for
+                rounds since then and no earlier ones.
+
+        Raises:
+            InputError: the query is wrong, or needs more memory than it may have.
+            HistoryError: a table is missing or can't be read.
+        """
+        values = {
+            **(parameters or {}),
+            "since": since,
+            "until": until or datetime.now(timezone.utc),
+        }
+        wanted = parameters_in(sql)
+        with self._session() as session:
+            with _errors(self._history):
+                self._register(session, sources_of(sql), since, until, read_since)
+            with _errors(self._history, of_the_query=True):
+                statement = _only_select(session, sql)
+                session.execute(statement, {n: v for n, v in values.items() if n in wanted})
+                columns = tuple(str(column[0]) for column in session.description or ())
+                return Answer(columns, session.fetchall())
+
+    def columns(
+        self, queries: Sequence[str], parameters: Mapping[str, Any] | None = None
+    ) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """The answers to queries that see the same versions of the tables, as arrays by column.
+
+        For many rows: a row costs no Python object, but for strings. Null is NaN, or masked if the
+        column has no floats. For the rest see ``ask``.
+
+        Raises:
+            InputError, HistoryError: as ``ask``.
+        """
+        given = parameters or {}
+        with self._session() as session:
+            with _errors(self._history):
+                self._register(session, sources_of(" ".join(queries)), BEGINNING, None, None)
+            with _errors(self._history, of_the_query=True):
+                found = []
+                for sql in queries:
+                    values = {n: given[n] for n in parameters_in(sql) & given.keys()}
+                    found.append(session.sql(to_duckdb(sql), params=values or None).fetchnumpy())
+        return [
+            {
+                name: column.filled(np.nan) if _has_nulls(column) else np.asarray(column)
+                for name, column in columns.items()
+            }
+            for columns in found
+        ]
+
+    def _lock(self) -> None:
+        """Let queries read the history's folder and nothing else."""
+        if self._folder is not None:
+            # Paths are also checked as they are written, with escaped special characters.
+            folder = f"{self._folder}/"
+            allowed = ", ".join(_quoted(path) for path in {folder, _escaped(folder)})
+            self._database.execute(f"SET allowed_directories = [{allowed}]")
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute("SET lock_configuration = true")
+
+    @contextmanager
+    def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own: temporary views are not seen by others."""
+        session = self._database.cursor()
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def _register(
+        self,
+        session: duckdb.DuckDBPyConnection,
+        sources: Sources,
+        since: datetime,
+        until: datetime | None,
+        read_since: datetime | None,
+    ) -> None:
+        for name in sources.tables:
+            from_then = read_since
+            if name == USAGE.name and name not in sources.named:
+                from_then = usage_since(since)
+            rows = self._rows(session, TABLES[name], from_then, until)
+            condition = ""
+            if until is not None and "round_at" in TABLES[name].schema.names:
+                condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
+            session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
+        for name, feed in feed_tables(self._history, sources.feeds, until).items():
+            session.register(name, feed)
+        for view in sources.views:
+            session.execute(f"CREATE TEMP VIEW {view.name} AS {to_duckdb(view.since(since))}")
+
+    def _rows(
+        self,
+        session: duckdb.DuckDBPyConnection,
+        table: Table,
+        since: datetime | None,
+        until: datetime | None,
+    ) -> str:
+        """A query for the rows of a table, with all columns that this version knows."""
+        if table in OPTIONAL and not has_table(self._history, table.name):
+            return _no_rows(table)
+        opened = open_table(self._history, table.name)
+        if self._folder is None or not is_plain(opened):
+            return _copied(session, table, opened, since, until)
+        files = live_files(opened, self._folder / table.name, since=since, until=until)
+        if not files:
+            return _no_rows(table)
+        session.execute(
+            f"SET VARIABLE {table.name}_files = $files", {"files": list(map(_escaped, files))}
+        )
+        return _read_files(table)
+
+
+def _has_nulls(column: np.ndarray[Any, Any]) -> bool:
+    """Whether a column of numbers has nulls."""
+    return isinstance(column, np.ma.MaskedArray) and column.dtype.kind == "f"
+
+
+def _read_files(table: Table) -> str:
+    """A query for the rows of the files in the variable of the table.
+
+    Each column is given by name and type: columns that a file lacks are null, and DuckDB need not
+    look into files that a condition on ``date`` leaves out.
+    """
+    stored = [field for field in table.schema if field.name not in table.partition_by]
+    columns = ", ".join(
+        f"'{f.name}': {{name: '{f.name}', type: '{_type(f.type)}', default_value: NULL}}"
+        for f in stored
+    )
+    # The folder's name has the partition; other folders of the path may look like one.
+    selected = ", ".join(
+        f"CAST(regexp_extract(filename, '.*/{f.name}=([^/]*)/', 1) AS {_type(f.type)}) AS {f.name}"
+        if f.name in table.partition_by
+        else f.name
+        for f in table.schema
+    )
+    return (
+        f"SELECT {selected} FROM read_parquet(getvariable('{table.name}_files'), "
+        f"schema = MAP {{{columns}}}, filename = true)"
+    )
+
+
+def _no_rows(table: Table) -> str:
+    nulls = ", ".join(f"CAST(NULL AS {_type(f.type)}) AS {f.name}" for f in table.schema)
+    return f"SELECT {nulls} WHERE false"
+
+
+def _copied(
+    session: duckdb.DuckDBPyConnection,
+    table: Table,
+    opened: DeltaTable,
+    since: datetime | None,
+    until: datetime | None,
+) -> str:
+    """Copy the rows into a temporary table, which may be larger than the memory."""
+    conditions = [
+        f"round_at {comparison} '{limit.isoformat()}'"
+        for comparison, limit in ((">=", since), ("<=", until))
+        if limit is not None and "round_at" in table.schema.names
+    ]
+    arriving = opened.scan(predicate=" AND ".join(conditions) or None)
+    session.register("arriving_rows", pa.RecordBatchReader.from_stream(arriving))
+    present = {field.name for field in opened.schema().fields}
+    columns = ", ".join(
+        f"CAST({f.name if f.name in present else 'NULL'} AS {_type(f.type)}) AS {f.name}"
+        for f in table.schema
+    )
+    session.execute(f"CREATE TEMP TABLE {table.name}_rows AS SELECT {columns} FROM arriving_rows")
+    session.unregister("arriving_rows")
+    return f"SELECT * FROM {table.name}_rows"
+
+
+def _type(kind: pa.DataType) -> str:
+    """DuckDB's name of a column type."""
+    return f"{_TYPES[kind.value_type]}[]" if pa.types.is_list(kind) else _TYPES[kind]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(path: str) -> str:
+    """A path of which DuckDB takes no part for a pattern."""
+    return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def _only_select(session: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    statements = session.extract_statements(to_duckdb(sql))
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise InputError("a query must be one SELECT, which may begin with WITH")
+    return statements[0]
+
+
+@contextmanager
+def _errors(history: History, *, of_the_query: bool = False) -> Iterator[None]:
+    """Turn errors of DuckDB and of the deltalake package into ours, of one line."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise InputError(
+            f"the query needs more memory than it may have: {_first_line(error)}; ask for less, "
+            "for example with --since"
+        ) from None
+    except duckdb.IOException as error:
+        raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None
+    except duckdb.Error as error:
+        if of_the_query and not _is_of_a_file(error):
+            raise InputError(f"SQL: {_first_line(error)}") from None
+        raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history at {place(history)}: {one_line(error)}") from None
+
+
+def _is_of_a_file(error: duckdb.Error) -> bool:
+    return ".parquet" in str(error)
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """What is wrong, and the line of the query in which it is."""
+    lines = str(error).splitlines()
+    where = [line for line in lines[1:] if line.startswith("LINE ")]
+    return f"{lines[0]} ({where[0].replace('LINE ', 'line ', 1)})" if where else lines[0]

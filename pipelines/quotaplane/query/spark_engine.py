@@ -1,0 +1,126 @@
+"""Answers queries on the history with Spark: for histories that one machine can't read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from quotaplane.errors import InputError
+from quotaplane.history.ddl import sql_type
+from quotaplane.history.store import has_table, open_table, table_uri
+from quotaplane.history.tables import OPTIONAL, TABLES, Table
+from quotaplane.laws.explain import reason_text
+from quotaplane.query.answer import Answer
+from quotaplane.query.group_feed import feed_tables
+from quotaplane.query.sql_text import parameters_in, with_times
+from quotaplane.query.views import BEGINNING, sources_of
+from quotaplane.settings import History
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def ask(
+    spark: SparkSession,
+    history: History,
+    sql: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    since: datetime = BEGINNING,
+    until: datetime | None = None,
+) -> DataFrame:
+    """Answer a query as ``DuckDBEngine.ask`` does; the views stay in the session.
+
+    Raises:
+        HistoryError: a table is missing or has another schema.
+    """
+    register_views(spark, history, sql, since=since, until=until)
+    return select(spark, sql, parameters, since=since, until=until)
+
+
+def select(
+    spark: SparkSession,
+    sql: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    since: datetime = BEGINNING,
+    until: datetime | None = None,
+) -> DataFrame:
+    """Run a query on the views that are registered (``register_views``)."""
+    times = {"since": since, "until": until or datetime.now(timezone.utc)}
+    wanted = parameters_in(sql) - times.keys()
+    values = {name: value for name, value in (parameters or {}).items() if name in wanted}
+    return spark.sql(with_times(sql, times), args=values)
+
+
+def register_views(
+    spark: SparkSession,
+    history: History,
+    sql: str | None = None,
+    *,
+    since: datetime = BEGINNING,
+    until: datetime | None = None,
+) -> None:
+    """Create views of the history as it is now: all, or those that ``sql`` reads.
+
+    Raises:
+        HistoryError: a table is missing or has another schema.
+    """
+    sources = sources_of(sql)
+    spark.udf.register("reason_text", reason_text, "string")
+    for name in sources.tables:
+        rows = _rows(spark, history, TABLES[name])
+        if until is not None and "round_at" in rows.columns:
+            rows = rows.where(f"round_at <= TIMESTAMP '{until.isoformat()}'")
+        rows.createOrReplaceTempView(name)
+    for name, feed in feed_tables(history, sources.feeds, until).items():
+        spark.createDataFrame(feed).createOrReplaceTempView(name)
+    for view in sources.views:
+        spark.sql(view.since(since)).createOrReplaceTempView(view.name)
+
+
+def _rows(spark: SparkSession, history: History, table: Table) -> DataFrame:
+    """The rows of a table, with all columns that this version knows."""
+    if table in OPTIONAL and not has_table(history, table.name):
+        columns = (f"{field.name} {sql_type(field.type)}" for field in table.schema)
+        return spark.createDataFrame([], ", ".join(columns))
+    open_table(history, table.name)
+    rows = spark.read.format("delta").load(table_uri(history, table.name))
+    present = set(rows.columns)
+    return rows.selectExpr(
+        *(
+            f.name if f.name in present else f"CAST(NULL AS {sql_type(f.type)}) AS {f.name}"
+            for f in table.schema
+        )
+    )
+
+
+def collected(rows: DataFrame) -> Answer:
+    """Run a query, and collect its rows."""
+    found = [tuple(map(_aware, row)) for row in rows.collect()]
+    return Answer(tuple(rows.columns), found)
+
+
+@contextmanager
+def sql_errors() -> Iterator[None]:
+    """Turn Spark's errors about a query into one line.
+
+    Raises:
+        InputError: the query is wrong.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() is None:  # an error of another kind: of the disk, of memory
+            raise
+        lines = (line.strip() for line in str(error).splitlines())
+        raise InputError(f"SQL: {next(filter(None, lines))}") from None
+
+
+def _aware(value: Any) -> Any:
+    # Spark's times are in the zone of this process, without saying so.
+    return value.astimezone(timezone.utc) if isinstance(value, datetime) else value

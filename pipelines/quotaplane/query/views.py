@@ -1,0 +1,236 @@
+"""The views that queries see beside the history's tables: one row per dimension.
+
+A table has a column of each kind for each dimension; in these views the dimension is a value, so
+that one query serves all of them. They are SQL that both engines read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
+from quotaplane.model import DIMENSIONS
+from quotaplane.query.group_feed import FEEDS
+from quotaplane.query.sql_text import names_in
+
+BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
+"""Earlier than any history."""
+
+_LOOK_BACK: Final = timedelta(days=1)
+"""How much earlier than ``since`` ``usage_values`` begins, because a report leaves out rates that
+did not change."""
+
+
+def by_dimension(values: Mapping[str, str]) -> str:
+    """The ``UNPIVOT`` clause that makes a row per dimension.
+
+    ``values`` maps the new columns to those of the table, where ``{}`` stands for the dimension.
+
+    >>> print(by_dimension({"rate": "{}_per_s"})[:97])
+    UNPIVOT INCLUDE NULLS (rate FOR dimension IN (publish_messages_per_s AS publish_messages, publish
+    """
+
+    def listed(names: Sequence[str]) -> str:
+        return f"({', '.join(names)})" if len(names) > 1 else names[0]
+
+    of_dimensions = (
+        f"{listed([column.format(name) for column in values.values()])} AS {name}"
+        for name in DIMENSIONS
+    )
+    columns = listed(list(values))
+    return f"UNPIVOT INCLUDE NULLS ({columns} FOR dimension IN ({', '.join(of_dimensions)}))"
+
+
+_LIMIT_VALUES: Final = f"""
+SELECT
+  epoch, seq, round_at, date, broker, resource_group, dimension,
+  CASE WHEN ended OR rate IS NULL THEN CAST('Infinity' AS DOUBLE) ELSE rate END AS limit_per_s,
+  ended, coalesce(enforced, true) AS enforced, lease_ms, demand_per_s, quota_per_s,
+  reason_code, reason_numbers, ended_because,
+  CASE
+    WHEN ended_because = 'silent' THEN 'ended: no report names the group any more'
+    WHEN ended_because = 'group_deleted' THEN 'ended: the group was deleted'
+    WHEN ended THEN 'ended'
+    ELSE reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
+  END AS reason
+FROM limits {
+    by_dimension(
+        {
+            "rate": "{}_per_s",
+            "demand_per_s": "demand_{}_per_s",
+            "quota_per_s": "quota_{}_per_s",
+            "reason_code": "{}_reason_code",
+            "reason_numbers": "{}_reason_numbers",
+        }
+    )
+}
+"""
+
+_USAGE_VALUES: Final = f"""
+SELECT * FROM (
+  SELECT
+    epoch, seq, round_at, date, broker, resource_group, dimension,
+    coalesce(published_at, round_at) AS reported_at, window_ms,
+    last_value(rate) IGNORE NULLS OVER (
+      PARTITION BY broker, resource_group, dimension
+      ORDER BY coalesce(published_at, round_at), epoch, seq
+    ) AS used_per_s,
+    throttled_per_s
+  FROM usage {by_dimension({"rate": "{}_per_s", "throttled_per_s": "throttled_{}_per_s"})}
+  WHERE date >= :usage_since
+) AS reported
+WHERE used_per_s IS NOT NULL
+"""
+
+_LEASE_VALUES: Final = f"""
+SELECT
+  round_at, broker, resource_group, dimension, broker_status, seen_at, has_limit, enforced,
+  used_per_s, demand_per_s, limit_per_s
+FROM leases {
+    by_dimension(
+        {
+            "used_per_s": "used_{}_per_s",
+            "demand_per_s": "demand_{}_per_s",
+            "limit_per_s": "limit_{}_per_s",
+        }
+    )
+}
+"""
+
+_QUOTAS: Final = f"""
+SELECT
+  resource_group, dimension, quota_per_s, coalesce(mode, 'hard') AS mode, updated_at, updated_by
+FROM resource_groups {by_dimension({"quota_per_s": "{}_per_s"})}
+WHERE quota_per_s IS NOT NULL
+"""
+
+_QUOTA_CHANGES: Final = f"""
+SELECT
+  resource_group, dimension, version,
+  min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  bool_or(change = 'insert') AS created, bool_or(change = 'delete') AS deleted,
+  max(quota) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_per_s,
+  max(quota) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_per_s,
+  coalesce(max(mode) FILTER (WHERE change IN ('update_postimage', 'insert')), 'hard') AS mode,
+  coalesce(
+    max(enforcement_percent) FILTER (WHERE change IN ('update_postimage', 'insert')), 100
+  ) AS enforcement_percent
+FROM resource_group_changes {by_dimension({"quota": "{}_per_s"})}
+GROUP BY resource_group, dimension, version
+"""
+
+_SETTINGS: Final = [
+    field for field in RESOURCE_GROUPS.schema if not field.name.startswith(("updated_", "resource"))
+]
+
+
+def _as_text(field: pa.Field) -> str:
+    """A setting as text, the same with both engines: 1000, 0.25."""
+    if not pa.types.is_string(field.type):
+        plain = f"CAST(CAST({field.name} AS DECIMAL(38, 9)) AS STRING)"
+        return f"regexp_replace({plain}, '[.]?0+$', '') AS {field.name}"
+    return str(field.name)
+
+
+_SETTING_CHANGES: Final = f"""
+SELECT
+  resource_group, setting, version,
+  min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  CASE WHEN bool_or(change = 'insert') THEN 'created' WHEN bool_or(change = 'delete') THEN 'deleted'
+    ELSE 'changed' END AS change,
+  max(setting_value) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_value,
+  max(setting_value) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_value
+FROM (
+  SELECT
+    resource_group, version, changed_at, changed_by, change, 'true' AS defined,
+    {", ".join(map(_as_text, _SETTINGS))}
+  FROM resource_group_changes
+) AS in_words UNPIVOT INCLUDE NULLS (
+  setting_value FOR setting IN (defined AS defined, {
+    ", ".join(f"{f.name} AS {f.name}" for f in _SETTINGS)
+})
+)
+GROUP BY resource_group, setting, version
+HAVING
+  max(setting_value) FILTER (WHERE change IN ('update_preimage', 'delete'))
+  IS DISTINCT FROM max(setting_value) FILTER (WHERE change IN ('update_postimage', 'insert'))
+"""
+
+
+@dataclass(frozen=True)
+class View:
+    """A view that is made of tables or of other views."""
+
+    name: str
+    sql: str
+    """``:usage_since`` stands for a date."""
+
+    def since(self, since: datetime) -> str:
+        """The SQL of the view for questions about the time ``since``."""
+        return self.sql.replace(":usage_since", f"DATE '{usage_since(since).date().isoformat()}'")
+
+
+VIEWS: Final[Mapping[str, View]] = {
+    view.name: view
+    for view in (
+        View("usage_values", _USAGE_VALUES),
+        View("limit_values", _LIMIT_VALUES),
+        View("lease_values", _LEASE_VALUES),
+        View("quotas", _QUOTAS),
+        View("quota_changes", _QUOTA_CHANGES),
+        View("setting_changes", _SETTING_CHANGES),
+    )
+}
+"""Each after those that it is made of."""
+
+
+class Sources(NamedTuple):
+    """Everything that a query reads."""
+
+    tables: tuple[str, ...]
+    named: frozenset[str]
+    """Those of the tables that the query itself names; only views read the others."""
+    feeds: tuple[str, ...]
+    views: tuple[View, ...]
+
+
+def sources_of(sql: str | None) -> Sources:
+    """What a query reads; None: everything that there is.
+
+    A word that is not used as a table counts, too (``brokers`` is also a column): then a table
+    is opened in vain.
+
+    >>> sources = sources_of("SELECT * FROM limit_values")
+    >>> sources.tables, [view.name for view in sources.views]
+    (('limits',), ['limit_values'])
+    """
+    names = {*TABLES, *FEEDS, *VIEWS} if sql is None else names_in(sql)
+    named = frozenset(_of(TABLES, names))
+    for view in reversed(list(VIEWS.values())):
+        if view.name in names:
+            names |= names_in(view.sql)
+    return Sources(
+        _of(TABLES, names),
+        named,
+        _of(FEEDS, names),
+        tuple(view for view in VIEWS.values() if view.name in names),
+    )
+
+
+def _of(known: Iterable[str], names: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in known if name in names)
+
+
+def usage_since(since: datetime) -> datetime:
+    """The midnight from which ``usage_values`` has reports, for questions about the time ``since``.
+
+    >>> usage_since(datetime(2026, 3, 2, 12, tzinfo=timezone.utc)).isoformat()
+    '2026-03-01T00:00:00+00:00'
+    """
+    earlier = max(since.astimezone(timezone.utc) - _LOOK_BACK, BEGINNING)
+    return earlier.replace(hour=0, minute=0, second=0, microsecond=0)
