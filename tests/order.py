@@ -26,6 +26,8 @@ SLOW: Final = (
     "tests/unit/test_enforce_pulsar.py",
     "tests/unit/test_enforce_takeover.py",
     "tests/unit/test_groups.py",
+    "tests/unit/test_groups_answers.py",
+    "tests/unit/test_groups_apply.py",
     "tests/unit/test_groups_files.py",
     "tests/unit/test_groups_restore.py",
     "tests/unit/test_history_maintenance.py",

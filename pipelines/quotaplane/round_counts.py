@@ -20,8 +20,28 @@ class Merge(Enum):
     """Each shard counts what is its own."""
     MAX = "max"
     """Every shard counts the same, or the greatest is meant."""
+    MIN = "min"
+    """The least that is not 0."""
     BY_KEY = "by_key"
     """A mapping from keys to counts, which are added up."""
+    GREATEST = "greatest"
+    """A mapping from names to values, of which the ``MOST_NAMED`` greatest are kept."""
+
+
+class Over(Enum):
+    """How the counts of several rounds become one number of the job."""
+
+    SUM = "sum"
+    """Events: they add up."""
+    NEWEST = "newest"
+    """A state that every round has: the newest round counts."""
+    OF_EACH_SHARD = "of each shard"
+    """A state of the shard after the round: it counts until the shard's next round, also in rounds
+    that the shard does not take part in."""
+
+
+MOST_NAMED: Final = 20
+"""So many groups are named, those with the greatest values."""
 
 
 class CountColumn(NamedTuple):
@@ -33,11 +53,21 @@ class CountColumn(NamedTuple):
     """Rows of earlier versions do not have it; null stands for 0."""
 
 
+def _state(text: str, merge: Merge = Merge.SUM) -> Any:
+    return _count(text, merge, Over.OF_EACH_SHARD, stored=False)
+
+
 def _count(
-    text: str, merge: Merge = Merge.SUM, *, stored: bool = True, since_later: bool = False
+    text: str,
+    merge: Merge = Merge.SUM,
+    over: Over = Over.SUM,
+    *,
+    stored: bool = True,
+    since_later: bool = False,
 ) -> Any:
-    about = {"help": text, "merge": merge, "stored": stored, "since_later": since_later}
-    if merge is Merge.BY_KEY:
+    about = {"help": text, "merge": merge, "over": over, "stored": stored}
+    about["since_later"] = since_later
+    if merge in (Merge.BY_KEY, Merge.GREATEST):
         return field(default_factory=dict, metadata=about)
     return field(default=0, metadata=about)
 
@@ -61,13 +91,20 @@ class RoundCounts:
     groups_recomputed: int = _count("resource groups whose limits were computed")
     limits_sent: int = _count("limits that went out, changed or only renewed")
     messages_sent: int = _count("messages they went out in")
-    brokers_live: int = _count("brokers that counted", Merge.MAX)
+    brokers_live: int = _count("brokers that counted", Merge.MAX, Over.OF_EACH_SHARD)
     soft_exceeded: int = _count("soft groups that used more than their quota", since_later=True)
     limits_changed: int = _count("limits that changed", stored=False)
-    brokers_stale: int = _count("brokers that fell silent", Merge.MAX, stored=False)
+    brokers_stale: int = _state("brokers that fell silent", Merge.MAX)
     newest_report_ms: int = _count(
         "when the newest report was published, in ms since 1970; 0: no report",
         Merge.MAX,
+        Over.NEWEST,
+        stored=False,
+    )
+    oldest_report_ms: int = _count(
+        "when the oldest report was published, in ms since 1970; 0: no report",
+        Merge.MIN,
+        Over.NEWEST,
         stored=False,
     )
     rejected_by_reason: Mapping[str, int] = _count(
@@ -75,18 +112,62 @@ class RoundCounts:
         Merge.BY_KEY,
         stored=False,
     )
+    groups: Mapping[str, int] = _state("resource groups, by mode", Merge.BY_KEY)
+    groups_over_quota: Mapping[str, int] = _state(
+        "groups that use at least 5 % more than a quota of theirs, by mode", Merge.BY_KEY
+    )
+    worst_share: float = _state("the greatest share of a quota that a group uses", Merge.MAX)
+    shares: Mapping[str, float] = _state(
+        "the share of its quota that a group uses (of several, the greatest share), of the "
+        f"{MOST_NAMED} groups that use most",
+        Merge.GREATEST,
+    )
+    groups_starving: int = _state(
+        "groups with a broker that uses all of its limit, has less than half an equal share, and "
+        "more than a tenth of the quota is free"
+    )
+    limits_in_force: int = _state("enforced limits, one for each broker and group")
+    groups_overcommitted: int = _state("groups whose enforced limits add up to more than a quota")
+    worst_overcommit: float = _state(
+        "the greatest sum of a group's enforced limits, as a share of its quota; limits that "
+        "expired brokers may still apply do not count",
+        Merge.MAX,
+    )
+    overcommits: Mapping[str, float] = _state(
+        "the sum of a group's enforced limits as a share of its quota, where it exceeds 1, of the "
+        f"{MOST_NAMED} greatest",
+        Merge.GREATEST,
+    )
+    oldest_renewal_ms: int = _state(
+        "when the limit that waits longest for its renewal was published, in ms since 1970; 0: "
+        "there is no limit",
+        Merge.MIN,
+    )
+    learning_shards: int = _state("shards that only hand back limits of an earlier epoch")
+    shard: int = -1
+    """The shard that these counts are of; -1: all."""
 
     def stored(self) -> dict[str, int]:
         """The counts that the table ``rounds`` has."""
         return {name: getattr(self, name) for name, _, _ in COLUMNS}
 
     def something_happened(self) -> bool:
-        """Whether any count is not 0, apart from those of brokers, which every round has."""
-        return any(getattr(self, name) for name in _RULES.keys() - _ALWAYS)
+        """Whether any event was counted; a state is there in every round."""
+        return any(getattr(self, name) for name in _NAMES[Over.SUM])
+
+    def events(self) -> dict[str, int]:
+        """The counts that add up over rounds, without those by key."""
+        counts = {name: getattr(self, name) for name in _NAMES[Over.SUM]}
+        return {name: count for name, count in counts.items() if isinstance(count, int)}
+
+    def state(self) -> dict[str, float | Mapping[str, float]]:
+        """The state of all shards after the round."""
+        return {name: getattr(self, name) for name in _NAMES[Over.OF_EACH_SHARD]}
 
     def to_bytes(self) -> bytes:
         """As JSON."""
-        return json.dumps({name: getattr(self, name) for name in _RULES}).encode()
+        counts = {name: getattr(self, name) for name in _RULES}
+        return json.dumps({**counts, "shard": self.shard}).encode()
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> RoundCounts:
@@ -94,27 +175,45 @@ class RoundCounts:
         return cls(**json.loads(encoded))
 
 
-_ALWAYS: Final = {"brokers_live", "brokers_stale"}
-_RULES: Final[dict[str, Merge]] = {
-    each.name: each.metadata["merge"] for each in fields(RoundCounts)
+_COUNTS: Final = tuple(each for each in fields(RoundCounts) if each.metadata)
+_RULES: Final[dict[str, Merge]] = {each.name: each.metadata["merge"] for each in _COUNTS}
+_NAMES: Final = {
+    over: tuple(each.name for each in _COUNTS if each.metadata["over"] is over) for over in Over
 }
 
 COLUMNS: Final = tuple(
     CountColumn(each.name, each.metadata["help"], each.metadata["since_later"])
-    for each in fields(RoundCounts)
+    for each in _COUNTS
     if each.metadata["stored"]
 )
 """The columns that the table ``rounds`` has of counts, in its order."""
 
 
-def merged(of_shards: Iterable[RoundCounts]) -> RoundCounts:
-    """The counts of a round over all shards."""
-    shards = [RoundCounts(), *of_shards]
-    totals: dict[str, Any] = {}
-    for name, rule in _RULES.items():
-        values = [getattr(each, name) for each in shards]
-        if rule is Merge.BY_KEY:
-            totals[name] = dict(sum(map(Counter, values), Counter()))
-        else:
-            totals[name] = max(values) if rule is Merge.MAX else sum(values)
-    return RoundCounts(**totals)
+def merged(
+    of_round: Iterable[RoundCounts], latest: Iterable[RoundCounts] | None = None
+) -> RoundCounts:
+    """The counts of a round over all shards.
+
+    ``of_round``: of the shards that took part; ``latest``: the latest counts of each shard, for
+    what is ``OF_EACH_SHARD``; None: the same.
+    """
+    shards = [RoundCounts(), *of_round]
+    states = shards if latest is None else [RoundCounts(), *latest]
+    chosen = dict.fromkeys(_NAMES[Over.OF_EACH_SHARD], states)
+    return RoundCounts(
+        **{
+            name: _merged(rule, [getattr(one, name) for one in chosen.get(name, shards)])
+            for name, rule in _RULES.items()
+        }
+    )
+
+
+def _merged(rule: Merge, values: list[Any]) -> Any:
+    if rule is Merge.BY_KEY:
+        return dict(sum(map(Counter, values), Counter()))
+    if rule is Merge.GREATEST:
+        named = [item for value in values for item in value.items()]
+        return dict(sorted(named, key=lambda item: (-item[1], item[0]))[:MOST_NAMED])
+    if rule is Merge.MIN:
+        return min(filter(None, values), default=0)
+    return max(values) if rule is Merge.MAX else sum(values)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.cli.main import main
 from quotaplane.deltalog.log import list_log
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
-from quotaplane.history.audit import register_views
+from quotaplane.query.spark_engine import register_views
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS

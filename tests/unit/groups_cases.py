@@ -24,13 +24,28 @@ class Command:
         self._capsys = capsys
 
     def __call__(self, action: str, *words: str) -> Any:
-        """Run a command that must succeed; returns its answer. A put creates the history."""
-        if action == "put":
-            ensure_history(self._history)
-        code = main(["groups", action, *words, "--history", self._history.path])
+        """Run a command that must succeed; returns its answer. A put creates the history.
+
+        Of a put's answer only the group as it is now, or the number of groups in a file.
+        """
+        if action != "put":
+            return self.answer(action, *words)
+        ensure_history(self._history)
+        answer = self.answer(action, *words)
+        if "groups" in answer:
+            return {"groups": answer["groups"]}
+        return {key: value for key, value in answer.items() if key not in ("result", "changes")}
+
+    def answer(self, action: str, *words: str) -> Any:
+        """Run a command that must succeed; returns all of its answer."""
+        return json.loads(self.text(action, *words))
+
+    def text(self, action: str, *words: str, code: int = 0) -> str:
+        """Run a command that must succeed; returns what it prints."""
+        ended = main(["groups", action, *words, "--history", self._history.path])
         out, err = self._capsys.readouterr()
-        assert (code, err) == (0, "")
-        return json.loads(out)
+        assert (ended, err) == (code, "")
+        return str(out)
 
     def refused(self, action: str, *words: str) -> str:
         """Run a command that must exit with 2; returns its one line on stderr."""

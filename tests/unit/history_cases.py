@@ -29,8 +29,14 @@ def usage(
     published_at_ms: int = NOON_MS,
     position: str = "0:1",
     dimension: str = DIMENSIONS[0],
+    *,
+    throttled: float | None = None,
+    window_ms: int | None = None,
 ) -> pa.Table:
-    """Usage rows (broker, group, rate) of one dimension; other dimensions are null."""
+    """Usage rows (broker, group, rate) of one dimension; other dimensions are null.
+
+    ``throttled`` is what was refused of each.
+    """
     brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
     columns: dict[str, Any] = {
         "broker": pa.array(brokers, pa.string()).dictionary_encode(),
@@ -40,6 +46,10 @@ def usage(
         **{name: pa.array([NAN] * len(rows), pa.float64()) for name in RATE_COLUMNS},
     }
     columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
+    if throttled is not None:
+        columns[f"throttled_{dimension}_per_s"] = pa.array([throttled] * len(rows), pa.float64())
+    if window_ms is not None:
+        columns["window_ms"] = pa.array([window_ms] * len(rows), pa.int64())
     return pa.table(columns)
 
 
@@ -49,8 +59,13 @@ def limits(
     *,
     ended_because: str | None = None,
     dimension: str = DIMENSIONS[0],
+    enforced: bool = True,
+    quota: float | None = None,
 ) -> pa.Table:
-    """Limits on (broker, group) of a dimension; the others are unlimited."""
+    """Limits on (broker, group) of a dimension; the others are unlimited.
+
+    ``quota`` is what the law divided.
+    """
     brokers, groups, rates = zip(*rows, strict=True)
     columns: dict[str, Any] = {
         "broker": pa.array(brokers),
@@ -60,8 +75,10 @@ def limits(
         "lease_ms": pa.array([120_000] * len(rows), pa.int64()),
         "ended": pa.array([ended_because is not None] * len(rows)),
         "ended_because": pa.array([ended_because] * len(rows), pa.string()),
-        "enforced": pa.array([None if ended_because else True] * len(rows), pa.bool_()),
+        "enforced": pa.array([None if ended_because else enforced] * len(rows), pa.bool_()),
     }
+    if quota is not None:
+        columns[f"quota_{dimension}_per_s"] = pa.array([quota] * len(rows))
     columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
     columns[f"{dimension}_reason_code"] = pa.array([int(reason)] * len(rows))
     return pa.table(columns)

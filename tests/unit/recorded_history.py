@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import ensure_tables, open_table, table_uri
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, TABLES
 from quotaplane.history.writer import stamped
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round, group_id
+from quotaplane.model import DIMENSIONS, Round, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History, parse_settings
@@ -31,6 +31,8 @@ from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
+from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.history_cases import NOON_MS
@@ -38,7 +40,11 @@ from tests.unit.history_cases import NOON_MS
 Wants = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 """Demand by group and broker: rates from a second on."""
 
-POLICY: Final = [n for n in RESOURCE_GROUPS.schema.names if n not in ("resource_group", "updated_at", "updated_by")]
+POLICY: Final = [
+    n
+    for n in RESOURCE_GROUPS.schema.names
+    if n not in ("resource_group", "updated_at", "updated_by")
+]
 
 
 def at(second: float) -> datetime:
@@ -59,7 +65,7 @@ class Recording:
         begins_at_s: int = 0,
         **settings: Any,
     ) -> None:
-        """``settings`` are sections of the job's settings."""
+        """``settings`` are sections of the job's settings. Brokers let no bursts through."""
         self.history = history
         base = {
             "transport": {"kind": "delta", "path": "unused"},
@@ -81,6 +87,7 @@ class Recording:
             groups,
             build_schedule(self.brokers, groups, steps),
             started_at_ms=NOON_MS,
+            throttle=ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD),
         )
         for group in groups:
             self.world.attach(group, np.array([name in wants[group] for name in self.brokers]))
@@ -99,9 +106,7 @@ class Recording:
         quotas = np.full((1, len(DIMENSIONS)), np.nan)
         quotas[0, 0] = quota
         columns = {name: pa.array([value]) for name, value in policy.items()}
-        put_groups(
-            self.history, [group], quotas, by, policy=pa.table(columns) if columns else None
-        )
+        put_groups(self.history, [group], quotas, by, policy=pa.table(columns) if columns else None)
         return self._committed(group, deleted=False)
 
     def delete(self, group: str, by: str = "ann") -> Recording:
@@ -190,7 +195,9 @@ class Recording:
     def _committed(self, group: str, *, deleted: bool) -> Recording:
         """Give the newest commit the recording's time, and the change to the next round."""
         table = open_table(self.history, RESOURCE_GROUPS.name)
-        set_commit_time(Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second)
+        set_commit_time(
+            Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second
+        )
         row = {name: None for name in POLICY}
         if not deleted:
             rows = read_rows(table)
@@ -203,7 +210,9 @@ class Recording:
 def plain(rows: pa.Table) -> pa.Table:
     """Rows without dictionaries."""
     fields = [
-        pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type, f.nullable)
+        pa.field(
+            f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type, f.nullable
+        )
         for f in rows.schema
     ]
     return rows.cast(pa.schema(fields))
@@ -220,11 +229,40 @@ def set_commit_time(table: Path, time_ms: int) -> None:
     commit.write_text("".join(json.dumps(action) + "\n" for action in lines))
 
 
-def rewrite(history: History, name: str, rows: pa.Table) -> None:
-    """Replace the rows of a table."""
-    write_deltalake(table_uri(history, name), plain(rows), mode="overwrite")
+def edit(history: History, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the rows of a table in place; a row for which ``change`` returns False is dropped."""
+    rows = read_rows(open_table(history, name)).to_pylist()
+    kept = [row for row in rows if change(row) is not False]
+    table = pa.Table.from_pylist(kept, TABLES[name].schema)
+    write_deltalake(table_uri(history, name), _without_comments(table), mode="overwrite")
 
 
-def rates(**given: float) -> dict[str, float]:
-    """Columns of rates, null but for those given."""
-    return {name: given.get(name, float("nan")) for name in RATE_COLUMNS}
+def _without_comments(table: pa.Table) -> pa.Table:
+    return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))
+
+
+def healthy(history: History, **settings: Any) -> Recording:
+    """200 seconds of three brokers: demand and quotas change, a broker dies and comes back.
+
+    Leases are 30 seconds. ``acme/logs`` is soft and exceeds its quota; ``acme/quiet`` uses little of
+    its quota; ``globex::batch`` is below ``globex``.
+    """
+    limits = {"lease_s": 30, **settings.pop("limits", {})}
+    sections = {"limits": limits, "shards": 1, **settings}
+    recording = Recording(
+        history,
+        {
+            "acme/orders": {"b1": [(0, 80)], "b2": [(0, 80), (30, 10)], "b3": [(0, 5), (25, 80)]},
+            "acme/logs": {"b1": [(0, 50)], "b2": [(0, 10), (20, 90)]},
+            "acme/quiet": {"b1": [(0, 2)], "b2": [(0, 2)]},
+            "globex": {"b1": [(0, 5)], "b3": [(0, 40)]},
+            "globex::batch": {"b1": [(0, 30)], "b3": [(0, 40)]},
+        },
+        **sections,
+    )
+    recording.put("acme/orders", 100.0).put("acme/logs", 60.0, mode="soft")
+    recording.put("acme/quiet", 100.0).put("globex", 50.0).put("globex::batch", 40.0)
+    recording.run(20).put("acme/orders", 150.0, by="bob").run(20)
+    recording.alive("b3", False).run(50).alive("b3", True).run(20)
+    recording.put("acme/orders", 90.0, by="bob").run(30).put("globex", 80.0, by="eve").run(60)
+    return recording.write()

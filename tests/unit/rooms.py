@@ -65,6 +65,10 @@ ROOMS: Final = {
         "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
         ("balance", "groups", "settings"),
     ),
+    "metrics": Room(
+        "what running programs show to a monitoring system: Prometheus metrics, traces of rounds",
+        ("balance", "settings", "wire"),
+    ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",
         ("groups", "transport", "wire"),
@@ -86,12 +90,16 @@ ROOMS: Final = {
         ("deltalog", "pulsar", "settings"),
     ),
     "history": Room(
-        "the history: its Delta tables, writer, audits, maintenance",
+        "the history: its Delta tables, writer, maintenance",
         ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
         "the tables `resource_groups` and `attachments`, read and changed without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
+    ),
+    "query": Room(
+        "questions to the history in SQL: audits, status, reasons; DuckDB in process, or Spark",
+        ("deltalog", "groups", "history", "laws", "settings"),
     ),
     "enforce": Room(
         "from limits of brokers to rates of topics: which rates to write, and when",
@@ -101,7 +109,7 @@ ROOMS: Final = {
     "enforce.agent": Room(
         "the enforcer: the program around `enforce/` that reads limits and writes rates",
         (
-            *("agents", "enforce", "history", "pulsar_admin", "registry"),
+            *("agents", "enforce", "history", "metrics", "pulsar_admin", "registry"),
             *("settings", "transport", "wire"),
         ),
     ),
@@ -111,13 +119,13 @@ ROOMS: Final = {
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
-        ("groups", "history", "settings", "transport", "wire"),
+        ("groups", "history", "metrics", "settings", "transport", "wire"),
     ),
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",
         (
-            *("group_sync", "groups", "history", "laws", "quota", "settings", "streams"),
-            *("transport", "wire"),
+            *("group_sync", "groups", "history", "laws", "metrics", "quota", "settings"),
+            *("streams", "transport", "wire"),
         ),
     ),
     "streams.throttle": Room(
@@ -130,7 +138,7 @@ ROOMS: Final = {
     "streams.balance": Room(
         "the balance job: load reports in, plans of moves and splits out",
         (
-            *("balance", "history", "settings", "streams"),
+            *("balance", "history", "metrics", "settings", "streams"),
             *("transport", "wire"),
         ),
     ),
@@ -145,8 +153,8 @@ ROOMS: Final = {
     "demo": Room(
         "`./spark-submit.sh demo`: the real job with a simulated cluster, and its report page",
         (
-            *("history", "laws", "registry", "settings", "sim", "streams", "streams.quota"),
-            "transport",
+            *("laws", "query", "registry", "settings", "sim", "streams"),
+            *("streams.quota", "transport"),
         ),
     ),
     "server": Room(
@@ -156,19 +164,10 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         (
-            *("balance", "balance.agent", "balance.record", "balance.stock", "deltalog"),
-            "enforce.agent",
-            *(
-                "groups",
-                "history",
-                "laws",
-                "pulsar_admin",
-                "quota",
-                "registry",
-                "replay",
-                "server",
-                "settings",
-            ),
+            *("agents", "balance", "balance.agent", "balance.record", "balance.stock"),
+            *("deltalog", "enforce.agent"),
+            *("groups", "history", "laws", "metrics", "pulsar_admin", "quota", "query"),
+            *("registry", "replay", "server", "settings"),
             *("sim", "streams", "throttle", "transport"),
         ),
     ),

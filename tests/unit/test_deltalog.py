@@ -17,7 +17,7 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.history.audit import register_views
+from quotaplane.query.spark_engine import register_views
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import TABLES

@@ -63,7 +63,7 @@ from pathlib import Path
 from quotaplane.arrow_ipc import unpack
 from quotaplane.cli.main import main
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
-from quotaplane.history.audit import list_audits
+from quotaplane.query.views import VIEWS
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
@@ -87,7 +87,7 @@ assert (len(DIMENSIONS), at, BASIC) == (8, 7, 4)
 for table in ("usage", "limits", "resource_groups"):
     assert f"  {name}_per_s DOUBLE COMMENT" in render(TABLES[table])
 assert f"floor_{name}_per_s" in FLOOR_COLUMNS
-assert sum(f"'{name}', {name}_per_s" in audit.sql for audit in list_audits()) == 2
+assert sum(f"{name}_per_s" in view.sql for view in VIEWS.values()) == 4
 
 def groups(*words):
     with contextlib.redirect_stdout(io.StringIO()) as out:

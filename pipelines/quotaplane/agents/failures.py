@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -42,8 +43,13 @@ class FailureLog:
         self._say = say
         self._failing: dict[str, set[str]] = {}
         self._times: dict[str, int] = {}
-        self.total = 0
+        self.by_part: Counter[str] = Counter()
         """Failures since the start."""
+
+    @property
+    def total(self) -> int:
+        """Failures of all parts since the start."""
+        return self.by_part.total()
 
     def note(self, part: str, item: str, error: Exception | None) -> None:
         """Record that an item failed with an error, or succeeded (None)."""
@@ -54,7 +60,7 @@ class FailureLog:
                 if not failing:
                     self._say(f"{part}: recovered after {_times(self._times.pop(part))}")
             return
-        self.total += 1
+        self.by_part[part] += 1
         self._times[part] = self._times.get(part, 0) + 1
         if not failing:
             # A bug must not end the loop, but must be visible: name the exception's type.

@@ -11,8 +11,10 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from quotaplane.errors import OutputError
+from quotaplane.metrics.readings import Readings
 
 _STATUS_EVERY_S: Final = 10.0
+_READ_EVERY_S: Final = 1.0
 
 
 def stop_at_signal() -> asyncio.Event:
@@ -40,6 +42,23 @@ async def print_status(status: Callable[[], dict[str, Any]]) -> None:
         await asyncio.sleep(_STATUS_EVERY_S)
         with contextlib.suppress(OutputError):
             print_line(status(), stamped=True)
+
+
+class LatestReadings:
+    """The numbers that a program's loop read last, for a thread that serves metrics."""
+
+    def __init__(self) -> None:
+        self._latest = Readings()
+
+    def __call__(self) -> Readings:
+        """The numbers; none before the first time."""
+        return self._latest
+
+    async def follow(self, read: Callable[[], Readings]) -> None:
+        """Read them every second, until cancelled."""
+        while True:
+            self._latest = read()
+            await asyncio.sleep(_READ_EVERY_S)
 
 
 def print_line(line: dict[str, Any], *, stamped: bool = False) -> None:

@@ -36,7 +36,7 @@ broken
 """
 
 
-class Request(NamedTuple):
+class _Request(NamedTuple):
     """What is asked, of which history, and about which time."""
 
     audit: Audit
@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     return _answered(parser.parse_args(argv), _ask_spark)
 
 
-def _answered(args: argparse.Namespace, ask: Callable[[Request], Answer]) -> int:
+def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> int:
     if args.name == _LIST:
         print(_listed(list_audits()))
         return 0
@@ -142,7 +142,7 @@ def _answered(args: argparse.Namespace, ask: Callable[[Request], Answer]) -> int
     return VIOLATIONS
 
 
-def _request(args: argparse.Namespace) -> Request:
+def _request(args: argparse.Namespace) -> _Request:
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
     history = History(path=args.history) if args.history else load_settings(args.conf).history
@@ -153,10 +153,10 @@ def _request(args: argparse.Namespace) -> Request:
         raise InputError("--until: is before --since")
     audit = load_audit(args.name)
     parameters = {name: getattr(args, name) for name in audit.parameters}
-    return Request(audit, history, since, until, parameters)
+    return _Request(audit, history, since, until, parameters)
 
 
-def _ask_duckdb(request: Request) -> Answer:
+def _ask_duckdb(request: _Request) -> Answer:
     from quotaplane.query.duckdb_engine import DuckDBEngine
 
     with DuckDBEngine(request.history) as engine:
@@ -165,7 +165,7 @@ def _ask_duckdb(request: Request) -> Answer:
         )
 
 
-def _ask_spark(request: Request) -> Answer:
+def _ask_spark(request: _Request) -> Answer:
     from quotaplane.query.spark_engine import ask, collected, sql_errors
     from quotaplane.streams.session import build_session
 

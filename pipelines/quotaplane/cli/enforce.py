@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final
 
-from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
+from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
 from quotaplane.errors import ConfigError
-from quotaplane.settings import PulsarTransport, Settings, load_settings
+from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings
 from quotaplane.terminal import warn
 
 _TIMEOUT_S: Final = 10.0
@@ -45,11 +46,26 @@ def run(args: argparse.Namespace) -> int:
     transport = settings.transport
     if not isinstance(transport, PulsarTransport) or transport.admin_url is None:
         raise ConfigError("enforce pulsar needs transport.kind: pulsar and transport.admin_url")
-    asyncio.run(_enforce(settings, transport, dry=args.dry_run))
+    latest = LatestReadings()
+    with nullcontext() if args.dry_run else _exposed(settings.metrics, latest):
+        asyncio.run(_enforce(settings, transport, latest, dry=args.dry_run))
     return 0
 
 
-async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool) -> None:
+def _exposed(metrics: MetricsPorts, latest: LatestReadings) -> AbstractContextManager[object]:
+    """A context in which Prometheus can read the metrics, if the settings have a port."""
+    port = metrics.enforcer_port
+    if port is None:
+        return nullcontext()
+    from quotaplane.metrics.exposition import endpoint, registry_of  # needs prometheus-client
+
+    registry = registry_of("enforcer", latest)
+    return endpoint(registry, metrics.host, port, "metrics.enforcer_port")
+
+
+async def _enforce(
+    settings: Settings, transport: PulsarTransport, latest: LatestReadings, *, dry: bool
+) -> None:
     from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.pulsar_admin.rest import Rest
     from quotaplane.transport import open_broker_link
@@ -84,8 +100,10 @@ async def _enforce(settings: Settings, transport: PulsarTransport, *, dry: bool)
                 await enforcer.run_dry(stop)
                 return
             status_lines = asyncio.create_task(print_status(enforcer.status))
+            following = asyncio.create_task(latest.follow(enforcer.readings))
             await enforcer.run(stop)
             status_lines.cancel()
+            following.cancel()
             print_line(enforcer.status(), stamped=True)
         finally:
             await asyncio.to_thread(link.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from quotaplane.errors import InputError
+from quotaplane.errors import ConfigError, InputError
 from quotaplane.groups.scope import DEFAULT, scope_of
 
 
@@ -14,6 +14,22 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{who}", metavar="NAME", help=f"in place of GROUP; {DEFAULT}: any without a quota"
         )
+
+
+def groups_named(args: argparse.Namespace) -> list[str]:
+    """The groups that GROUP names, or ``--user`` and ``--client`` do; none if nothing does.
+
+    Raises:
+        ConfigError: both are given.
+        InputError: a name can't be one.
+    """
+    named = [args.group] if isinstance(args.group, str) else args.group or []
+    scope = scope_named(args.user, args.client)
+    if scope is None:
+        return named
+    if named:
+        raise ConfigError("GROUP does not go with --user or --client")
+    return [scope]
 
 
 def scope_named(user: str | None, client: str | None) -> str | None:

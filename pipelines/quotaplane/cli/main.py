@@ -34,6 +34,10 @@ COMMANDS: Final = {
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
     "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
     "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
+    "status": ("quotaplane.cli.show_status", "show how job, groups and brokers stand"),
+    "limits": ("quotaplane.cli.show_limits", "show the limits in force, with their reasons"),
+    "brokers": ("quotaplane.cli.show_brokers", "show the brokers, and whether they report"),
+    "why": ("quotaplane.cli.show_why", "explain a group's limits, now or at any time"),
     "replay": (
         "quotaplane.cli.quota_replay",
         "run recorded rounds of the quota job again, exactly or with other quotas",

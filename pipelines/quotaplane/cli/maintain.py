@@ -12,6 +12,7 @@ from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError
 from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
+from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
@@ -49,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = history_of(args)
     require_history(history)
-    done = maintain(history, datetime.now(timezone.utc), keep_days=args.keep_days)
+    now = datetime.now(timezone.utc)
+    roll_up(history, now)  # before the usage expires
+    done = maintain(history, now, keep_days=args.keep_days)
     columns = [field.name for field in fields(Kept)]
     print_answer(
         args,

@@ -325,6 +325,16 @@ class ReceivedLimits:
         limits[(np.asarray(row) < 0) | (column < 0)] = self._unset
         return limits
 
+    def lease_ends_ms(self, rows: IntArray, columns: IntArray) -> IntArray:
+        """When the leases of the limits that these brokers have for these groups end (k,).
+
+        Pairs that no message listed, and removed ones, are left out.
+        """
+        pairs = np.ix_(rows[rows >= 0], columns[columns >= 0])
+        limited = (self._epoch[pairs] >= 0) & ~self._is_removed[pairs]
+        ends: IntArray = self._until_ms[pairs][limited]
+        return ends
+
     def throttles(self, row: int, columns: IntArray) -> Sequence[str]:
         """The throttle terms of a broker's groups, as texts; "" = the defaults."""
         if self._throttle is None:

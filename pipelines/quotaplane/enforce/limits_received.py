@@ -123,6 +123,13 @@ class ClusterLimits:
         rows, columns = self._limits.rows(brokers), self._limits.columns_of(groups)
         return self._limits.of(rows[broker], columns[group], now_ms)
 
+    def lease_ends_ms(self) -> IntArray:
+        """When the leases of the listed brokers' limits for listed groups end (k,)."""
+        limits = self._limits
+        return limits.lease_ends_ms(
+            limits.rows(self._listed_brokers), limits.columns(self._listed_ids)
+        )
+
     def is_known(self, groups: Sequence[str]) -> BoolArray:
         """Which groups (g,) some message had, as a limit or as a removal."""
         return self._limits.is_known(self._limits.columns_of(groups))

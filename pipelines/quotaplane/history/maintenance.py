@@ -36,12 +36,15 @@ from quotaplane.history.tables import (
     RESOURCE_GROUPS,
     ROUNDS,
     TABLES,
+    USAGE_DAILY,
     Table,
     column_properties,
 )
 from quotaplane.settings import History
 
 KEEP_DAYS: Final = 30
+KEEP_DAILY_DAYS: Final = 400
+"""For so long the usage of whole days is kept: a year and a month."""
 CLAIM: Final = "quotaplane-maintain"
 CLAIM_MS: Final = 3_600_000
 """How long the claim of a killed run holds; the work on one table takes seconds to minutes."""
@@ -79,6 +82,8 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     """
     before = now - timedelta(days=keep_days)
     recorded = now - timedelta(days=min(history.recording_days, keep_days))
+    daily = now - timedelta(days=max(KEEP_DAILY_DAYS, keep_days))
+    limits = {RECORDING.name: recorded, USAGE_DAILY.name: daily}
     options = storage_options(history)
     with writing(history):
         done = []
@@ -87,8 +92,7 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
             uri = table_uri(history, table.name)
             there = table not in OPTIONAL or DeltaTable.is_deltatable(uri, options)
             if there and table is not RESOURCE_GROUPS:
-                expired = recorded if table is RECORDING else before
-                done.append(_maintain(history, table, expired))
+                done.append(_maintain(history, table, limits.get(table.name, before)))
         # Quotas last, as other programs may be changing that table.
         return [*done, _maintain(history, RESOURCE_GROUPS, before)]
 
@@ -119,7 +123,9 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
 
     with _claimed(table, retried):
         expired = 0
-        if "round_at" in table.schema.names and not table.snapshot:
+        if "date" in table.partition_by or (
+            "round_at" in table.schema.names and not table.snapshot
+        ):
             expired = retried(lambda t: _expire(t, table, before))
         compacted = retried(
             lambda t: t.optimize.compact(

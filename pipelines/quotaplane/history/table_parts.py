@@ -71,7 +71,7 @@ CHANGES_PER_CHECKPOINT: Final = 100
 # 0.03 ms for each old entry left in the log and 0.004 ms for each live file. So there are frequent
 # checkpoints, the log is kept for minutes only (nobody travels in time through these tables), and
 # `maintain` compacts the files.
-_HOT: Final = {
+HOT: Final = {
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.enableExpiredLogCleanup": "true",
     "delta.logRetentionDuration": "interval 30 minutes",
@@ -91,7 +91,7 @@ def appended(
     stamp = [*_STAMP, _DATE] if by_date else _STAMP
     partitions = ("date",) if by_date else ()
     schema = pa.schema([*stamp, *columns])
-    return Table(name, comment, schema, partitions, _HOT, frozenset(since_later))
+    return Table(name, comment, schema, partitions, HOT, frozenset(since_later))
 
 
 _REPLACES: Final = b"replaces"
@@ -117,4 +117,4 @@ def snapshot(
 ) -> Table:
     """A table whose rows a job replaces, by values of the column ``by``."""
     schema = pa.schema([*_STAMP, *columns])
-    return Table(name, comment, schema, (by,), _HOT, frozenset(since_later), snapshot=True)
+    return Table(name, comment, schema, (by,), HOT, frozenset(since_later), snapshot=True)

@@ -18,6 +18,7 @@ from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
 from quotaplane.history.table_parts import CHANGES_PER_CHECKPOINT as CHANGES_PER_CHECKPOINT
 from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INTERVAL
+from quotaplane.history.table_parts import HOT as HOT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
@@ -241,6 +242,38 @@ RECORDING: Final = appended(
     by_date=True,
 )
 
+_AMOUNT: Final = "used on this day: messages, bytes or partitions, not a rate; null = not reported"
+
+USAGE_DAILY: Final = Table(
+    "usage_daily",
+    "What each broker used of each resource group on each day that is over. `quotaplane maintain` "
+    "makes the rows, once for each day.",
+    pa.schema(
+        [
+            column("date", pa.date32(), "the UTC day"),
+            column(
+                "tenant", pa.string(), 'the part of the group\'s name before the first "/" or "::"'
+            ),
+            _GROUP,
+            _BROKER,
+            column("reports", pa.int64(), "reports that name the group"),
+            *(column(name, pa.float64(), _AMOUNT, null=True) for name in DIMENSIONS),
+            *(
+                column(
+                    f"throttled_{name}", pa.float64(), "refused or delayed on this day", null=True
+                )
+                for name in DIMENSIONS
+            ),
+            *(
+                column(f"peak_{name}", pa.float64(), "highest reported rate per second", null=True)
+                for name in RATE_COLUMNS
+            ),
+        ]
+    ),
+    partition_by=("date",),
+    properties=HOT,
+)
+
 _ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")
 _DIMENSION: Final = column("dimension", pa.string(), "what was asked for")
 _EVENT: Final = [
@@ -376,7 +409,15 @@ THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""
 
-OPTIONAL: Final = (LEASES, RECORDING, *THROTTLED, *BALANCED, BALANCE_ACTIONS, ATTACHMENTS)
+OPTIONAL: Final = (
+    USAGE_DAILY,
+    LEASES,
+    RECORDING,
+    *THROTTLED,
+    *BALANCED,
+    BALANCE_ACTIONS,
+    ATTACHMENTS,
+)
 """Tables that a history of an earlier version lacks until a program adds them."""
 
 

@@ -6,6 +6,7 @@ know who deleted a row. Both are in the commit.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,14 +46,14 @@ TERMS_SCHEMA: Final = pa.schema(
 )
 
 
-def feed_tables(history: History, until: datetime | None = None) -> dict[str, pa.Table]:
-    """The tables by the names of their views; for the arguments see ``group_changes``."""
+def feed_tables(
+    history: History, names: Collection[str], until: datetime | None = None
+) -> dict[str, pa.Table]:
+    """Those of the tables with these names of views; for ``until`` see ``group_changes``."""
+    if not names:
+        return {}
     changes = group_changes(history, until)
-    return {
-        "resource_group_changes": changes,
-        "group_tree": group_tree(changes),
-        "broker_terms": broker_terms(changes),
-    }
+    return {name: make(changes) for name, make in FEEDS.items() if name in names}
 
 
 def group_changes(history: History, until: datetime | None = None) -> pa.Table:
@@ -135,5 +136,14 @@ def broker_terms(changes: pa.Table) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], TERMS_SCHEMA)
 
 
+FEEDS: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
+    "resource_group_changes": lambda changes: changes,
+    "group_tree": group_tree,
+    "broker_terms": broker_terms,
+}
+"""Views that are made of all changes of groups, by name."""
+
+
 def _floors(terms: BrokerTerms) -> list[Any]:
-    return list(terms.floor.model_dump().values())
+    rates: dict[str, Any] = terms.model_dump()["floor"]
+    return list(rates.values())

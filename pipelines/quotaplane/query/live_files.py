@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 _READABLE: Final = 1
 """The Delta reader version of tables whose live rows are the rows of their files; later ones have
 deletion vectors, or columns by other names."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def is_plain(table: DeltaTable) -> bool:
@@ -38,20 +39,26 @@ def live_files(
         since: files whose statistics say that all rounds were earlier are left out.
         until: the same of later ones.
     """
-    # pa.table() would import pandas, a quarter of a second.
+    # Most functions of pyarrow would import pandas, which takes a quarter of a second.
     listed = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    if "max.round_at" in listed.column_names and listed.num_rows:
-        # A file without statistics is kept.
-        if since is not None:
-            listed = listed.filter(_at_least(listed["max.round_at"], since))
-        if until is not None:
-            listed = listed.filter(pc.invert(_after(listed["min.round_at"], until)))
-    return [str(folder / path) for path in listed["path"].to_pylist()]
+    paths = listed["path"].to_pylist()
+    if "max.round_at" in listed.column_names:
+        first, last = (_microseconds(listed[f"{end}.round_at"]) for end in ("min", "max"))
+        begin, end = (None if moment is None else _of(moment) for moment in (since, until))
+        # A file without statistics is read.
+        paths = [
+            path
+            for path, least, most in zip(paths, first, last, strict=True)
+            if (begin is None or most is None or most >= begin)
+            and (end is None or least is None or least <= end)
+        ]
+    return [str(folder / path) for path in paths]
 
 
-def _at_least(times: pa.ChunkedArray, since: datetime) -> pa.ChunkedArray:
-    return pc.fill_null(pc.greater_equal(times, pa.scalar(since, times.type)), True)
+def _microseconds(times: pa.ChunkedArray) -> list[int | None]:
+    found: list[int | None] = times.cast(pa.int64()).to_pylist()
+    return found
 
 
-def _after(times: pa.ChunkedArray, until: datetime) -> pa.ChunkedArray:
-    return pc.fill_null(pc.greater(times, pa.scalar(until, times.type)), False)
+def _of(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

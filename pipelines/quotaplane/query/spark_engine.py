@@ -75,9 +75,8 @@ def register_views(
         if until is not None and "round_at" in rows.columns:
             rows = rows.where(f"round_at <= TIMESTAMP '{until.isoformat()}'")
         rows.createOrReplaceTempView(name)
-    if sources.feeds:
-        for name, feed in feed_tables(history, until).items():
-            spark.createDataFrame(feed).createOrReplaceTempView(name)
+    for name, feed in feed_tables(history, sources.feeds, until).items():
+        spark.createDataFrame(feed).createOrReplaceTempView(name)
     for view in sources.views:
         spark.sql(view.since(since)).createOrReplaceTempView(view.name)
 
@@ -116,7 +115,7 @@ def sql_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if error.getErrorClass() is None:  # an error of another kind: of the disk, of memory
+        if error.getCondition() is None:  # an error of another kind: of the disk, of memory
             raise
         lines = (line.strip() for line in str(error).splitlines())
         raise InputError(f"SQL: {next(filter(None, lines))}") from None

@@ -15,10 +15,8 @@ import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
 from quotaplane.model import DIMENSIONS
+from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import names_in
-
-FEEDS: Final = ("resource_group_changes", "group_tree", "broker_terms")
-"""Views that are made of the change feed of ``resource_groups`` (``group_feed``)."""
 
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Earlier than any history."""
@@ -54,9 +52,12 @@ SELECT
   CASE WHEN ended OR rate IS NULL THEN CAST('Infinity' AS DOUBLE) ELSE rate END AS limit_per_s,
   ended, coalesce(enforced, true) AS enforced, lease_ms, demand_per_s, quota_per_s,
   reason_code, reason_numbers, ended_because,
-  coalesce(
-    ended_because, reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
-  ) AS reason
+  CASE
+    WHEN ended_because = 'silent' THEN 'ended: no report names the group any more'
+    WHEN ended_because = 'group_deleted' THEN 'ended: the group was deleted'
+    WHEN ended THEN 'ended'
+    ELSE reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
+  END AS reason
 FROM limits {
     by_dimension(
         {
@@ -210,7 +211,7 @@ def sources_of(sql: str | None) -> Sources:
     """
     names = {*TABLES, *FEEDS, *VIEWS} if sql is None else names_in(sql)
     named = frozenset(_of(TABLES, names))
-    for view in reversed(VIEWS.values()):
+    for view in reversed(list(VIEWS.values())):
         if view.name in names:
             names |= names_in(view.sql)
     return Sources(

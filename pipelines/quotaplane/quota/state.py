@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import DIMENSIONS, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, plain_groups
@@ -47,6 +47,8 @@ class ShardState:
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     rounds: int = 0
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
+    renewed_at_ms: IntArray = field(default_factory=_empty)
+    """(refresh_rounds,) when the groups of each turn were last published: see ``renewals``."""
     snapshot_at_ms: int = 0
     """When the history got the leases last."""
     recorded_at_ms: int = 0

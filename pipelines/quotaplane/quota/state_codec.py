@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.model import BASIC, DIMENSIONS, BoolArray, FloatArray
+from quotaplane.model import BASIC, DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
@@ -79,6 +79,7 @@ def dump(state: ShardState) -> bytes:
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
         "rounds": str(state.rounds),
+        "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
         "snapshot_at_ms": str(state.snapshot_at_ms),
         "recorded_at_ms": str(state.recorded_at_ms),
         "base_ms": str(base_ms),
@@ -116,9 +117,15 @@ def load(blob: bytes) -> ShardState:
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         rounds=int(meta["rounds"]),
+        renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
         recorded_at_ms=int(meta.get("recorded_at_ms", 0)),
     )
+
+
+def _times(text: str) -> IntArray:
+    """Times as one text; states of earlier versions have none."""
+    return np.array([int(part) for part in text.split(",") if part], np.int64)
 
 
 def _columns(table: pa.Table) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from quotaplane.quota.report_intake import TakenReports, no_reports, take_report
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import find_silence, without_silent
+from quotaplane.quota.standing import renewals, standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
 
@@ -77,6 +78,9 @@ def step(
     )
     shard = replace(shard, leases=issued.leases)
     remaining = shard.without_brokers(silence.gone)
+    renewed_at_ms = renewals(
+        state.renewed_at_ms, state.rounds, round_.now_ms, config.refresh_rounds
+    )
     # In learning mode the definitions of some groups may not have arrived yet.
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
@@ -87,7 +91,10 @@ def step(
         unknown_entries=0 if reports.unknown is None else len(reports.unknown),
         limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
         brokers=status,
-        counts=_counts(reports, issued, remaining, touched),
+        counts=replace(
+            _counts(reports, issued, remaining, touched),
+            **standing(remaining, renewed_at_ms, learning=learning.on),
+        ),
     )
     return (
         ShardState(
@@ -98,6 +105,7 @@ def step(
             deleted=deleted,
             undefined=undefined,
             rounds=state.rounds + 1,
+            renewed_at_ms=renewed_at_ms,
             snapshot_at_ms=state.snapshot_at_ms,
             recorded_at_ms=state.recorded_at_ms,
         ),

@@ -36,7 +36,7 @@ Kind = Literal["tenant", "namespace"]
 
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _SHOWN: Final = 3
-_LOCK: Final = ".attachments.lock"
+LOCK: Final = ".attachments.lock"
 """Held while a group is attached or deleted: the two tables have no common commit."""
 
 
@@ -113,7 +113,7 @@ def attach(
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
         return Attached(before, group)
 
-    with only_one(history, _LOCK):
+    with only_one(history, LOCK):
         if group is not None:
             get_group(history, group)
         if dry_run:
@@ -137,15 +137,25 @@ def delete_unattached(
         GroupInUseError: something is; names it. Nothing was deleted.
         InputError, HistoryError: as ``delete_groups``.
     """
-    with only_one(history, _LOCK):
-        attached = list_attachments(history)
-        users = attached.filter(pc.is_in(attached["resource_group"], pa.array(groups, pa.string())))
-        if len(users):
-            group = users["resource_group"][0].as_py()
-            raise GroupInUseError(f"group {group!r} is in use: {_listed(users, group)} attached")
+    with only_one(history, LOCK):
+        check_unattached(history, groups)
         return delete_groups(
             history, groups, by, why=why, check=check or (lambda _: None), dry_run=dry_run
         )
+
+
+def check_unattached(history: History, groups: Sequence[str]) -> None:
+    """Check that nothing is attached to any of the groups; the caller holds ``LOCK``.
+
+    Raises:
+        GroupInUseError: something is; names it.
+        HistoryError: the table can't be read.
+    """
+    attached = list_attachments(history)
+    users = attached.filter(pc.is_in(attached["resource_group"], pa.array(groups, pa.string())))
+    if len(users):
+        group = users["resource_group"][0].as_py()
+        raise GroupInUseError(f"group {group!r} is in use: {_listed(users, group)} attached")
 
 
 def _read(table: DeltaTable) -> pa.Table:

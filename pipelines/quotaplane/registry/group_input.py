@@ -17,11 +17,17 @@ from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
 from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
-from quotaplane.strict_json import json_type, parse_json, read_json
+from quotaplane.strict_json import json_type, parse_json, read_json, source_name
 from quotaplane.throttle.terms import ALL_DIMENSIONS
 
 JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")
 """What is JSON in a cell or an option; ``quotas`` is a list of texts, no column of the table."""
+
+KEYS: Final = ("group", *RATE_COLUMNS, *POLICY_COLUMNS, "quotas")
+"""What may be said of a group."""
+
+DERIVED: Final = ("parent", "updated_at", "updated_by")
+"""What commands also print of a group; a file may have it, and it has no effect."""
 
 
 class GivenGroups(NamedTuple):
@@ -54,11 +60,11 @@ def read_groups(path: str) -> GivenGroups:
     elif path.endswith(".json"):
         records = _json_items(path)
     else:
-        raise InputError(f"{path}: must end in .csv or .json")
+        raise InputError(f"{source_name(path)}: must end in .csv or .json")
     names: list[str] = []
     groups: list[GivenGroup] = []
     for where, record in records:
-        unknown = record.keys() - {"group", *RATE_COLUMNS, *POLICY_COLUMNS, "quotas"}
+        unknown = record.keys() - {*KEYS, *DERIVED}
         if unknown:
             raise InputError(f"{where}: {min(unknown)}: unknown key")
         group = record.get("group")
@@ -190,13 +196,14 @@ def read_term(column: str, given: object, field: str) -> object:
 
 
 def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
+    source = source_name(path)
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restkey="", strict=True)
             if "group" not in (reader.fieldnames or ()):
-                raise InputError(f"{path}: line 1: there is no column group")
+                raise InputError(f"{source}: line 1: there is no column group")
             for record in reader:
-                where = f"{path}: line {reader.line_num}"
+                where = f"{source}: line {reader.line_num}"
                 if "" in record or None in record.values():
                     raise InputError(f"{where}: has not as many cells as the header")
                 cells: dict[str, object] = {key: cell or None for key, cell in record.items()}
@@ -205,19 +212,26 @@ def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
                         cells[column] = parse_json(str(cells[column]), f"{where}: {column}")
                 yield where, cells
     except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from None
+        raise InputError(f"{source}: can't be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not CSV: {error}") from None
+        raise InputError(f"{source}: not CSV: {error}") from None
 
 
 def _json_items(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
-    items = read_json(path)
+    items, source = read_json(path), source_name(path)
     if not isinstance(items, list):
-        raise InputError(f"{path}: must be a list of groups, not {json_type(items)}")
+        raise InputError(f"{source}: must be a list of groups, not {json_type(items)}")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise InputError(f"{path}: {index}: must be an object, not {json_type(item)}")
-        yield f"{path}: {index}", item
+            raise InputError(f"{source}: {index}: must be an object, not {json_type(item)}")
+        if "updated_at" in item:
+            # A row as commands print it: there null says what the group has.
+            item = {key: _none_means(key) if v is None else v for key, v in item.items()}
+        yield f"{source}: {index}", item
+
+
+def _none_means(key: str) -> object:
+    return "unlimited" if key in RATE_COLUMNS else None
 
 
 def read_rate(given: object, field: str) -> float:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
-from datetime import datetime, timezone
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.answers import json_of
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.policy_options import DEFAULTS
 from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
+
+as_json: Final = json_of
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,9 +31,12 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def as_json(row: object) -> str:
-    """Rows and what is made of them as JSON text; times are UTC."""
-    return json.dumps(row, ensure_ascii=False, default=_plain)
+def shown_changes(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Changes as ``group_changes`` has them, their states as ``shown``."""
+    return [
+        {k: shown(v) if k in ("from", "to") and v else v for k, v in change.items()}
+        for change in changes
+    ]
 
 
 def etag(text: bytes) -> str:
@@ -61,10 +66,3 @@ def etag_of(rows: pa.Table, group: str) -> str | None:
     parent = next((above for above in ancestors(group) if place(above) >= 0), None)
     row = rows.slice(found, 1).to_pylist()[0]
     return etag(group_json({**row, "parent": parent}))
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, datetime):
-        text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-        return text.replace("+00:00", "Z")
-    raise TypeError(f"no JSON for {type(value).__name__}")

@@ -43,9 +43,16 @@ ROWS: Final = pa.schema(
 )
 """Of rows without ``parent``."""
 
+_DOOMED: Final = "doomed"
+"""Column of a MERGE's source: the row is deleted."""
+
 
 def _ignore(_: object) -> None:
     pass
+
+
+def _nobody(_: pa.Table) -> Sequence[str]:
+    return ()
 
 
 class GroupsPut(NamedTuple):
@@ -60,6 +67,8 @@ class GroupsPut(NamedTuple):
     """(n,) which of them are new or differ."""
     version: int
     """The table's version with this change."""
+    deleted: pa.Table
+    """The groups that were deleted with it, as they were, by name, with the table's columns."""
 
 
 def put_groups(
@@ -103,6 +112,7 @@ def change_groups(
     why: str | None = None,
     at_version: int | None = None,
     check: Callable[[pa.Table], None] = _ignore,
+    delete: Callable[[pa.Table], Sequence[str]] = _nobody,
     dry_run: bool = False,
     ready: Callable[[History], None] = ensure_history,
     warn: Callable[[str], None] = _ignore,
@@ -124,6 +134,8 @@ def change_groups(
         at_version: nothing is done unless this is still the table's version (``read_groups``).
         check: is given all rows right before the change, and raises to prevent it; called again
             where somebody else was faster.
+        delete: is given the same, and returns the groups to delete in the same commit, none of
+            them among ``groups``.
         dry_run: only compute what would change; the table must exist.
         ready: is called once the arguments are found right: creates the tables if there are none,
             or refuses.
@@ -155,17 +167,18 @@ def change_groups(
         current = _read(table)
         check(current)
         before, rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
-        if changed.any() and not dry_run:
-            put = _stored(rows.filter(pa.array(changed)))
-            merge = merging(table, put, (GROUP,), by, why)
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        others = pc.invert(pc.is_in(current["group"], value_set=rows["group"].combine_chunks()))
-        now = pa.concat_tables([rows, current.filter(others)]).combine_chunks()
+        doomed = pc.is_in(current["group"], value_set=pa.array(delete(current), pa.string()))
+        deleted = current.filter(doomed)
+        if not dry_run and (changed.any() or len(deleted)):
+            _merge(table, rows.filter(pa.array(changed)), deleted, by, why)
+        put = pc.is_in(current["group"], value_set=rows["group"].combine_chunks())
+        others = current.filter(pc.invert(pc.or_(put, doomed)))
+        now = pa.concat_tables([rows, others]).combine_chunks()
         parent = parents_of(now["group"].combine_chunks())
         for line in doubts(now, parent, names, timeframe_s):
             warn(line)
         after = with_parents(now, parent).slice(0, len(names))
-        return GroupsPut(before, after, changed, table.version())
+        return GroupsPut(before, after, changed, table.version(), deleted.sort_by("group"))
 
     if dry_run:
         return once(open_table(history, RESOURCE_GROUPS.name))
@@ -355,6 +368,23 @@ def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
         return rows.rename_columns(ROWS.names)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+
+
+def _merge(table: DeltaTable, put: pa.Table, deleted: pa.Table, by: str, why: str | None) -> None:
+    """Write rows and delete others, in one commit."""
+    if not len(deleted):
+        merge = merging(table, _stored(put), (GROUP,), by, why)
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        return
+    parts = [
+        rows.append_column(_DOOMED, pa.array([is_doomed] * len(rows), pa.bool_()))
+        for rows, is_doomed in ((_stored(put), False), (_stored(deleted), True))
+    ]
+    merge = merging(table, pa.concat_tables(parts), (GROUP,), by, why)
+    stays = f"NOT s.{_DOOMED}"
+    merge.when_matched_delete(f"s.{_DOOMED}")
+    merge.when_matched_update_all(stays, except_cols=[_DOOMED])
+    merge.when_not_matched_insert_all(stays, except_cols=[_DOOMED]).execute()
 
 
 def _stored(rows: pa.Table) -> pa.Table:

@@ -18,6 +18,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from quotaplane.errors import ConfigError
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
+from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
+from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
@@ -194,6 +196,8 @@ class Settings(Section):
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     balance: Balance = Balance()
+    metrics: MetricsPorts = MetricsPorts()
+    tracing: Tracing = Tracing()
     server: Server | None = None
 
     @model_validator(mode="after")

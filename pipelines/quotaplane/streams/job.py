@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
+from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
@@ -148,6 +149,7 @@ class StreamJob(RunningQuery):
         skip_batch: the batch to commit without its input.
         pass_over: the query may begin with one batch that skips messages too old to use.
         lines: prints the job's lines; None: no output.
+        traces: makes the spans of rounds; None: no spans.
     """
 
     def __init__(
@@ -159,12 +161,15 @@ class StreamJob(RunningQuery):
         *,
         pass_over: bool = False,
         lines: JobLines | None = None,
+        traces: RoundTraces | None = None,
     ) -> None:
         settings, lines = spec.settings, lines or JobLines.silent(spec.status())
         folder = CheckpointFolder(spark, spec.checkpoint)
         checkpoint = folder.open(settings.shards, spec.next_epoch, spec.checkpoint_note)
         spec.accept(checkpoint)
         self.epoch = checkpoint.epoch
+        lines.status.set_gauge("epoch", self.epoch)
+        self.folders = _local_folders(history=settings.history.path, checkpoint=spec.checkpoint)
         history = HistoryWriter(settings.history, checkpoint.id, spec.tables, spec.last_table)
         # The history is written before messages are published, so no later round than its last one
         # can have published messages.
@@ -182,7 +187,15 @@ class StreamJob(RunningQuery):
         events = spec.inputs(spark, arriving)
         self.start(
             operate(events, spec.program(self.epoch), settings.shards),
-            BatchSink(spec.finisher(folder), history, transport, folder.now_ms, self.epoch, lines),
+            BatchSink(
+                spec.finisher(folder),
+                history,
+                transport,
+                folder.now_ms,
+                self.epoch,
+                lines,
+                traces,
+            ),
             name=spec.query_name,
             interval_s=settings.trigger.interval_s,
             alone=alone,
@@ -194,21 +207,46 @@ def run_stream_job(
     spec: JobSpec, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
 ) -> None:
     """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
-    transport = prepare(spec)
-    lines = JobLines(spec.status())
-    # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
-    # one-line message. The log files of all jobs share one folder and have different names.
-    with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
-        with own_signal_handlers():
-            spark = session(log)
-        # At most two batches run alone: an unfinished one, and one that skips a backlog.
-        may_pass_over = iter((True, True))
+    status = spec.status()
+    with exposed(spec, status), round_traces(spec.settings.tracing, spec.name) as traces:
+        transport = prepare(spec)
+        lines = JobLines(status)
+        # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
+        # one-line message. The log files of all jobs share one folder and have different names.
+        with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
+            with own_signal_handlers():
+                spark = session(log)
+            # At most two batches run alone: an unfinished one, and one that skips a backlog.
+            may_pass_over = iter((True, True))
 
-        def start(skip: int | None) -> StreamJob:
-            passing = skip is None and next(may_pass_over, False)
-            return StreamJob(spark, spec, transport, skip, pass_over=passing, lines=lines)
+            def start(skip: int | None) -> StreamJob:
+                passing = skip is None and next(may_pass_over, False)
+                return StreamJob(
+                    spark, spec, transport, skip, pass_over=passing, lines=lines, traces=traces
+                )
 
-        lines.end(run_until_stopped(start, skip_batch))
+            lines.end(run_until_stopped(start, skip_batch))
+
+
+def exposed(spec: JobSpec, status: JobStatus) -> AbstractContextManager[object]:
+    """A context in which Prometheus can read the job's metrics, if the settings have a port.
+
+    Raises:
+        ConfigError: the port can't be opened.
+    """
+    key = "job_port" if spec.name == "quota" else f"{spec.name}_port"
+    port = getattr(spec.settings.metrics, key, None)
+    if port is None:
+        return nullcontext()
+    from quotaplane.metrics.exposition import endpoint, registry_of  # needs prometheus-client
+
+    registry = registry_of(spec.name, status.readings)
+    return endpoint(registry, spec.settings.metrics.host, port, f"metrics.{key}")
+
+
+def _local_folders(**places: str) -> dict[str, str]:
+    """Those of the places that are local folders, by name."""
+    return {name: place for name, place in places.items() if "://" not in place}
 
 
 def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> Alone:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -19,6 +17,7 @@ from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lone_batches import Alone
 from quotaplane.streams.operator import OUTPUT_SCHEMA
+from quotaplane.streams.progress import note_disks, note_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,6 +86,8 @@ class RunningQuery:
     query: StreamingQuery
     alone: Alone | None = None
     """The one batch that the query runs before it ends; None: it runs until stopped."""
+    folders: Mapping[str, str] = {}
+    """Local folders that the job writes, by their names in the metrics."""
 
     def __init__(self, attempts: BatchAttempts, *beside: Closable, lines: JobLines) -> None:
         self.attempts = attempts
@@ -139,6 +140,7 @@ class RunningQuery:
             except QuotaplaneError as error:
                 self._failure = error  # Spark keeps only its text, inside a Java exception
                 raise
+            note_disks(self.lines.status, self.folders)
             self.lines.status.round_ended()
 
         return end_batch
@@ -160,12 +162,11 @@ class RunningQuery:
                 raise known from None
             raise
 
-    def note_backlog(self) -> None:
-        """Copy the number of unread messages from Spark's progress to the status line."""
+    def note_progress(self) -> None:
+        """Copy Spark's progress to the status."""
         progress = self.query.lastProgress
         if progress is not None:
-            with suppress(ValueError, TypeError, LookupError):  # a gauge must not end the job
-                self.lines.status.set_gauge("backlog", backlog_of(json.loads(progress.json)))
+            note_progress(self.lines.status, progress)
 
     def _last_batch(self) -> int | None:
         progress = self.query.lastProgress
@@ -183,35 +184,6 @@ class RunningQuery:
         self.query.stop()
         for resource in self._beside:
             resource.close()
-
-
-def backlog_of(progress: dict[str, Any]) -> int | None:
-    """Number of messages that wait in the topics, if the source reports it (Kafka's does).
-
-    ``progress``: Spark's progress of a micro-batch, as JSON.
-
-    >>> source = {"endOffset": {"reports": {"0": 5}}, "latestOffset": {"reports": {"0": 9, "1": 2}}}
-    >>> backlog_of({"sources": [source, {"endOffset": {"version": 1}, "latestOffset": None}]})
-    6
-    """
-    behind = [
-        _messages_in(source["latestOffset"]) - _messages_in(source["endOffset"])
-        for source in progress["sources"]
-        if source["latestOffset"] is not None
-    ]
-    return sum(behind) if behind else None
-
-
-def _messages_in(offset: object) -> int:
-    """Sum of Kafka's offsets ``{topic: {partition: offset}}``; 0 for offsets of other sources."""
-    topics = offset.values() if isinstance(offset, dict) else ()
-    topics_with_partitions = [topic for topic in topics if isinstance(topic, dict)]
-    return sum(
-        offset
-        for partitions in topics_with_partitions
-        for offset in partitions.values()
-        if isinstance(offset, int)
-    )
 
 
 def _of_batch(sink: Sink, alone: Alone) -> Sink:
@@ -258,7 +230,7 @@ def _run(job: RunningQuery, signals: list[str]) -> None:
     try:
         try:
             while not signals and not job.wait(timeout_s=0.5):
-                job.note_backlog()
+                job.note_progress()
             if signals:
                 job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.history.writer import HistoryWriter
+from quotaplane.metrics.traces import RoundTraces
 from quotaplane.model import Round
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.status import StatusUpdate
@@ -73,6 +76,7 @@ class BatchSink:
         now_ms: Callable[[int], int],
         epoch: int,
         lines: JobLines,
+        traces: RoundTraces | None = None,
     ) -> None:
         self._finisher = finisher
         self._history = history
@@ -80,21 +84,43 @@ class BatchSink:
         self._now_ms = now_ms
         self._epoch = epoch
         self._lines = lines
+        self._traces = traces or RoundTraces()
 
     def __call__(self, outputs: DataFrame, seq: int) -> None:
         self._finisher.begin()
-        packed = _collected(outputs)
-        stamp = Round(self._epoch, seq, self._now_ms(seq))
-        if not packed:
-            self._history.append_round(stamp, self._finisher.idle(stamp))
-        else:
-            finished = self._finisher.finish(stamp, packed)
-            self._history.append_round(stamp, finished.tables)
-            if finished.messages:
-                self._transport.publish(finished.messages)
-            self._lines.status.add(finished.status)
+        with self._traces.round(epoch=self._epoch, seq=seq):
+            with self._stage("decide"):
+                packed = _collected(outputs)
+            stamp = Round(self._epoch, seq, self._now_ms(seq))
+            if packed:
+                self._write(stamp, packed)
+            else:
+                self._history.append_round(stamp, self._finisher.idle(stamp))
         for kind, text in self._finisher.end():
             self._lines.say(kind, text)
+
+    def _write(self, stamp: Round, packed: Packed) -> None:
+        status = self._lines.status
+        with self._stage("prepare"):
+            finished = self._finisher.finish(stamp, packed)
+        with self._stage("history"):
+            self._history.append_round(stamp, finished.tables)
+        if finished.messages:
+            with self._stage("publish"):
+                try:
+                    self._transport.publish(finished.messages)
+                except Exception:
+                    status.count("publish_failures")
+                    raise
+            status.count("published", len(finished.messages))
+        status.add(finished.status)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        began_s = time.monotonic()
+        with self._traces.stage(name):
+            yield
+        self._lines.status.stage_ended(name, time.monotonic() - began_s)
 
 
 def _collected(outputs: DataFrame) -> dict[str, list[bytes]]:

@@ -1,12 +1,19 @@
-"""A running job's counts and its status lines. Pure: the clock is an argument."""
+"""A running job's counts: its status lines and its metrics are made of them.
+
+Pure: the clocks are arguments.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from quotaplane.metrics.of_jobs import ROUND_SECONDS, STAGE_SECONDS
+from quotaplane.metrics.readings import Durations, Key, Numbers, Readings
 
 UNKNOWN: Final = "-"
 
@@ -16,13 +23,17 @@ class StatusUpdate:
     """A finished round's contribution to the counts."""
 
     counts: Mapping[str, int]
-    """Added up, by the name in the status line."""
+    """Added up, by name; some are in the status line."""
     rejected: Mapping[str, int]
     """Inputs that could not be used, by reason; added up."""
     gauges: Mapping[str, float]
-    """Newest values, by the name in the status line."""
+    """Newest values, by name; some are in the status line."""
     arrived: int
     """Inputs that the round read, used or not."""
+    counts_by: Mapping[str, Numbers] = field(default_factory=dict)
+    """Added up, by name and by the labels of a metric."""
+    gauges_by: Mapping[str, Numbers] = field(default_factory=dict)
+    """Newest values, by name and by the labels of a metric."""
 
 
 @dataclass
@@ -30,10 +41,13 @@ class _Sums:
     rounds: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+    counts_by: dict[str, Counter[Key]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, more: StatusUpdate) -> None:
         self.counts.update(more.counts)
         self.rejected.update(more.rejected)
+        for name, numbers in more.counts_by.items():
+            self.counts_by[name].update(numbers)
 
 
 class JobStatus:
@@ -51,11 +65,16 @@ class JobStatus:
     """
 
     def __init__(
-        self, counters: Sequence[str], gauges: Sequence[str], clock: Callable[[], float]
+        self,
+        counters: Sequence[str],
+        gauges: Sequence[str],
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._counters = tuple(counters)
+        self._counters, self._shown_gauges = tuple(counters), tuple(gauges)
         self._gauges: dict[str, float | None] = dict.fromkeys(gauges)
-        self._clock = clock
+        self._gauges_by: dict[str, Numbers] = {}
+        self._clock, self._wall = clock, wall
         self._lock = threading.Lock()
         self._total, self._period = _Sums(), _Sums()
         self._started_s = clock()
@@ -63,14 +82,30 @@ class JobStatus:
         self._round_began_s = 0.0
         self._last_round_s: float | None = None
         self._last_input_s: float | None = None
+        self._round_began_at: float | None = None
+        self._round_ended_at = wall()
+        self._rounds = Durations(ROUND_SECONDS.buckets)
+        self._stages: dict[str, Durations] = {}
 
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""
         now_s = self._clock()
         with self._lock:
             self._round, self._round_began_s = seq, now_s
+            self._round_began_at = self._wall()
             if self._last_input_s is None:
                 self._last_input_s = now_s
+
+    def stage_ended(self, stage: str, seconds: float) -> None:
+        """Record how long a stage of the running round took."""
+        with self._lock:
+            self._stages.setdefault(stage, Durations(STAGE_SECONDS.buckets)).add(seconds)
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a count that does not come from a round's outputs."""
+        with self._lock:
+            self._total.counts[name] += more
+            self._period.counts[name] += more
 
     def add(self, more: StatusUpdate) -> None:
         """Add a round's counts."""
@@ -79,6 +114,7 @@ class JobStatus:
             self._total.add(more)
             self._period.add(more)
             self._gauges.update(more.gauges)
+            self._gauges_by.update(more.gauges_by)
             if more.arrived:
                 self._last_input_s = now_s
 
@@ -88,6 +124,8 @@ class JobStatus:
         with self._lock:
             self._round = None
             self._last_round_s = now_s - self._round_began_s
+            self._rounds.add(self._last_round_s)
+            self._round_ended_at = self._wall()
             self._total.rounds += 1
             self._period.rounds += 1
 
@@ -96,6 +134,33 @@ class JobStatus:
         with self._lock:
             self._gauges[name] = value
 
+    def set_gauges(self, name: str, values: Numbers) -> None:
+        """Set a gauge that has labels."""
+        with self._lock:
+            self._gauges_by[name] = dict(values)
+
+    def readings(self) -> Readings:
+        """All numbers at this moment, by name; what is not known is left out."""
+        with self._lock:
+            total = self._total
+            known = {name: value for name, value in self._gauges.items() if value is not None}
+            known |= {"rounds": total.rounds, "round_ended": self._round_ended_at}
+            if self._round_began_at is not None:
+                known["round_started"] = self._round_began_at
+            return Readings(
+                {
+                    **{name: {(): count} for name, count in total.counts.items()},
+                    **{name: {(): value} for name, value in known.items()},
+                    "rejected": {(reason,): count for reason, count in total.rejected.items()},
+                    **{name: dict(numbers) for name, numbers in total.counts_by.items()},
+                    **self._gauges_by,
+                },
+                {
+                    "round": {(): self._rounds.read()},
+                    "stage": {(stage,): each.read() for stage, each in self._stages.items()},
+                },
+            )
+
     def period(self) -> str:
         """The status line: counts since the last call, and the current gauges."""
         now_s = self._clock()
@@ -103,7 +168,7 @@ class JobStatus:
             if self._last_input_s is None:
                 return f"starting_s={now_s - self._started_s:.1f}"
             shown = self._sums(self._period)
-            shown += [f"{name}={_number(value)}" for name, value in self._gauges.items()]
+            shown += [f"{name}={_number(self._gauges[name])}" for name in self._shown_gauges]
             running_s = None if self._round is None else now_s - self._round_began_s
             shown += [
                 f"last_round_s={_seconds(self._last_round_s)}",

@@ -18,6 +18,7 @@ from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop
+from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
 from quotaplane.enforce.agent.observer import Observer
@@ -29,6 +30,7 @@ from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision, subdivide
+from quotaplane.metrics.readings import Readings
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Settings
@@ -294,6 +296,16 @@ class Enforcer:
             "errors": self._failure_log.total,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
         }
+
+    def readings(self) -> Readings:
+        """The numbers of the metrics."""
+        return enforcer_readings(
+            self.status(),
+            self._listener.received,
+            self._failure_log.by_part,
+            now_ms=self._now_ms(),
+            takes_over=self._enforce.take_over,
+        )
 
 
 async def _within(seconds: float, work: Awaitable[Any]) -> None:

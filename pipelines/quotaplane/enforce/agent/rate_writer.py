@@ -56,7 +56,7 @@ class RateWriter:
         self._failure_log, self._gone = failure_log, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
-        self._written = self._removed = self._read = self._vanished = 0
+        self._written = self._removed = self._read = self._vanished = self._failed = 0
 
     def counts(self) -> dict[str, int]:
         """Requests since the start, by result."""
@@ -65,6 +65,7 @@ class RateWriter:
             "removed": self._removed,
             "read": self._read,
             "vanished": self._vanished,
+            "failed": self._failed,
         }
 
     @property
@@ -197,6 +198,8 @@ class RateWriter:
                 self._vanished += 1
                 self._ledger.mark_deleted(topic, kind)
                 self._gone(topic)
+            elif wrote:
+                self._failed += 1
             # For a topic that left its group only the removal of its rate matters now.
             left = topic not in self._ledger.layout.place
             self._failure_log.note(part, item, None if left or _is_gone(error) else error)
@@ -212,6 +215,7 @@ class RateWriter:
             await write_rate(self._rest, topic, kind, _NO_RATE)
         except Exception as error:
             if not _is_gone(error):
+                self._failed += 1
                 self._failure_log.note(_WRITES, item, error)
                 if (topic, kind) in to_remove:
                     now_s = asyncio.get_running_loop().time()

@@ -80,7 +80,7 @@ limit_steps AS (
   GROUP BY t.ancestor, s.dimension, s.at_ms
 ),
 -- Only hard groups bind the groups below them.
-quotas AS (
+known_quotas AS (
   SELECT
     resource_group, dimension, version,
     unix_millis(changed_at) AS changed_ms,
@@ -96,7 +96,7 @@ quota_steps AS (
         PARTITION BY resource_group, dimension ORDER BY version
       ) THEN CAST(:settle_s * 1000 AS BIGINT) ELSE 0
     END AS at_ms
-  FROM quotas
+  FROM known_quotas
 ),
 -- The newest quota by then, although a lower one counts later than a higher one that replaced it.
 moments AS (

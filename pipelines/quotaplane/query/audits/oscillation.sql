@@ -5,7 +5,7 @@
 -- them. swings_of_demand: in so many of them the demand that the law was given went the same way, or
 -- was not known: the law only followed it.
 -- :swing = 0.2  fraction of the higher limit; smaller moves do not count
--- :swings = 6  fewest swings in a row that count
+-- :swings = 10  fewest swings in a row that count
 -- :within_s = 120  longest time of a swing, in seconds
 -- violations: every row
 WITH finite AS (

@@ -4,9 +4,10 @@
 -- quota (or all were unlimited, or all limits of a deleted group had ended). state is "in force",
 -- "superseded" (the next change came first), "below" (the limits add up to less so far: raises that
 -- still wait for room, ceilings, or a smaller quota of an ancestor), "pending", or "no brokers".
--- late: it took longer than :within_s, or is pending for longer by :until.
+-- late: for longer than :within_s the limits allowed more than the new quota; if nothing changed
+-- since then, by :until.
 -- :tolerance = 0.01  fraction of the quota by which the sum may differ from it
--- :within_s = 60  seconds in which a change should be in force
+-- :within_s = 60  seconds in which the limits should allow no more than a new quota
 -- violations: rows where late
 WITH spans AS (
   SELECT
@@ -39,21 +40,31 @@ rounds_of_group AS (
   FROM steps
   GROUP BY resource_group, dimension, epoch, seq
 ),
+moments AS (
+  SELECT resource_group, dimension, round_at, added, came, came_limited, round_at AS limit_at
+  FROM rounds_of_group
+  UNION ALL
+  -- What the limits added up to when the quota changed.
+  SELECT resource_group, dimension, changed_at, 0, 0, 0, NULL FROM spans
+),
 totals AS (
   SELECT
-    resource_group, dimension, round_at, sum(added) OVER so_far AS total,
+    resource_group, dimension, round_at, limit_at, sum(added) OVER so_far AS total,
     sum(came) OVER so_far AS brokers, sum(came_limited) OVER so_far AS limited
-  FROM rounds_of_group
-  WINDOW so_far AS (PARTITION BY resource_group, dimension ORDER BY epoch, seq)
+  FROM moments
+  WINDOW so_far AS (
+    PARTITION BY resource_group, dimension ORDER BY unix_millis(round_at)
+    RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
 ),
 followed AS (
   SELECT
     c.resource_group, c.dimension, c.version, c.changed_at, c.changed_by, c.from_per_s, c.to_per_s,
-    c.next_at, t.round_at, t.brokers,
+    c.next_at, t.round_at, t.limit_at, t.brokers,
     t.brokers > 0 AND t.limited = t.brokers
       AND NOT c.deleted AND (c.to_per_s IS NULL OR t.total < c.to_per_s) AS is_below,
     CASE
-      WHEN c.deleted THEN t.brokers = 0
+      WHEN c.deleted THEN t.brokers = 0 AND t.limit_at IS NOT NULL
       WHEN t.brokers = 0 THEN false
       WHEN c.to_per_s IS NULL THEN t.limited = 0
       ELSE t.limited = t.brokers AND abs(t.total - c.to_per_s) <= :tolerance * c.to_per_s + 1e-9
@@ -66,7 +77,8 @@ followed AS (
 answers AS (
   SELECT
     resource_group, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
-    min(round_at) AS first_limit_at, min(round_at) FILTER (WHERE is_done) AS in_force_at,
+    min(limit_at) AS first_limit_at, min(round_at) FILTER (WHERE is_done) AS in_force_at,
+    min(round_at) FILTER (WHERE is_done OR is_below) AS settled_at,
     min_by(brokers, round_at) FILTER (WHERE is_done) AS brokers, max(brokers) AS most,
     max_by(is_below, round_at) AS is_below
   FROM followed
@@ -84,13 +96,13 @@ timed AS (
       ELSE 'no brokers'
     END AS state,
     (unix_millis(in_force_at) - unix_millis(changed_at)) / 1000 AS seconds,
-    (unix_millis(:until) - unix_millis(changed_at)) / 1000 AS age_s
+    (unix_millis(coalesce(settled_at, next_at, :until)) - unix_millis(changed_at)) / 1000 AS settled_s
   FROM answers
 )
 SELECT
   resource_group, dimension, changed_at, changed_by, from_per_s, to_per_s, state,
   CAST(brokers AS BIGINT) AS brokers, first_limit_at, in_force_at, seconds,
-  coalesce(seconds, CASE WHEN state = 'pending' THEN age_s ELSE 0 END) > :within_s AS late
+  state <> 'no brokers' AND settled_s > :within_s AS late
 FROM timed
 WHERE changed_at >= :since
 ORDER BY changed_at, resource_group, dimension

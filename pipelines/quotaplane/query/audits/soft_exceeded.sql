@@ -21,7 +21,7 @@ used AS (
     ) AS added
   FROM reports
 ),
-quotas AS (
+known_quotas AS (
   SELECT
     resource_group, dimension, version, unix_millis(changed_at) AS at_ms,
     -- Infinity: no quota, or all of it is enforced.
@@ -41,7 +41,7 @@ moments AS (
   UNION ALL
   SELECT
     resource_group, dimension, at_ms, 0, version, quota_per_s, mode, enforcement_percent
-  FROM quotas
+  FROM known_quotas
 ),
 at_each AS (
   SELECT

@@ -1,12 +1,12 @@
 -- Which brokers wanted more and had less than their fair shares, and for how long?
 --
--- A broker wants more while it throttles requests; one that does not report what it throttles, while
--- it uses :saturated_from of its limit or more. Its fair share is the part of the group's quota that it has by weight, among all
+-- A broker wants more while it throttles more than :tolerance of what it uses; one that does not
+-- report what it throttles, while it uses :saturated_from of its limit or more. Its fair share is the part of the group's quota that it has by weight, among all
 -- brokers with a limit; a fair law gives a broker that wants more at least that. Left out are groups
 -- with floors or priorities of brokers, and limits that a ceiling cuts. Weights are those of now.
 -- One row per run of at least :rounds reports.
 -- :rounds = 10  fewest reports in a row
--- :tolerance = 0.05  fraction of the fair share that a limit may be short of it
+-- :tolerance = 0.05  fraction of its fair share that a limit may be short of it
 -- :saturated_from = 0.95  fraction of its limit; a broker that uses as much wants more
 -- violations: every row
 WITH weighed AS (
@@ -79,7 +79,7 @@ judged AS (
       AND CASE
         WHEN throttled_per_s IS NULL
           THEN used_per_s > 0 AND used_per_s >= :saturated_from * limit_per_s
-        ELSE throttled_per_s > 0
+        ELSE throttled_per_s > :tolerance * used_per_s
       END,
       false
     ) AS starves

@@ -2,8 +2,8 @@
 --
 -- One row per broker and group. throttled: messages, bytes or partitions that the broker refused or
 -- delayed; empty: it does not report that, and is listed if it used :saturated_from of an enforced
--- limit, or more. reports: so many of its reports say so. limit_per_s and reason: of the limit in force in
--- the worst report.
+-- limit, or more. reports: so many of its reports say so. limit_per_s and reason: of the limit in
+-- force in the worst report.
 -- :saturated_from = 0.95  fraction of its limit; a broker that uses as much is at its limit
 WITH events AS (
   SELECT
@@ -61,7 +61,9 @@ ranked AS (
 SELECT
   w.broker, w.resource_group, w.dimension, timestamp_millis(w.first_ms) AS first_at,
   timestamp_millis(w.last_ms) AS last_at, w.throttled, w.throttled_per_s AS most_throttled_per_s,
-  w.reports, w.limit_per_s, l.reason
+  w.reports,
+  CASE WHEN w.limit_per_s < CAST('Infinity' AS DOUBLE) THEN w.limit_per_s END AS limit_per_s,
+  l.reason
 FROM ranked AS w
 LEFT JOIN limit_values AS l
   ON l.broker = w.broker AND l.resource_group = w.resource_group AND l.dimension = w.dimension

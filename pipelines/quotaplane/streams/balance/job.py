@@ -120,7 +120,9 @@ class BalanceSpec(JobSpec):
 
     def status(self) -> JobStatus:
         """Counters and gauges of the status line."""
-        return JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+        status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+        status.set_gauge("stale_after_s", self.program(0).options.stale_after_s)
+        return status
 
     def in_words(self) -> Sequence[str]:
         """Topics, cluster, strategy and mode."""

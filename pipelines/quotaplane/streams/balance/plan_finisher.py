@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from quotaplane.metrics.readings import Numbers
 from quotaplane.model import Round
 from quotaplane.settings.balancing import Balance
 from quotaplane.streams.letter_budget import LetterBudget
@@ -60,7 +61,8 @@ class BalanceFinisher(Finisher):
             rounds = tables["balance_rounds"]
             tables["balance_rounds"] = rounds.append_column("positions", positions)
         messages = [Message(self._cluster, value) for value in packed.get("plan", ())]
-        status = _status(counts, rejected)
+        dead_letters = len(tables.get("rejected_reports", ()))
+        status = _status(counts, rejected, dead_letters)
         self._arrived = status.arrived
         return Finished(tables, messages, status)
 
@@ -69,10 +71,21 @@ class BalanceFinisher(Finisher):
         return self._silence.after(self._began_s, self._arrived)
 
 
-def _status(counts: dict[str, float], rejected: dict[str, int]) -> StatusUpdate:
+def _status(counts: dict[str, Any], rejected: dict[str, int], dead_letters: int) -> StatusUpdate:
     gauges: dict[str, float] = {name: counts[name] for name in GAUGES if name in counts}
     if counts.get("newest_ms", -1) > 0:
+        gauges["newest_report"] = counts["newest_ms"] / 1000
         gauges["lag_s"] = time.time() - counts["newest_ms"] / 1000
+    gauges_by: dict[str, Numbers] = {}
+    if "imbalance_pct" in counts:
+        gauges["imbalance"] = counts["imbalance_pct"] / 100
+        brokers: Numbers = {(status,): counts[f"brokers_{status}"] for status in ("live", "silent")}
+        gauges_by["balance_brokers"] = brokers
+    decisions: Numbers = {
+        (decision, label): count
+        for decision, labels in counts.get("decisions", {}).items()
+        for label, count in labels.items()
+    }
     arrived = int(counts.get("reports", 0) + counts.get("superseded", 0)) + sum(rejected.values())
-    added = {name: int(counts.get(name, 0)) for name in COUNTERS}
-    return StatusUpdate(added, rejected, gauges, arrived)
+    added = {name: int(counts.get(name, 0)) for name in COUNTERS} | {"dead_letters": dead_letters}
+    return StatusUpdate(added, rejected, gauges, arrived, {"decisions": decisions}, gauges_by)

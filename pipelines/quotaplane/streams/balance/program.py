@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -122,7 +123,7 @@ class BalanceProgram:
 
     def _round(
         self, state: BalanceJobState, batch: Batch
-    ) -> tuple[BalanceJobState, list[Output], dict[str, float]]:
+    ) -> tuple[BalanceJobState, list[Output], dict[str, Any]]:
         seen = round_of(state.latest, batch.now_ms)
         after, decisions = self._decided(state, seen)
         hour = batch.now_ms // _HOUR_MS
@@ -192,9 +193,14 @@ class BalanceProgram:
             ),
         }
 
-    def _seen(self, age_s: Any, decisions: Decisions, row: pa.Table) -> dict[str, float]:
+    def _seen(self, age_s: Any, decisions: Decisions, row: pa.Table) -> dict[str, Any]:
         silent = int(np.count_nonzero(age_s > self.options.stale_after_s))
         return {
+            "decisions": {
+                "move": Counter(move.label for move in decisions.moves),
+                "split": Counter(split.label for split in decisions.splits),
+                "skip": Counter(skip.label for skip in decisions.skips),
+            },
             "decided": 1,
             "moves": len(decisions.moves),
             "splits": len(decisions.splits),

@@ -18,8 +18,8 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
+from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
-from quotaplane.streams.status import StatusUpdate
 from quotaplane.transport.base import Message
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
@@ -42,6 +42,7 @@ class QuotaFinisher(Finisher):
         positions: returns a round's offsets, by its seq.
         settings: recorded with the first round; None: rounds are not recorded.
         law: the name of the law, for the table ``rounds``.
+        lease_s: of limits.
     """
 
     def __init__(
@@ -50,9 +51,13 @@ class QuotaFinisher(Finisher):
         positions: Callable[[int], dict[str, Any]],
         settings: dict[str, Any] | None = None,
         law: str | None = None,
+        *,
+        lease_s: float = 0.0,
     ) -> None:
         self._law = law
         self._watch = watch
+        self._lease_s = lease_s
+        self._of_shards: dict[int, RoundCounts] = {}
         self._positions = positions
         self._settings = settings
         self._letters = LetterBudget(exempt={UNKNOWN_GROUP})  # their number has a limit of its own
@@ -83,7 +88,9 @@ class QuotaFinisher(Finisher):
                 [tables["recording"], recording_rows(NO_SHARD, [row])]
             )
             self._settings = None
-        counts = merged(map(RoundCounts.from_bytes, packed.get("counts", ())))
+        of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
+        self._of_shards |= {counts.shard: counts for counts in of_round}
+        counts = merged(of_round, self._of_shards.values())
         messages = _messages(tables.pop("messages", None))
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
@@ -92,7 +99,9 @@ class QuotaFinisher(Finisher):
             tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
         self._arrivals = _arrivals(counts, letters, stamp.now_ms)
-        return Finished(tables, messages, _status(counts, self._arrivals.total))
+        dead_letters = 0 if letters is None else len(tables["rejected_reports"])
+        status = quota_status(counts, self._arrivals, dead_letters, stamp.now_ms, self._lease_s)
+        return Finished(tables, messages, status)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
         """A row of ``rounds`` if the last one is old: the history shows that the job runs."""
@@ -144,26 +153,6 @@ def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arr
     age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
     examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
     return Arrivals(counts.reports, refused, age_s, examples)
-
-
-def _status(counts: RoundCounts, arrived: int) -> StatusUpdate:
-    gauges: dict[str, float] = {
-        "brokers_live": counts.brokers_live,
-        "brokers_stale": counts.brokers_stale,
-    }
-    if counts.newest_report_ms:
-        gauges["lag_s"] = time.time() - counts.newest_report_ms / 1000
-    repeated = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
-    return StatusUpdate(
-        counts={
-            "reports": counts.reports,
-            "limits": counts.limits_sent,
-            "quota_changes": counts.quota_changes,
-        },
-        rejected={**counts.rejected_by_reason, **repeated},
-        gauges=gauges,
-        arrived=arrived,
-    )
 
 
 def _messages(table: pa.Table | None) -> Sequence[Message]:

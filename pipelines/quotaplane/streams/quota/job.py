@@ -108,8 +108,9 @@ class QuotaSpec(JobSpec):
             "earlier_until_ms": self._earlier.until_ms,
         }
         records = self.settings.history.recording_days > 0
-        settings = recorded if records else None
-        return QuotaFinisher(watch, folder.positions, settings, self.settings.law.name)
+        settings, law = recorded if records else None, self.settings.law.name
+        lease_s = self.settings.limits.lease_s
+        return QuotaFinisher(watch, folder.positions, settings, law, lease_s=lease_s)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
@@ -122,7 +123,11 @@ class QuotaSpec(JobSpec):
 
     def status(self) -> JobStatus:
         """Counters and gauges of the status line."""
-        return JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+        status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+        status.set_gauge("lease_s", self.settings.limits.lease_s)
+        status.set_gauge("interval_s", self.settings.reports.interval_s)
+        status.set_gauge("stale_after_s", self.settings.reports.oldest_s)
+        return status
 
     def in_words(self) -> Sequence[str]:
         """Topics, the table of quotas, law and transition."""

@@ -6,7 +6,7 @@ run the same program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -88,7 +88,9 @@ class QuotaProgram:
             messages_sent=len(messages),
             brokers_live=int((~state.brokers.stale).sum()),
             brokers_stale=int(state.brokers.stale.sum()),
-            newest_report_ms=_newest_ms(events.headers),
+            newest_report_ms=_published_ms(pc.max, events.headers),
+            oldest_report_ms=_published_ms(pc.min, events.headers),
+            shard=batch.shard,
         )
         tables = {
             "messages": pa.table(
@@ -119,9 +121,9 @@ def _usage_history(used: pa.Table) -> pa.Table:
     )
 
 
-def _newest_ms(headers: pa.Table | None) -> int:
-    """Publish time of a round's newest report; 0 without reports."""
-    return 0 if headers is None else int(pc.max(headers["published_at_ms"]).as_py() or 0)
+def _published_ms(which: Callable[[pa.ChunkedArray], pa.Scalar], headers: pa.Table | None) -> int:
+    """Publish time of the newest or oldest report of a round; 0 without reports."""
+    return 0 if headers is None else int(which(headers["published_at_ms"]).as_py() or 0)
 
 
 def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> QuotaProgram:

@@ -118,6 +118,7 @@ def status_update(tables: Mapping[str, pa.Table]) -> StatusUpdate:
     if "rejected_events" in tables:
         reasons = pc.value_counts(tables["rejected_events"]["reason"]).to_pylist()
         rejected = {reason["values"]: reason["counts"] for reason in reasons}
+        counts["dead_letters"] = len(tables["rejected_events"])
     return StatusUpdate(counts, rejected, gauges, counts["events"] + sum(rejected.values()))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import parents_of, subtree_totals
 from quotaplane.model import (
@@ -18,14 +17,19 @@ from quotaplane.model import (
     DIMENSIONS,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
+    SEPARATOR,
     THROTTLED_COLUMNS,
     USED_COLUMNS,
+    BoolArray,
     FloatArray,
+    IntArray,
 )
 from quotaplane.query.duckdb_engine import DuckDBEngine
 
 RECENT: Final = timedelta(minutes=1)
 """Reports and refused use are counted over this time."""
+
+Columns = Mapping[str, npt.NDArray[Any]]
 
 _JOB: Final = """
 SELECT epoch, seq, round_at, duration_ms, previous_duration_ms, lag_ms, brokers_live, law
@@ -39,27 +43,45 @@ SELECT
 FROM rounds WHERE round_at > :recent
 """
 
-_ANY_THROTTLED: Final = f"coalesce({', '.join(THROTTLED_COLUMNS)}) IS NOT NULL"
+_PLACES: Final = "SELECT resource_group, row_number() OVER () - 1 AS place FROM resource_groups"
+_GROUPS: Final = f"""
+SELECT places.resource_group, coalesce(mode, 'hard') AS mode, {", ".join(RATE_COLUMNS)}
+FROM resource_groups
+JOIN ({_PLACES}) AS places ON places.resource_group = resource_groups.resource_group
+ORDER BY place
+"""
+
+_OF_LEASES: Final = (*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS)
+_LEASES: Final = f"""
+SELECT place, broker_status = 'stale' AS stale, has_limit AND enforced AS limited,
+  {", ".join(_OF_LEASES)}
+FROM leases JOIN ({_PLACES}) AS places ON places.resource_group = leases.resource_group
+"""
+
 _THROTTLED: Final = f"""
-SELECT resource_group, {", ".join(f"sum({name}) AS {name}" for name in THROTTLED_COLUMNS)}
+SELECT place, {", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in THROTTLED_COLUMNS)}
 FROM (
   SELECT
     broker, resource_group,
     {", ".join(f"max_by({name}, round_at) AS {name}" for name in THROTTLED_COLUMNS)}
-  FROM usage WHERE round_at > :recent AND {_ANY_THROTTLED}
+  FROM usage WHERE round_at > :recent AND coalesce({", ".join(THROTTLED_COLUMNS)}) IS NOT NULL
   GROUP BY broker, resource_group
 ) AS latest
-GROUP BY resource_group
+JOIN ({_PLACES}) AS places ON places.resource_group = latest.resource_group
+GROUP BY place
 """
 
-_BROKERS: Final = """
+_REACHED: Final = " + ".join(
+    "CAST(coalesce(has_limit AND enforced AND "
+    f"{limit} < coalesce({demand}, CAST('Infinity' AS DOUBLE)), false) AS INT)"
+    for limit, demand in zip(LIMIT_COLUMNS, DEMAND_COLUMNS, strict=True)
+)
+_BROKERS: Final = f"""
 WITH seen AS (
   SELECT
-    broker, min(broker_status) AS status, max(seen_at) AS last_seen_at,
-    count(DISTINCT resource_group) AS group_count,
-    count_if(has_limit AND enforced AND limit_per_s IS NOT NULL
-      AND (demand_per_s IS NULL OR demand_per_s > limit_per_s)) AS limits_reached
-  FROM lease_values GROUP BY broker
+    broker, min(broker_status) AS status, max(seen_at) AS last_seen_at, count(*) AS group_count,
+    CAST(sum({_REACHED}) AS BIGINT) AS limits_reached
+  FROM leases GROUP BY broker
 ),
 changed AS (
   SELECT broker, max_by(status, round_at) AS status, max_by(last_seen_at, round_at) AS last_seen_at,
@@ -67,7 +89,7 @@ changed AS (
   FROM brokers GROUP BY broker
 ),
 refused AS (
-  SELECT sender AS broker, sum(coalesce(reports, 1)) AS rejected
+  SELECT sender AS broker, CAST(sum(coalesce(reports, 1)) AS BIGINT) AS rejected
   FROM rejected_reports WHERE round_at > :recent AND sender IS NOT NULL GROUP BY sender
 )
 SELECT
@@ -84,7 +106,7 @@ ORDER BY status DESC, broker
 
 
 @dataclass(frozen=True)
-class JobStatus:
+class RoundStatus:
     """The job's last round, and the last minute."""
 
     epoch: int
@@ -105,25 +127,56 @@ class JobStatus:
     limits: int
 
 
-GROUP_COLUMNS: Final = (
-    "group",
-    "dimension",
-    "quota_per_s",
-    "used_per_s",
-    "used_part",
-    "limits_per_s",
-    "demand_per_s",
-    "saturated",
-    "throttled_per_s",
-    "brokers",
-    "stale",
-    "worst_share",
-    "mode",
-)
-"""Columns of ``group_status``."""
+@dataclass(frozen=True)
+class GroupStatus:
+    """Each group beside its quotas: n rows, one per group and dimension with a quota.
+
+    Arrays have shape (n,); rates are per second. Those that use most of a quota come first. Usage,
+    limits and demand are sums over brokers and, in a tree, over the groups below.
+    """
+
+    group: npt.NDArray[Any]
+    """Names."""
+    dimension: npt.NDArray[Any]
+    """Names of dimensions."""
+    quota_per_s: FloatArray
+    used_per_s: FloatArray
+    used_part: FloatArray
+    """Usage divided by the quota; inf: something is used of a quota of 0."""
+    limits_per_s: FloatArray
+    """Sum of the limits; brokers without one count as 0."""
+    demand_per_s: FloatArray
+    """Of the brokers whose demand is known."""
+    saturated: IntArray
+    """Brokers that use all of their limit, so that their demand is not known."""
+    throttled_per_s: FloatArray
+    """Refused or delayed, as far as brokers report it."""
+    brokers: IntArray
+    """Brokers that report the group itself."""
+    stale: IntArray
+    """Those of them that are silent."""
+    worst_share: FloatArray
+    """The least limit of a broker that wants more, as a part of what it wants or of an even share,
+    whichever is less; NaN: no broker wants more."""
+    mode: npt.NDArray[Any]
+    """hard, soft or shadow."""
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def rows(self, most: int) -> list[dict[str, Any]]:
+        """The first rows as dicts; None in place of NaN."""
+        columns = {name: getattr(self, name)[:most].tolist() for name in GROUP_COLUMNS}
+        return [
+            {n: None if v != v else v for n, v in zip(columns, row, strict=True)}
+            for row in zip(*columns.values(), strict=True)
+        ]
 
 
-def job_status(engine: DuckDBEngine, now: datetime) -> JobStatus | None:
+GROUP_COLUMNS: Final = tuple(field.name for field in fields(GroupStatus))
+
+
+def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
     """How the quota job does; None: it never had a round.
 
     Raises:
@@ -136,7 +189,7 @@ def job_status(engine: DuckDBEngine, now: datetime) -> JobStatus | None:
     recent = now - RECENT
     counts = engine.ask(_RECENT_ROUNDS, {"recent": recent}, read_since=recent)
     rounds, reports, rejected, limits = counts.rows[0]
-    return JobStatus(
+    return RoundStatus(
         epoch=row["epoch"],
         seq=row["seq"],
         round_at=row["round_at"],
@@ -152,79 +205,53 @@ def job_status(engine: DuckDBEngine, now: datetime) -> JobStatus | None:
     )
 
 
-def group_status(engine: DuckDBEngine, now: datetime) -> pa.Table:
-    """Each group beside its quotas, those that use most of a quota first.
-
-    A row per group and dimension with a quota (``GROUP_COLUMNS``). Usage, limits and demand are
-    sums over brokers and, in a tree, over the groups below. ``demand_per_s`` is of the brokers
-    whose demand is known, the others are ``saturated``. ``worst_share``: the least limit of a
-    broker that wants more, as a part of what it wants or of an even share, whichever is less; null:
-    no broker wants more.
+def group_status(engine: DuckDBEngine, now: datetime) -> GroupStatus:
+    """How groups stand beside their quotas.
 
     Raises:
         HistoryError: the history can't be read.
     """
-    rates = ", ".join(RATE_COLUMNS)
-    groups = engine.table(f"SELECT resource_group, mode, {rates} FROM resource_groups")
-    leases = engine.table("SELECT * EXCLUDE (shard, epoch, seq) FROM leases")
     recent = now - RECENT
-    throttled = engine.table(_THROTTLED, {"recent": recent}, read_since=recent)
+    groups, leases, throttled = engine.columns((_GROUPS, _LEASES, _THROTTLED), {"recent": recent})
     sums = _Sums(groups, leases, throttled)
     parts = [_of_dimension(dimension, sums) for dimension in range(len(DIMENSIONS))]
-    table = pa.concat_tables(parts)
-    order = np.argsort(-table["used_part"].to_numpy(), kind="stable")
-    return table.take(pa.array(order))
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in GROUP_COLUMNS}
+    order = np.argsort(-joined["used_part"], kind="stable")
+    return GroupStatus(**{name: column[order] for name, column in joined.items()})
 
 
 class _Sums:
     """Sums over the g groups of n leases."""
 
-    def __init__(self, groups: pa.Table, leases: pa.Table, throttled: pa.Table) -> None:
-        names = groups["resource_group"].combine_chunks()
+    def __init__(self, groups: Columns, leases: Columns, throttled: Columns) -> None:
         self.groups, self.leases, self.throttled = groups, leases, throttled
-        self.parent = parents_of(names)
-        coded = leases["resource_group"].combine_chunks().dictionary_encode()
-        of_code = pc.index_in(coded.dictionary, value_set=names).fill_null(-1).to_numpy()
-        group = of_code.astype(np.int64)[coded.indices.to_numpy()] if len(leases) else _NONE
-        self.known = group >= 0
-        """(n,) the lease is of a group that is defined."""
-        self.group = group[self.known]
-        at = pc.index_in(throttled["resource_group"], value_set=names).fill_null(-1)
-        self.refused_group = at.to_numpy().astype(np.int64) if len(throttled) else _NONE
+        self.names, self.modes = groups["resource_group"], groups["mode"]
+        self.parent: IntArray = np.full(len(self.names), -1, np.int64)
+        if any(SEPARATOR in name for name in self.names.tolist()):
+            self.parent = parents_of(pa.array(self.names, pa.string()))
+        self.group: IntArray = leases["place"].astype(np.int64)
         self.brokers = self.by_group(np.ones(len(self.group)))
-        stale = pc.equal(leases["broker_status"], "stale").to_numpy()[self.known]
-        self.stale = self.by_group(stale)
-        flags = (leases[name].to_numpy()[self.known] for name in ("has_limit", "enforced"))
-        self.limited = np.logical_and(*flags)
+        self.stale = self.by_group(leases["stale"])
+        self.limited: BoolArray = leases["limited"].astype(bool)
 
     def by_group(self, values: npt.NDArray[Any]) -> FloatArray:
         """(g,) sums of the leases' values."""
-        sums = np.bincount(self.group, weights=values, minlength=len(self.groups))
+        sums = np.bincount(self.group, weights=values, minlength=len(self.names))
         return sums.astype(np.float64, copy=False)  # without leases they are integers
 
-    def column(self, name: str) -> FloatArray:
-        """(n,) of the known leases; NaN is null."""
-        values: FloatArray = self.leases[name].to_numpy()[self.known]
-        return values
-
     def refused(self, name: str) -> FloatArray:
-        """(g,) refused per second; the groups that are not defined are left out."""
-        chosen = self.refused_group >= 0
-        rates = self.throttled[name].fill_null(0.0).to_numpy() if chosen.any() else _NONE
-        group = self.refused_group[chosen]
-        sums = np.bincount(group, weights=rates[chosen], minlength=len(self.groups))
-        return sums.astype(np.float64, copy=False)
+        """(g,) refused per second."""
+        rates = np.zeros(len(self.names))
+        rates[self.throttled["place"].astype(np.int64)] = self.throttled[name]
+        return rates
 
 
-_NONE: Final = np.empty(0, np.int64)
-
-
-def _of_dimension(dimension: int, sums: _Sums) -> pa.Table:
+def _of_dimension(dimension: int, sums: _Sums) -> Mapping[str, npt.NDArray[Any]]:
     """The rows of one dimension."""
-    quota = sums.groups[RATE_COLUMNS[dimension]].to_numpy()
+    quota = sums.groups[RATE_COLUMNS[dimension]]
     at = np.flatnonzero(~np.isnan(quota))
     used, demand, limit = (
-        sums.column(columns[dimension]) for columns in (USED_COLUMNS, DEMAND_COLUMNS, LIMIT_COLUMNS)
+        sums.leases[columns[dimension]] for columns in (USED_COLUMNS, DEMAND_COLUMNS, LIMIT_COLUMNS)
     )
 
     def total(values: FloatArray) -> FloatArray:
@@ -238,10 +265,9 @@ def _of_dimension(dimension: int, sums: _Sums) -> pa.Table:
     used_now = over_brokers(used)
     part = np.where(used_now > 0, np.inf, 0.0)
     np.divide(used_now, quota[at], out=part, where=quota[at] > 0)
-    names, modes = sums.groups["resource_group"].combine_chunks(), sums.groups["mode"]
-    columns: Mapping[str, Any] = {
-        "group": names.take(pa.array(at)),
-        "dimension": pa.array([DIMENSIONS[dimension]] * len(at), pa.string()),
+    return {
+        "group": sums.names[at],
+        "dimension": np.full(len(at), DIMENSIONS[dimension], object),
         "quota_per_s": quota[at],
         "used_per_s": used_now,
         "used_part": part,
@@ -252,11 +278,8 @@ def _of_dimension(dimension: int, sums: _Sums) -> pa.Table:
         "brokers": sums.brokers[at].astype(np.int64),
         "stale": sums.stale[at].astype(np.int64),
         "worst_share": _worst_share(sums, quota, limit, demand)[at],
-        "mode": modes.fill_null("hard").combine_chunks().take(pa.array(at)),
+        "mode": sums.modes[at],
     }
-    table = pa.table(dict(columns))
-    share = pa.array(columns["worst_share"], from_pandas=True)
-    return table.set_column(table.column_names.index("worst_share"), "worst_share", share)
 
 
 def _worst_share(
@@ -275,7 +298,7 @@ def _worst_share(
     return np.where(np.isinf(worst), np.nan, worst)
 
 
-def broker_status(engine: DuckDBEngine, now: datetime) -> pa.Table:
+def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:
     """The brokers: status and since when, last report, groups, limits reached, rejected reports.
 
     ``limits_reached`` counts limits that the broker wants more than; ``rejected`` is of the last
@@ -284,7 +307,8 @@ def broker_status(engine: DuckDBEngine, now: datetime) -> pa.Table:
     Raises:
         HistoryError: the history can't be read.
     """
-    return engine.table(_BROKERS, {"recent": now - RECENT})
+    answer = engine.ask(_BROKERS, {"recent": now - RECENT})
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -95,7 +95,8 @@ def why(
     return [
         _answer(row, quotas, used.get(_pair(row), {}), laws[row["epoch"], row["seq"]])
         for row in in_force
-        if row["dimension"] in quotas or row["limit_per_s"] is not None
+        if row["limit_per_s"] is not None
+        or quotas.get(row["dimension"], {}).get("quota_per_s") is not None
     ]
 
 

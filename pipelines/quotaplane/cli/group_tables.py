@@ -1,0 +1,88 @@
+"""Tables and CSV of what ``quotaplane groups`` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from quotaplane.answers import Columns, Rows, json_of
+from quotaplane.groups.policy_options import POLICY_COLUMNS
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.group_diff import GroupDiff, fields_changed
+from quotaplane.registry.group_json import shown
+
+UNLIMITED: Final = "unlimited"
+"""What tables and CSV have in place of JSON's null of a quota."""
+
+_FIELDS: Final = (*RATE_COLUMNS, *POLICY_COLUMNS)
+_DIFF: Final = ("group", "result", "field", "from", "to")
+
+
+def written(name: str, value: Any) -> Any:
+    """A value of a row as tables and CSV have it."""
+    return UNLIMITED if value is None and name in RATE_COLUMNS else value
+
+
+def whole_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
+    """All columns of groups, rows of ``list_groups``: `groups put --file` takes it as CSV."""
+    columns = ("group", "parent", *_FIELDS, "updated_at", "updated_by")
+    full = map(shown, rows)
+    return columns, [tuple(written(name, row[name]) for name in columns) for row in full]
+
+
+def brief_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
+    """The same without columns in which all groups have the default."""
+    differ = {name for row in rows for name in fields_changed({}, row)}
+    columns = ("group", *(name for name in _FIELDS if name in differ), "updated_at", "updated_by")
+    full = map(shown, rows)
+    return columns, [tuple(written(name, row[name]) for name in columns) for row in full]
+
+
+def one_row(row: Mapping[str, Any]) -> tuple[Columns, Rows]:
+    """One group, a line for each field."""
+    columns, [values] = whole_rows([row])
+    return ("field", "value"), list(zip(columns, values, strict=True))
+
+
+def diff_rows(diffs: Sequence[GroupDiff]) -> tuple[Columns, Rows]:
+    """What changed, a line for each field."""
+    return _DIFF, [line for diff in diffs for line in _diff_lines(diff)]
+
+
+def _diff_lines(diff: GroupDiff) -> Iterator[tuple[Any, ...]]:
+    head = (diff.group, diff.result)
+    if not diff.fields:
+        yield (*head, None, None, None)
+    for name, (before, to) in diff.fields.items():
+        yield (*head, name, written(name, before), written(name, to))
+
+
+def change_rows(
+    changes: Sequence[Mapping[str, Any]],
+    columns: Columns = ("version", "at", "by", "why", "group", "change"),
+) -> tuple[Columns, Rows]:
+    """Changes as ``group_changes`` has them, a line each."""
+    told = ({**change, "change": _in_words(change)} for change in changes)
+    return columns, [tuple(change[name] for name in columns) for change in told]
+
+
+def _in_words(change: Mapping[str, Any]) -> str:
+    """What a change changed.
+
+    >>> _in_words({"from": {"weight": None}, "to": {"weight": 2.0, "publish_bytes_per_s": 5.0}})
+    'publish_bytes_per_s: unlimited -> 5, weight: 1 -> 2'
+    >>> _in_words({"from": None, "to": {"weight": 2.0}})
+    'created: weight: 1 -> 2'
+    """
+    before, to = change["from"], change["to"]
+    kind = "created" if before is None else "deleted" if to is None else ""
+    fields = fields_changed(before or {}, to or {})
+    texts = [f"{n}: {_text(n, old)} -> {_text(n, new)}" for n, (old, new) in fields.items()]
+    return ": ".join(filter(None, (kind, ", ".join(texts))))
+
+
+def _text(name: str, value: Any) -> str:
+    value = written(name, value)
+    if isinstance(value, str):
+        return value
+    return f"{value:.10g}" if isinstance(value, int | float) else json_of(value)

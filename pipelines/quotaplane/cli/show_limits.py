@@ -1,0 +1,44 @@
+"""``quotaplane limits``: the limits in force, with their reasons."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from quotaplane.answers import add_answer_options, json_lines, print_answer
+from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.errors import ConfigError
+from quotaplane.history.store import require_history
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.limits_in_force import COLUMNS, limits_in_force
+
+TOP: Final = 50
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("group", nargs="?", metavar="GROUP", help="only of this group")
+    parser.add_argument("--broker", metavar="NAME", help="only of this broker")
+    parser.add_argument(
+        "--top", type=int, metavar="N", default=TOP, help=f"the N that are used most ({TOP})"
+    )
+    add_place_options(parser)
+    add_answer_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the limits, those that are used most first.
+
+    Raises:
+        ConfigError: an option or the settings are wrong, or there is no history.
+        HistoryError: the history can't be read.
+    """
+    if args.top < 1:
+        raise ConfigError(f"--top must be 1 or more, not {args.top}")
+    history = history_of(args)
+    require_history(history)
+    with DuckDBEngine(history) as engine:
+        found = limits_in_force(engine, args.group, args.broker, args.top)
+    rows = [tuple(row.values()) for row in found]
+    print_answer(args, lambda: json_lines(found), lambda: (COLUMNS, rows))
+    return 0

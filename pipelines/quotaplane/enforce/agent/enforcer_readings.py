@@ -1,0 +1,45 @@
+"""The numbers of the enforcer's metrics, from its status and the limits that it received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quotaplane.enforce.limits_received import ClusterLimits
+from quotaplane.metrics.readings import Readings
+
+_WRITES: Final = ("written", "removed", "vanished", "failed")
+
+
+def enforcer_readings(
+    status: Mapping[str, Any],
+    received: ClusterLimits,
+    failures: Mapping[str, int],
+    *,
+    now_ms: float,
+    takes_over: bool,
+) -> Readings:
+    """The numbers at ``now_ms``.
+
+    ``status``: see ``Enforcer.status``; ``failures``: by part of the enforcer.
+    """
+    ends_ms = received.lease_ends_ms()
+    running = ends_ms[ends_ms >= now_ms]
+    numbers: dict[str, float] = {
+        **{name: value for name, value in status.items() if isinstance(value, int)},
+        "alive": now_ms / 1000,
+        "take_over": takes_over,
+        "limits_in_force": len(running),
+        "leases_over": len(ends_ms) - len(running),
+    }
+    if received.issued_at_ms:
+        numbers["newest_limits"] = received.issued_at_ms / 1000
+    if len(running):
+        numbers["least_lease_end"] = int(running.min()) / 1000
+    return Readings(
+        {
+            **{name: {(): number} for name, number in numbers.items()},
+            "writes": {(result,): status[result] for result in _WRITES},
+            "failures": {(part,): count for part, count in failures.items()},
+        }
+    )

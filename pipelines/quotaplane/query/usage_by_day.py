@@ -1,0 +1,126 @@
+"""The usage of whole days as amounts: rows of the table ``usage_daily``, made once for a day."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta, timezone
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import ensure_tables, keep, one_line, open_table, table_uri, writing
+from quotaplane.history.tables import CHECKPOINT_INTERVAL, USAGE_DAILY
+from quotaplane.model import DIMENSIONS
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.settings import History
+
+_APP: Final = "quotaplane-usage-by-day"
+"""Delta's application of the commits; its version is the day."""
+MOST_UNREPORTED: Final = 5
+"""Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
+windows a rate counts that is not reported again."""
+
+_DAYS: Final = "SELECT DISTINCT date FROM usage WHERE date < CAST(:until AS DATE) ORDER BY date"
+
+_AMOUNTS: Final = f"""
+WITH followed AS (
+  SELECT
+    date, broker, resource_group, dimension, used_per_s, throttled_per_s,
+    coalesce(window_ms, 0) AS window_ms, unix_millis(reported_at) AS at_ms,
+    lead(unix_millis(reported_at) - coalesce(window_ms, 0)) OVER (
+      PARTITION BY broker, resource_group, dimension ORDER BY reported_at, epoch, seq
+    ) AS next_from_ms
+  FROM usage_values
+),
+counted AS (
+  SELECT
+    *,
+    -- Its own window, and the time until the window of the next report begins.
+    window_ms + greatest(0, least(coalesce(next_from_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms))
+      AS for_ms
+  FROM followed
+)
+SELECT
+  date, regexp_extract(resource_group, '^([^/:]*)', 1) AS tenant, resource_group, broker,
+  max(reports) AS reports,
+  {
+    ", ".join(
+        f"max(used) FILTER (WHERE dimension = '{name}') AS {name}, "
+        f"max(throttled) FILTER (WHERE dimension = '{name}') AS throttled_{name}, "
+        f"max(peak) FILTER (WHERE dimension = '{name}') AS peak_{name}_per_s"
+        for name in DIMENSIONS
+    )
+}
+FROM (
+  SELECT
+    date, resource_group, broker, dimension, count(*) AS reports,
+    sum(used_per_s * for_ms) / 1000 AS used, sum(throttled_per_s * window_ms) / 1000 AS throttled,
+    max(used_per_s) AS peak
+  FROM counted
+  WHERE date = CAST(:since AS DATE)
+  GROUP BY date, resource_group, broker, dimension
+) AS by_dimension
+GROUP BY date, resource_group, broker
+ORDER BY resource_group, broker
+"""
+
+
+def roll_up(history: History, now: datetime) -> list[date]:
+    """Make the rows of all days that are over and have none yet; returns these days.
+
+    An amount is a rate times the window that the broker measured, and the time until the next
+    report's window, at most ``MOST_UNREPORTED`` windows.
+
+    Raises:
+        HistoryError: the usage can't be read, or the rows can't be written.
+    """
+    ensure_tables(history)
+    uri = table_uri(history, USAGE_DAILY.name)
+    done = []
+    with writing(history), DuckDBEngine(history) as engine:
+        table = open_table(history, USAGE_DAILY.name)
+        newest = table.transaction_version(_APP) or 0
+        today = now.astimezone(timezone.utc).date()
+        days = [row[0] for row in engine.ask(_DAYS, until=_begin(today)).rows]
+        for day in days:
+            if day.toordinal() > newest:
+                _append(table, uri, _rows(engine, day), day)
+                table = open_table(history, USAGE_DAILY.name)
+                done.append(day)
+    return done
+
+
+def _rows(engine: DuckDBEngine, day: date) -> pa.Table:
+    schema = pa.schema([field.remove_metadata() for field in USAGE_DAILY.schema])
+    # Until the next midnight and a little more: the next report ends what the last one began.
+    answer = engine.ask(_AMOUNTS, since=_begin(day), until=_begin(day + timedelta(days=1)))
+    columns = dict(zip(answer.columns, zip(*answer.rows, strict=True), strict=False))
+    return pa.table(
+        {field.name: pa.array(columns.get(field.name, ()), field.type) for field in schema}, schema
+    )
+
+
+def _append(table: DeltaTable, uri: str, rows: pa.Table, day: date) -> None:
+    before = table.version()
+    commit = CommitProperties(app_transactions=[Transaction(_APP, day.toordinal())])
+    synced = Synced(uri)
+    try:
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            commit_properties=commit,
+            post_commithook_properties=COMMIT_ONLY,
+        )
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history table {USAGE_DAILY.name}: {one_line(error)}") from None
+    keep(synced, table, USAGE_DAILY.name, before=before)
+    if table.version() // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
+        checkpoint(table, uri)
+
+
+def _begin(day: date) -> datetime:
+    return datetime.combine(day, time(), timezone.utc)

@@ -1,0 +1,92 @@
+"""Makes the table what files say: creates, changes and, if asked to, deletes, in one commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import pyarrow as pa
+
+from quotaplane.history.store import ensure_history, only_one
+from quotaplane.registry.attachments import LOCK, check_unattached
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.group_input import GivenGroups
+from quotaplane.registry.table import GroupsPut, change_groups
+from quotaplane.settings import History
+
+CLUSTER_WRITER: Final = "pulsar:"
+"""How the author of groups that a Pulsar cluster has begins; they are copied from the cluster."""
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def apply_groups(
+    history: History,
+    given: GivenGroups,
+    by: str,
+    *,
+    prune: bool,
+    why: str | None = None,
+    dry_run: bool = False,
+    ready: Callable[[History], None] = ensure_history,
+    warn: Callable[[str], None] = _ignore,
+    tell: Callable[[str], None] = _ignore,
+    sleep: Callable[[float], None] = time.sleep,
+) -> GroupsPut:
+    """Make the given groups all that they say; with ``prune`` delete the others.
+
+    Groups that were copied from a Pulsar cluster are not deleted, as they would come again;
+    ``tell`` is given a line about them. The other arguments, the answer and the errors are those of
+    ``change_groups``.
+
+    Raises:
+        GroupInUseError: a group that would be deleted has tenants or namespaces attached to it.
+    """
+    spared: set[str] = set()
+
+    def others(rows: pa.Table) -> Sequence[str]:
+        unnamed = set(rows["group"].to_pylist()).difference(given.names)
+        spared.clear()
+        spared.update(_of_a_cluster(history, rows) & unnamed if unnamed else ())
+        doomed = sorted(unnamed - spared)
+        check_unattached(history, doomed)
+        return doomed
+
+    with ExitStack() as held:
+
+        def begin(history: History) -> None:
+            ready(history)
+            if prune:
+                held.enter_context(only_one(history, LOCK))
+
+        put = change_groups(
+            history,
+            given.names,
+            given.quotas,
+            by,
+            policy=given.policy,
+            timeframe_s=given.timeframe_s,
+            why=why,
+            delete=others if prune else lambda _: (),
+            dry_run=dry_run,
+            ready=begin,
+            warn=warn,
+            sleep=sleep,
+        )
+    if spared:
+        tell(
+            f"not deleted, as they are copied from a Pulsar cluster (delete them there): "
+            f"{', '.join(sorted(spared))}"
+        )
+    return put
+
+
+def _of_a_cluster(history: History, rows: pa.Table) -> set[str]:
+    """The groups that a cluster's copy created; or wrote last, if the log does not go back."""
+    creator = dict(zip(rows["group"].to_pylist(), rows["updated_by"].to_pylist(), strict=True))
+    creator |= {c["group"]: c["by"] for c in group_changes(history) if c["from"] is None}
+    return {group for group, by in creator.items() if by.startswith(CLUSTER_WRITER)}

@@ -1,0 +1,125 @@
+"""Files of groups for ``quotaplane groups apply``: what they say is all that a group has.
+
+A file is YAML: one group, or a list of them, with the keys of ``quotaplane groups put --file``.
+What is left out is unlimited, or has its default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from quotaplane.errors import InputError
+from quotaplane.groups.flaws import option_flaws
+from quotaplane.groups.names import check_name
+from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.group_input import (
+    KEYS,
+    GivenGroup,
+    GivenGroups,
+    given_groups,
+    read_group,
+)
+from quotaplane.registry.group_json import shown
+from quotaplane.strict_json import read_text, source_name
+from quotaplane.strict_yaml import read_mappings
+
+SUFFIXES: Final = (".yaml", ".yml")
+
+_HEAD: Final = "# Written by `quotaplane groups export`, for `quotaplane groups apply -f`.\n"
+
+
+class _Place(NamedTuple):
+    """Where a group is."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}: line {self.line}"
+
+
+def read_group_files(path: str) -> GivenGroups:
+    """All that the groups in a file have, or those in the files of a folder and of those in it.
+
+    ``-`` is stdin. Files and folders whose names begin with a dot are left out.
+
+    Raises:
+        InputError: names the file, the line, the key, and what is wrong with it; or there is no
+            file.
+    """
+    places: dict[str, _Place] = {}
+    groups: list[GivenGroup] = []
+    for file in _files(path):
+        source = source_name(file)
+        for found in read_mappings(read_text(file), source):
+            place = _Place(source, found.line)
+            name, group = _read(found.values, found.lines, place)
+            if name in places:
+                raise InputError(f"{place}: group {name!r} is given twice: also {places[name]}")
+            places[name] = place
+            groups.append(group)
+    given = given_groups(list(places), groups)
+    if given.policy is not None:
+        first = min(option_flaws(given.policy), key=lambda flaw: flaw.row, default=None)
+        if first is not None:
+            raise InputError(f"{list(places.values())[first.row]}: {first.refusal}")
+    return given
+
+
+def _read(
+    values: Mapping[str, Any], lines: Mapping[str, int], place: _Place
+) -> tuple[str, GivenGroup]:
+    def where(key: str) -> str:
+        return f"{place.file}: line {lines.get(key, place.line)}: {key}"
+
+    for key in values:
+        if key not in KEYS:
+            raise InputError(f"{where(key)}: unknown key")
+    name = values.get("group")
+    if not isinstance(name, str) or not name:
+        quoted = "" if name is None else f", not {name!r} (quote it)"
+        raise InputError(f"{where('group')}: must be a name{quoted}")
+    try:
+        check_name(name)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    given = read_group({key: value for key, value in values.items() if value is not None}, where)
+    quotas = [math.inf if math.isnan(quota) else quota for quota in given.quotas]
+    return name, GivenGroup(quotas, given.timeframe_s, {**DEFAULTS, **given.policy})
+
+
+def _files(path: str) -> Iterator[str]:
+    if path == "-" or not Path(path).is_dir():
+        yield path
+        return
+    root = Path(path)
+    found = [
+        file
+        for file in sorted(root.rglob("*"))
+        if file.suffix in SUFFIXES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(root).parts)
+    ]
+    if not found:
+        raise InputError(f"{root.absolute()}: there is no file *.yaml or *.yml in this folder")
+    yield from map(str, found)
+
+
+def group_file(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A file of these groups, rows of ``list_groups``, with what is not the default."""
+    groups = [_written(row) for row in rows]
+    text = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=100)
+    return _HEAD + (text if groups else "[]\n")
+
+
+def _written(row: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = shown(dict.fromkeys(chain(RATE_COLUMNS, POLICY_COLUMNS)))
+    said = {key: value for key, value in shown(row).items() if key in defaults}
+    return {"group": row["group"]} | {k: v for k, v in said.items() if v != defaults[k]}
