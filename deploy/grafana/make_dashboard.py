@@ -1,4 +1,4 @@
-"""Write deploy/grafana/quotaplane.json, the Grafana dashboard, from the declared metrics.
+"""Write deploy/grafana/dashboard.json, the Grafana dashboard, from the declared metrics.
 
 Usage: python deploy/grafana/make_dashboard.py [FILE]. A panel's description is the help text of its
 metrics, so a metric that is renamed or explained anew changes the dashboard with it.
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from quotaplane.metrics.declaration import Kind, Metric
 from quotaplane.metrics.of_programs import METRICS
 
-FILE: Final = Path(__file__).parent / "quotaplane.json"
+FILE: Final = Path(__file__).parent / "dashboard.json"
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

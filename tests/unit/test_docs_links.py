@@ -15,7 +15,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]*$|^[\w.-]+\.(?:md|py|sql|yaml|proto)$")
 _SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-z_]\w*")
 """Names in the package without its name; other rooms have the names of sections of settings."""
-_NOT_MODULES = {"quotaplane.proto", "quotaplane.rates"}
+_NOT_MODULES = {"quotaplane.epoch", "quotaplane.proto", "quotaplane.rates", "quotaplane.seq"}
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
 _TOP = {"benchmarks", "conf", "deploy", "docs", "jobs", "pipelines", "schemas", "tests"}
 

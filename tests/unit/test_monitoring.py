@@ -19,7 +19,7 @@ from tests.unit.test_docs_links import _anchors
 DEPLOY: Final = ROOT / "deploy"
 RULES: Final = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text("utf-8"))
 ALERTS: Final = [rule for group in RULES["groups"] for rule in group["rules"]]
-DASHBOARD: Final = DEPLOY / "grafana" / "quotaplane.json"
+DASHBOARD: Final = DEPLOY / "grafana" / "dashboard.json"
 
 _SELECTOR: Final = re.compile(r"\b(quotaplane_[a-z0-9_]+)(?:\{([^}]*)\})?")
 _MATCHER: Final = re.compile(r'(\w+)(=~|=|!=|!~)"([^"]*)"')

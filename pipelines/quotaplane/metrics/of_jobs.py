@@ -216,7 +216,7 @@ QUOTA_JOB: Final = (
 THROTTLE_JOB: Final = (
     _counter("requests", "request events answered", "events"),
     _counter("requests_refused", "request events that were refused", "refused"),
-    _counter("requests_delayed", "request events that were told to wait", "delayed"),
+    _counter("requests_delayed", "request events that were delayed", "delayed"),
 )
 
 BALANCE_JOB: Final = (
