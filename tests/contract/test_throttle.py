@@ -234,7 +234,7 @@ def test_what_a_topic_holds_may_be_tried_on_other_quotas(
     ask(service, b"noise")
     parser = argparse.ArgumentParser()
     add_options(parser)
-    args = parser.parse_args(["--events", "topic", "--format", "json"])
+    args = parser.parse_args(["--events", "topic", "--json"])
     definitions = pa.table(
         {
             "group": ["a"],

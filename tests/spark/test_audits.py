@@ -96,7 +96,7 @@ def test_the_job_prints_an_answer(
 ) -> None:
     write(history, {0: given(("b", "g", 50.0)), 10: used(9, ("b", "g", 70.0))})
     where = ["--history", history.path]
-    assert command.main(["exceeded", *where, "--format", "json"]) == command.VIOLATIONS
+    assert command.main(["exceeded", *where, "--json"]) == command.VIOLATIONS
     printed = capsys.readouterr()
     assert printed.err == "quotaplane: audit exceeded: 1 of 1 row is a violation\n"
     (row,) = json.loads(printed.out)

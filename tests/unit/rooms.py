@@ -77,7 +77,10 @@ ROOMS: Final = {
     "deltalog": Room(
         "Delta tables in local folders: reading, commits that survive a power loss, repair"
     ),
-    "agents": Room("what long-running programs share: request budgets, a log of failures"),
+    "agents": Room(
+        "what long-running programs share: request budgets, a log of failures, programs that run "
+        "together"
+    ),
     "pulsar_admin": Room(
         "client of a Pulsar cluster's REST API: groups, bundles, owners, rates and usage of topics",
         ("agents", "settings"),

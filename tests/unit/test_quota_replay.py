@@ -40,13 +40,15 @@ def replay(folder: Path, *options: str) -> list[str]:
 def test_an_exact_replay_says_what_it_compared(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(replay(folder)) == 0
+    assert main(replay(folder, "--table")) == 0
     out = capsys.readouterr().out
     assert out.startswith("12 rounds with ")
     assert out.rstrip().endswith("recorded states: no differences")
     assert main(replay(folder, "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["rounds"], answer["differences"]) == (12, [])
+    assert main(replay(folder, "--csv")) == 0
+    assert capsys.readouterr().out == "epoch,seq,problem\n"
 
 
 def test_a_quota_can_be_tried(
@@ -75,8 +77,8 @@ def test_a_law_and_settings_can_be_tried(folder: Path, capsys: pytest.CaptureFix
         (["--law", "fair"], "unknown law 'fair'"),
         (["--set", "limits.max_step"], "must be KEY=VALUE"),
         (["--set", "limits.step=1"], "limits.step"),
-        (["--csv"], "--out and --csv go with"),
-        (["--json", "--csv"], "--json does not go with --csv"),
+        (["--out", "x.csv"], "--out goes with"),
+        (["--json", "--csv"], "argument --csv: not allowed with argument --json"),
         (["--groups", "nowhere.csv"], "nowhere.csv"),
     ],
 )

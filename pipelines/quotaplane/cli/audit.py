@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
+from quotaplane.answers import add_answer_options, json_lines, print_answer
+from quotaplane.cli.places import history_of
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
@@ -17,9 +19,8 @@ from quotaplane.point_in_time import parse_since
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING
-from quotaplane.settings import History, load_settings
+from quotaplane.settings import History
 from quotaplane.terminal import print_to_stderr
-from quotaplane.text_table import FORMATS, render
 
 VIOLATIONS: Final = 1
 """Exit code: the audit found violations."""
@@ -56,12 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     times = "2026-03-01T12:00:00Z, or an age: 30s, 15m, 2h, 7d"
     parser.add_argument("--since", metavar="TIME", help=f"only what happened since then ({times})")
     parser.add_argument("--until", metavar="TIME", help="the history as it was then")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="table by default")
-    for name in FORMATS[1:]:
-        shown.add_argument(
-            f"--{name}", dest="format", action="store_const", const=name, help=f"--format {name}"
-        )
+    add_answer_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -131,7 +127,11 @@ def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> in
         found = request.audit.violations(answer)
     except InputError as error:
         raise InputError(f"audit {request.audit.place}: {error}") from None
-    print(render(answer.columns, answer.rows, args.format))
+    print_answer(
+        args,
+        lambda: json_lines([dict(zip(answer.columns, row, strict=True)) for row in answer.rows]),
+        lambda: (answer.columns, answer.rows),
+    )
     if not found:
         return 0
     rows = len(answer.rows)
@@ -145,7 +145,7 @@ def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> in
 def _request(args: argparse.Namespace) -> _Request:
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
-    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    history = history_of(args)
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
     until = parse_since(args.until, now, "--until") if args.until else None

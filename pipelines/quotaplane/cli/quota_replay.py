@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import yaml
 
+from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer, table_text
+from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError, InputError, OutputError
 from quotaplane.history.store import require_history
 from quotaplane.point_in_time import parse_since
@@ -19,7 +21,8 @@ from quotaplane.registry.table import groups_if_put
 from quotaplane.replay.player import Changes, changed_groups
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.replay.verify import Verified, verify
-from quotaplane.settings import History, load_settings
+from quotaplane.settings import History
+from quotaplane.terminal import one_line
 from quotaplane.text_table import render
 
 _EPILOG: Final = """\
@@ -45,9 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
-    where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    add_place_options(parser)
     parser.add_argument(
         "--from",
         dest="since",
@@ -67,8 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a setting to try, such as limits.max_step=0.2; repeat it for more",
     )
     parser.add_argument("--out", metavar="FILE", help="write the whole answer to a .csv file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--csv", action="store_true", help="print CSV")
+    add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,10 +78,8 @@ def run(args: argparse.Namespace) -> int:
         ConfigError, InputError: an option is wrong, or nothing was recorded in that time.
         HistoryError: the record can't be read.
     """
-    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    history = history_of(args)
     require_history(history)
-    if args.json and args.csv:
-        raise ConfigError("--json does not go with --csv")
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now, "--from")
     until = parse_since(args.until, now, "--to") if args.until else now
@@ -89,45 +87,61 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--to must be later than --from")
     changes = Changes(_settings(args), _groups(history, args.groups, since))
     if not changes:
-        if args.out or args.csv:
-            raise ConfigError("--out and --csv go with --groups, --law or --set")
-        return _exact(history, since, until, as_json=args.json)
+        if args.out:
+            raise ConfigError("--out goes with --groups, --law or --set")
+        return _exact(history, since, until, args)
     found = what_if(history, since, until, changes)
     if args.out:
         _write(args.out, found)
-    _print(found, "json" if args.json else "csv" if args.csv else "table", args.out)
+    rows = found.to_pylist()
+    print_answer(
+        args,
+        lambda: json_lines(rows),
+        lambda: _greatest_losses(found, args.out),
+        lambda: (found.column_names, [tuple(row.values()) for row in rows]),
+    )
     return 0
 
 
-def _exact(history: History, since: datetime, until: datetime, *, as_json: bool) -> int:
+def _exact(history: History, since: datetime, until: datetime, args: argparse.Namespace) -> int:
     verified = Verified()
     differences = [
         {"epoch": one.stamp.epoch, "seq": one.stamp.seq, "problem": one.problem}
         for one in verify(history, since, until, verified)
     ]
-    if as_json:
-        counts = {"rounds": verified.rounds, "limits": verified.limits, "states": verified.states}
-        print(json.dumps({**counts, "differences": differences}))
-        return 1 if differences else 0
-    print(
+    counts = {"rounds": verified.rounds, "limits": verified.limits, "states": verified.states}
+    columns = ("epoch", "seq", "problem")
+    print_answer(
+        args,
+        lambda: json_of({**counts, "differences": differences}),
+        lambda: "\n".join(_difference_lines(verified, differences)),
+        lambda: (columns, [tuple(one[name] for name in columns) for one in differences]),
+    )
+    return 1 if differences else 0
+
+
+def _difference_lines(
+    verified: Verified, differences: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    yield (
         f"{verified.rounds} rounds with {verified.limits} limits and {verified.states} recorded "
         f"states: {len(differences) or 'no'} difference{'' if len(differences) == 1 else 's'}"
     )
     for one in differences[:_MOST_LINES]:
-        print(f"epoch {one['epoch']} round {one['seq']}: {one['problem']}")
-    return 1 if differences else 0
+        yield one_line(f"epoch {one['epoch']} round {one['seq']}: {one['problem']}")
 
 
 _MOST_LINES: Final = 20
 
 
-def _print(found: pa.Table, form: str, out: str | None) -> None:
-    shown = found.slice(0, _MOST_LINES) if form == "table" else found
+def _greatest_losses(found: pa.Table, out: str | None) -> str:
+    shown = found.slice(0, _MOST_LINES)
     rows = [tuple(row.values()) for row in shown.to_pylist()]
-    print(render(found.column_names, rows, form))
-    if form == "table" and len(found) > len(shown):
-        where = f"are in {Path(out).absolute()}" if out else "are printed with --csv"
-        print(f"the {len(shown)} with the greatest loss; all {len(found)} {where}")
+    table = table_text(found.column_names, rows)
+    if len(found) == len(shown):
+        return table
+    where = f"are in {Path(out).absolute()}" if out else "are printed with --csv"
+    return f"{table}\nthe {len(shown)} with the greatest loss; all {len(found)} {where}"
 
 
 def _write(path: str, found: pa.Table) -> None:

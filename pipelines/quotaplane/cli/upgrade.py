@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.history.store import place, require_history
 from quotaplane.history.table_upgrade import upgrade
-from quotaplane.settings import History, load_settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")
-    where.add_argument("--history", metavar="PATH", help="folder of the history's tables")
+    add_place_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: the settings are wrong, or there is no history.
         HistoryError: a table can't be read or written, or a job is running.
     """
-    history = History(path=args.history) if args.history else load_settings(args.conf).history
+    history = history_of(args)
     require_history(history)
     if not upgrade(history, print):
         print(f"the history at {place(history)} is up to date")
