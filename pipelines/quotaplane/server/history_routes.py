@@ -25,7 +25,7 @@ from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
 from quotaplane.server.access import Role, belongs
 from quotaplane.server.history_schemas import (
-    AuditAnswer,
+    AuditRows,
     AuditList,
     BrokerList,
     LimitList,
@@ -216,7 +216,7 @@ async def audits(caller: Caller, served: Served) -> Response:
     return json_answer({"audits": listed})
 
 
-@routes.get("/audits/{name}", response_model=AuditAnswer, responses=answers(404))
+@routes.get("/audits/{name}", response_model=AuditRows, responses=answers(404))
 async def audit(
     name: str,
     caller: Caller,

@@ -157,7 +157,7 @@ class AuditList(BaseModel):
     audits: list[AuditAbout]
 
 
-class AuditAnswer(BaseModel):
+class AuditRows(BaseModel):
     """The answer to an audit."""
 
     question: str

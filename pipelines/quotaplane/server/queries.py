@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.server.refusals import AnswerError
@@ -22,6 +23,14 @@ _MOST_KEPT: Final = 128
 _MOST_WAITING: Final = 32
 
 
+@dataclass
+class _Kept:
+    """An answer, or one that is under way."""
+
+    task: asyncio.Task[Any]
+    until: float = float("inf")
+
+
 class Queries:
     """Runs queries with one DuckDB, which is started by the first."""
 
@@ -31,7 +40,7 @@ class Queries:
         self._history, self._workers, self._clock = history, workers, clock
         self._lock = threading.Lock()
         self._engine: DuckDBEngine | None = None
-        self._kept: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+        self._kept: dict[Hashable, _Kept] = {}
 
     async def ask(self, key: Hashable, query: Callable[[DuckDBEngine], Any]) -> Any:
         """The answer of a query; ``key`` says which it is, with all that it depends on.
@@ -41,21 +50,24 @@ class Queries:
             HistoryError: the history can't be read.
             AnswerError: too many wait, or it took too long (503).
         """
-        now = self._clock()
         kept = self._kept.get(key)
-        if kept is None or (kept[1].done() and kept[0] <= now):
-            self._forget(now)
-            task = asyncio.create_task(self._workers.query(lambda: query(self._started())))
-            kept = self._kept[key] = now + KEPT_S, task
-        return await asyncio.shield(kept[1])
+        if kept is None or kept.until <= self._clock():
+            self._forget()
+            kept = self._kept[key] = _Kept(
+                asyncio.create_task(self._workers.query(lambda: query(self._started())))
+            )
+            kept.task.add_done_callback(lambda task: self._answered(kept, task))
+        return await asyncio.shield(kept.task)
 
-    def _forget(self, now: float) -> None:
-        """Make room; failures are not kept."""
-        for key, (until, task) in list(self._kept.items()):
-            failed = task.done() and (task.cancelled() or task.exception() is not None)
-            if task.done() and (failed or until <= now):
-                del self._kept[key]
-        if sum(not task.done() for _, task in self._kept.values()) >= _MOST_WAITING:
+    def _answered(self, kept: _Kept, task: asyncio.Task[Any]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        kept.until = self._clock() + (0.0 if failed else KEPT_S)
+
+    def _forget(self) -> None:
+        """Make room."""
+        now = self._clock()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > now}
+        if sum(not kept.task.done() for kept in self._kept.values()) >= _MOST_WAITING:
             raise AnswerError(503, "too many queries wait for their answers", {"Retry-After": "1"})
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
