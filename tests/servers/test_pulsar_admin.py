@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.servers.pulsar_roles import pulsar_home
 from tests.unit.server_cases import TOKENS, token
 from tests.unit.server_process import Process, conf, running
 
+QUICK = {**os.environ, "PULSAR_EXTRA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 
 
@@ -29,7 +31,7 @@ def pulsar_admin(server: Process, *words: str, roles: tuple[str, ...] = ("admin"
     auth = ["--auth-plugin", PLUGIN, "--auth-params", f"token:{token(*roles, sub='ann')}"]
     command = [str(pulsar_home() / "bin" / "pulsar-admin"), "--admin-url", server.url, *auth]
     done = subprocess.run(
-        [*command, *words], capture_output=True, text=True, timeout=120, check=False
+        [*command, *words], capture_output=True, text=True, timeout=120, check=False, env=QUICK
     )
     if done.returncode == 0:
         return done.stdout.strip()
