@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from typing import Any, Final
 
 from quotaplane.terminal import one_line
@@ -117,4 +117,6 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
         return text.replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
     raise TypeError(f"no JSON for {type(value).__name__}")

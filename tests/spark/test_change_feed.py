@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.cli.main import main
 from quotaplane.deltalog.log import list_log
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
-from quotaplane.query.spark_engine import register_views
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.table import delete_groups, group_changes, put_groups
 from quotaplane.settings import History
 from tests.unit.history_cases import old_groups

@@ -36,9 +36,8 @@ def _exceeded(history: History) -> None:
     """For four seconds a broker lets through half as much again as it may."""
 
     def worse(row: Row) -> None:
-        if row["broker"] == "b1" and row["resource_group"] == "acme/orders":
-            if at(150) <= row["published_at"] < at(154):
-                row["publish_messages_per_s"] *= 1.5
+        if _is_of(row, "b1", "acme/orders") and at(150) <= row["published_at"] < at(154):
+            row["publish_messages_per_s"] *= 1.5
 
     edit(history, "usage", worse)
 
@@ -79,12 +78,15 @@ def _starvation(history: History) -> None:
     _put_limits(history, "b1", "acme/orders", {150.0: 4.0, 170.0: 40.0})
 
     def less(row: Row) -> None:
-        if row["broker"] == "b1" and row["resource_group"] == "acme/orders":
-            if at(150) < row["published_at"] <= at(170):
-                row["publish_messages_per_s"] = 4.0
-                row["throttled_publish_messages_per_s"] = 76.0
+        if _is_of(row, "b1", "acme/orders") and at(150) < row["published_at"] <= at(170):
+            row["publish_messages_per_s"] = 4.0
+            row["throttled_publish_messages_per_s"] = 76.0
 
     edit(history, "usage", less)
+
+
+def _is_of(row: Row, broker: str, group: str) -> bool:
+    return (row["broker"], row["resource_group"]) == (broker, group)
 
 
 def _put_limits(

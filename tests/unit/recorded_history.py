@@ -198,7 +198,7 @@ class Recording:
         set_commit_time(
             Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second
         )
-        row = {name: None for name in POLICY}
+        row = dict.fromkeys(POLICY)
         if not deleted:
             rows = read_rows(table)
             row = rows.filter(pc.equal(rows["resource_group"], group)).select(POLICY).to_pylist()[0]
@@ -244,8 +244,8 @@ def _without_comments(table: pa.Table) -> pa.Table:
 def healthy(history: History, **settings: Any) -> Recording:
     """200 seconds of three brokers: demand and quotas change, a broker dies and comes back.
 
-    Leases are 30 seconds. ``acme/logs`` is soft and exceeds its quota; ``acme/quiet`` uses little of
-    its quota; ``globex::batch`` is below ``globex``.
+    Leases are 30 seconds. ``acme/logs`` is soft and exceeds its quota; ``acme/quiet`` uses little
+    of its quota; ``globex::batch`` is below ``globex``.
     """
     limits = {"lease_s": 30, **settings.pop("limits", {})}
     sections = {"limits": limits, "shards": 1, **settings}

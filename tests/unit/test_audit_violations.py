@@ -1,4 +1,4 @@
-"""A violation in an otherwise healthy recorded history is found by its own audit and by no other."""
+"""A violation in an otherwise healthy history is found by its own audit and by no other."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.query.spark_engine import register_views
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
 from quotaplane.streams.job import JobSpec, prepare
@@ -144,7 +144,7 @@ def test_both_ends_look_at_a_topic_when_they_open_it(tmp_path: Path, topic: str)
 def test_an_audit_looks_at_what_it_asks(groups_history: History) -> None:
     cut(commit(Path(groups_history.path) / "usage", 0))
     with pytest.raises(HistoryError, match="is empty"):
-        register_views(None, groups_history, "SELECT * FROM usage")  # type: ignore[arg-type]
+        DuckDBEngine(groups_history).ask("SELECT * FROM usage")
 
 
 @given(st.data())

@@ -25,7 +25,7 @@ from quotaplane.metrics.of_jobs import (
     STAGES,
 )
 from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS, METRICS, PROGRAMS
-from quotaplane.metrics.page import tables
+from quotaplane.metrics.reference import tables
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
 from quotaplane.settings import parse_settings
 from quotaplane.streams.balance.job import BalanceSpec
@@ -131,7 +131,7 @@ def test_the_reasons_are_those_that_programs_give() -> None:
 
 def test_the_page_has_the_tables() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
-    assert tables() in page, "copy what `python -m quotaplane.metrics.page` prints"
+    assert tables() in page, "copy what `python -m quotaplane.metrics.reference` prints"
 
 
 # What Prometheus reads

@@ -26,8 +26,8 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.query import duckdb_engine
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.live_files import live_files
 from quotaplane.query.group_feed import FEEDS
+from quotaplane.query.live_files import live_files
 from quotaplane.query.views import VIEWS
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
@@ -67,10 +67,10 @@ def ask(history: History, sql: str, **more: Any) -> list[tuple[Any, ...]]:
 
 
 def test_a_query_sees_the_tables(made: History) -> None:
-    sql = "SELECT broker, publish_messages_per_s, date FROM usage WHERE round_at > :since ORDER BY 1, 3"
+    sql = "SELECT broker, publish_messages_per_s, date FROM usage WHERE round_at > :since"
     noon, day = datetime(2026, 3, 1).date(), datetime(2026, 3, 2).date()
     wanted = [("b1", None, noon), ("b1", 10.0, day), ("b2", 30.0, noon)]
-    assert ask(made, sql, since=at(10)) == wanted
+    assert ask(made, f"{sql} ORDER BY 1, 3", since=at(10)) == wanted
     (row,) = ask(made, "SELECT max(round_at), count(*) FROM rounds")
     assert row == (at(DAY_MS / 1000), 4)
 
@@ -141,8 +141,8 @@ def test_the_change_feed_says_who_when_from_what_to_what(history: History) -> No
     change(history, 0, "ann", "g", 1000.0)
     change(history, 10, "bob", "g", 2000.0)
     change(history, 20, "zed", "g", None)
-    sql = "SELECT version, changed_at, changed_by, created, deleted, from_per_s, to_per_s FROM quota_changes"
-    sql += " WHERE dimension = 'publish_messages' ORDER BY version"
+    sql = "SELECT version, changed_at, changed_by, created, deleted, from_per_s, to_per_s"
+    sql += " FROM quota_changes WHERE dimension = 'publish_messages' ORDER BY version"
     assert ask(history, sql) == [
         (1, at(0), "ann", True, False, None, 1000.0),
         (2, at(10), "bob", False, False, 1000.0, 2000.0),
@@ -238,7 +238,8 @@ def test_what_is_no_query_is_refused(made: History, sql: str, problem: str) -> N
 
 
 def test_a_query_that_needs_too_much_memory_is_refused(made: History) -> None:
-    hungry = "SELECT max(len(l)) FROM (SELECT list(a.i || '-' || b.i) AS l FROM range(2000) a(i), range(1000) b(i))"
+    lists = "SELECT list(a.i || '-' || b.i) AS l FROM range(2000) a(i), range(1000) b(i)"
+    hungry = f"SELECT max(len(l)) FROM ({lists})"
     with DuckDBEngine(made, memory="20MB", threads=1) as engine:
         with pytest.raises(InputError, match=r"^the query needs more memory than it may have: "):
             engine.ask(hungry)
@@ -250,7 +251,8 @@ def test_what_does_not_fit_into_memory_goes_to_the_disk_and_is_removed(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spill"))
     (tmp_path / "spill").mkdir()
-    large = "SELECT count(*) FROM (SELECT i, hash(i) AS h, i || 'xxxxxxxxxxxxxxxxxxxxxx' FROM range(2000000) r(i) ORDER BY h)"
+    rows = "SELECT hash(i) AS h, i || repeat('x', 20) FROM range(2000000) r(i) ORDER BY h"
+    large = f"SELECT count(*) FROM ({rows})"
     with DuckDBEngine(made, memory="60MB", threads=1) as engine:
         assert engine.ask(large).rows == [(2_000_000,)]
     assert list((tmp_path / "spill").iterdir()) == []
@@ -300,41 +302,36 @@ def test_spark_s_way_of_writing_is_understood(made: History) -> None:
 
 
 def test_times_are_in_utc_whatever_the_machine_s_zone(made: History) -> None:
-    code = (
-        "import sys; from quotaplane.query.duckdb_engine import DuckDBEngine\n"
-        "from quotaplane.settings import History\n"
-        "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
-        '    sql = "SELECT CAST(min(round_at) AS STRING), min(date), min(CAST(round_at AS DATE)),"\n'
-        "    sql += \" date_trunc('day', min(round_at)) FROM rounds, usage_dates\"\n"
-        "    sql = sql.replace(', usage_dates', ' CROSS JOIN (SELECT min(date) AS date FROM usage)')\n"
-        "    print(*engine.ask(sql).rows[0], sep='|')\n"
+    sql = (
+        "SELECT CAST(min(round_at) AS STRING), min(date), min(CAST(round_at AS DATE)), "
+        "date_trunc('day', min(round_at)) FROM usage"
     )
-    zone = {**os.environ, "TZ": "Pacific/Kiritimati"}  # UTC+14
+    done = run_alone(made, f"print(*engine.ask({sql!r}).rows[0], sep='|')", TZ="Pacific/Kiritimati")
+    noon, midnight = "2026-03-01 12:00:10+00", "2026-03-01 00:00:00+00:00"
+    assert done == f"{noon}|2026-03-01|2026-03-01|{midnight}"
+
+
+def test_no_spark_is_loaded(made: History) -> None:
+    use = "engine.ask('SELECT * FROM usage_values')"
+    assert run_alone(made, f"{use}; print(*{{'pyspark', 'py4j'}} & set(sys.modules))") == ""
+
+
+def run_alone(history: History, use: str, **variables: str) -> str:
+    """Use an engine in a process of its own; returns what it prints."""
+    code = (
+        "import sys\nfrom quotaplane.query.duckdb_engine import DuckDBEngine\n"
+        "from quotaplane.settings import History\n"
+        f"with DuckDBEngine(History(path=sys.argv[1])) as engine:\n    {use}\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, made.path],
-        env=zone,
+        [sys.executable, "-c", code, history.path],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert (
-        done.stdout.strip()
-        == "2026-03-01 12:00:00+00|2026-03-01|2026-03-01|2026-03-01 00:00:00+00:00"
-    )
     assert done.stderr == ""
-
-
-def test_no_spark_is_loaded(made: History) -> None:
-    code = (
-        "import sys; from quotaplane.query.duckdb_engine import DuckDBEngine\n"
-        "from quotaplane.settings import History\n"
-        "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
-        "    engine.ask('SELECT * FROM usage_values')\n"
-        "print(*sorted({'pyspark', 'py4j'} & set(sys.modules)))\n"
-    )
-    command = [sys.executable, "-c", code, made.path]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("", "")
+    return done.stdout.strip()
 
 
 def test_tables_that_duckdb_can_t_read_itself_are_read_by_deltalake(
@@ -379,9 +376,8 @@ def test_groups_of_a_tree_have_those_above_them(history: History) -> None:
     delete_groups(history, ["a::b"], "ann")
     sql = "SELECT ancestor FROM group_tree WHERE resource_group = 'a::b::c' ORDER BY 1"
     assert ask(history, sql) == [("a",), ("a::b",), ("a::b::c",)]
-    assert ask(history, "SELECT ancestor FROM group_tree WHERE resource_group = 'x::y'") == [
-        ("x::y",)
-    ]
+    sql = "SELECT ancestor FROM group_tree WHERE resource_group = 'x::y'"
+    assert ask(history, sql) == [("x::y",)]
 
 
 def test_rounds_are_written_meanwhile(history: History) -> None:

@@ -74,8 +74,8 @@ class Audit:
             return len(answer.rows)
         if self.violation not in answer.columns:
             raise InputError(
-                f"its comment says `violations: rows where {self.violation}`, but the answer has no "
-                "such column"
+                f"its comment says `violations: rows where {self.violation}`, but the answer has "
+                "no such column"
             )
         place = answer.columns.index(self.violation)
         return sum(1 for row in answer.rows if row[place])
@@ -113,9 +113,9 @@ def load_audit(name: str) -> Audit:
 
 
 def parse_audit(name: str, sql: str, place: str | None = None) -> Audit:
-    """The audit that the text of a file declares; ``place`` is the name by default.
+    r"""The audit that the text of a file declares; ``place`` is the name by default.
 
-    >>> audit = parse_audit("busy", "-- Who is busy?\\n-- :rate = 10  from\\nSELECT :rate")
+    >>> audit = parse_audit("busy", "-- Who is busy?\n-- :rate = 10  from\nSELECT :rate")
     >>> audit.question, audit.parameters["rate"].default, audit.violation is None
     ('Who is busy?', 10.0, True)
 

@@ -129,7 +129,9 @@ def broker_terms(changes: pa.Table) -> pa.Table:
     )
     rows = [
         (group, broker, terms.weight or 1.0, bool(terms.priority) or any(_floors(terms)))
-        for group, text in zip(*(given[n].to_pylist() for n in ("resource_group", "brokers")))
+        for group, text in zip(
+            given["resource_group"].to_pylist(), given["brokers"].to_pylist(), strict=True
+        )
         for broker, terms in read_terms(text).items()
     ]
     names = [field.name for field in TERMS_SCHEMA]

@@ -31,8 +31,8 @@ def by_dimension(values: Mapping[str, str]) -> str:
 
     ``values`` maps the new columns to those of the table, where ``{}`` stands for the dimension.
 
-    >>> print(by_dimension({"rate": "{}_per_s"})[:97])
-    UNPIVOT INCLUDE NULLS (rate FOR dimension IN (publish_messages_per_s AS publish_messages, publish
+    >>> print(by_dimension({"rate": "{}_per_s"})[:88])
+    UNPIVOT INCLUDE NULLS (rate FOR dimension IN (publish_messages_per_s AS publish_messages
     """
 
     def listed(names: Sequence[str]) -> str:

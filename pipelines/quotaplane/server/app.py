@@ -11,7 +11,13 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from quotaplane import __version__
-from quotaplane.server import change_routes, group_routes, pulsar_routes, system_routes
+from quotaplane.server import (
+    change_routes,
+    group_routes,
+    history_routes,
+    pulsar_routes,
+    system_routes,
+)
 from quotaplane.server.guard import Guard
 from quotaplane.server.refusals import add_error_answers
 from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
@@ -63,7 +69,7 @@ def create_app(
     )
     app.state.services = Services(settings, server, conf, say)
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
-    for module in (pulsar_routes, group_routes, change_routes, system_routes):
+    for module in (pulsar_routes, group_routes, change_routes, history_routes, system_routes):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
     add_error_answers(app)

@@ -22,6 +22,7 @@ from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import (
     DryRun,
+    GroupName,
     IfMatch,
     IfNoneMatch,
     Limit,
@@ -87,7 +88,7 @@ async def list_groups(
 
 @routes.get("/{group:path}", response_model=Group, responses={**answers(404), **_NOT_MODIFIED})
 async def get_group(
-    group: str, caller: Caller, served: Served, if_none_match: IfNoneMatch = None
+    group: GroupName, caller: Caller, served: Served, if_none_match: IfNoneMatch = None
 ) -> Response:
     """One group, with its ETag."""
     allow_group(caller, Role.VIEWER, group, served)
@@ -111,7 +112,7 @@ _CHANGES: Final[dict[str, Any]] = {
 
 @routes.put("/{group:path}", **_CHANGES)
 async def put_group(
-    group: str,
+    group: GroupName,
     request: Request,
     caller: Caller,
     served: Served,
@@ -140,7 +141,7 @@ async def put_group(
 
 @routes.patch("/{group:path}", **_CHANGES)
 async def patch_group(
-    group: str,
+    group: GroupName,
     request: Request,
     caller: Caller,
     served: Served,
@@ -167,7 +168,7 @@ async def patch_group(
 
 @routes.delete("/{group:path}", response_model=GroupChange, responses=answers(404, 409, 412, 502))
 async def delete_group(
-    group: str,
+    group: GroupName,
     caller: Caller,
     served: Served,
     if_match: IfMatch = None,

@@ -20,6 +20,7 @@ from quotaplane.server.access import Principal, Role, belongs
 from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import AnswerError, answers
 from quotaplane.server.request_parts import (
+    GroupName,
     WhyHeader,
     body_schema,
     condition,
@@ -58,7 +59,7 @@ async def list_groups(caller: Caller, served: Served) -> Response:
 
 
 @routes.get(_GROUPS + "/{group:path}", response_model=PulsarGroup, responses=answers(404))
-async def get_group(group: str, caller: Caller, served: Served) -> Response:
+async def get_group(group: GroupName, caller: Caller, served: Served) -> Response:
     """A group's rates per second, rounded up; -1 is unlimited."""
     allow_group(caller, Role.VIEWER, group, served)
     groups = await served.groups.get()
@@ -79,7 +80,7 @@ async def get_group(group: str, caller: Caller, served: Served) -> Response:
     openapi_extra=body_schema(PulsarGroup),
 )
 async def put_group(
-    group: str, request: Request, caller: Caller, served: Served, why: WhyHeader = None
+    group: GroupName, request: Request, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
     """Create a group, or change the rates that are given."""
     allow_group(caller, Role.OPERATOR, group, served)
@@ -103,7 +104,7 @@ async def put_group(
     responses={**_DONE, **answers(404, 409, 412, 502)},
 )
 async def delete_group(
-    group: str, caller: Caller, served: Served, why: WhyHeader = None
+    group: GroupName, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
@@ -127,7 +128,7 @@ async def get_namespace(tenant: str, namespace: str, caller: Caller, served: Ser
 async def attach_namespace(
     tenant: str,
     namespace: str,
-    group: str,
+    group: GroupName,
     caller: Caller,
     served: Served,
     why: WhyHeader = None,
@@ -164,7 +165,7 @@ async def get_tenant(tenant: str, caller: Caller, served: Served) -> Response:
     responses={**_DONE, **answers(409, 412)},
 )
 async def attach_tenant(
-    tenant: str, group: str, caller: Caller, served: Served, why: WhyHeader = None
+    tenant: str, group: GroupName, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
     """Attach a tenant to a group, in place of another one: all namespaces without their own."""
     return await _attach("tenant", tenant, group, caller, served, reason_of(why))

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from fastapi import Header, Query, Request
+from fastapi import Header, Path, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from quotaplane.errors import InputError
+from quotaplane.model import MAX_GROUP_CHARS
 from quotaplane.registry.group_json import as_json, etag_of
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.schemas import MOST_WHY
@@ -37,6 +38,15 @@ IfMatch = Annotated[
 IfNoneMatch = Annotated[
     str | None,
     Header(alias="If-None-Match", description="`*`: only create the group."),
+]
+GroupName = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=MAX_GROUP_CHARS,
+        description="A group's name; it may have slashes, encoded or not.",
+        examples=["acme::orders"],
+    ),
 ]
 DryRun = Annotated[bool, Query(description="Change nothing, and answer what would change.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items in the answer.")]

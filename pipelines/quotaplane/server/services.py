@@ -16,6 +16,7 @@ from quotaplane.server.change_log import ChangeLog
 from quotaplane.server.cluster_groups import ClusterGroups
 from quotaplane.server.fresh_groups import FreshGroups
 from quotaplane.server.group_writer import GroupWriter
+from quotaplane.server.queries import Queries
 from quotaplane.server.readiness import Readiness
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.tokens import Verifier
@@ -59,6 +60,7 @@ class Services:
             cluster = ClusterGroups(self.rest, settings.cluster.tenants)
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
+        self.queries = Queries(settings.history, self.workers)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
         self.readiness = Readiness(settings.history, server.max_round_age_s, say)
@@ -72,6 +74,7 @@ class Services:
     async def close(self) -> None:
         """End it."""
         self.readiness.close()
+        self.queries.close()
         if self.rest is not None:
             await self.rest.close()
 

@@ -1,7 +1,7 @@
 """Threads for the disk: a read or write that hangs must not stop the event loop.
 
-Reads, writes and the looks of ``/readyz`` have threads of their own, so that one kind that hangs
-leaves the others free.
+Reads, queries, writes and the looks of ``/readyz`` have threads of their own, so that one kind that
+hangs leaves the others free.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from quotaplane.server.refusals import AnswerError
 
 _READERS: Final = 4
+_QUERIES: Final = 2
 _MOST_WAITING: Final = 64
 """Writes that wait for the one before them; more are refused at once."""
 
@@ -32,6 +33,7 @@ class Workers:
         self._timeout_s = timeout_s
         self._readers = ThreadPoolExecutor(_READERS, "server-read")
         self._writer = ThreadPoolExecutor(1, "server-write")
+        self._queries = ThreadPoolExecutor(_QUERIES, "server-query")
         self._running: set[Future[object]] = set()
         self._writes = 0
 
@@ -42,6 +44,14 @@ class Workers:
             AnswerError: it took too long (503).
         """
         return await self._within(self._readers, work, "the history could not be read")
+
+    async def query(self, work: Callable[[], _Done]) -> _Done:
+        """Run a query, which may take seconds of all cores.
+
+        Raises:
+            AnswerError: it took too long (503).
+        """
+        return await self._within(self._queries, work, "the query was not answered")
 
     async def write(self, work: Callable[[], _Done]) -> _Done:
         """Run work that writes, after the writes before it.
@@ -77,6 +87,6 @@ class Workers:
 
     def close(self) -> bool:
         """Accept no more work; False if some still runs, which can't be ended."""
-        for threads in (self._readers, self._writer):
+        for threads in (self._readers, self._writer, self._queries):
             threads.shutdown(wait=False, cancel_futures=True)
         return not any(future.running() for future in set(self._running))

@@ -113,8 +113,9 @@ class Server(Section):
     """Requests with a larger body are refused."""
     request_timeout_s: float = Field(default=30.0, gt=0)
     """A request that takes longer is answered 503."""
-    max_round_age_s: float = Field(default=300.0, gt=0)
-    """``/readyz`` says that the job is down when its last recorded round is older."""
+    max_round_age_s: float = Field(default=120.0, gt=0)
+    """``/readyz`` says that the job is down when its last recorded round is older; of idle rounds,
+    one in 30 s is recorded."""
 
     @model_validator(mode="after")
     def _guarded(self) -> Server:

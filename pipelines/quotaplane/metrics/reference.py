@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md: ``python -m quotaplane.metrics.page`` prints them."""
+"""The tables of docs/metrics.md: ``python -m quotaplane.metrics.reference`` prints them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,305 @@
+"""``/api/v1``: how things stand, limits with their reasons, rounds, audits, the balancer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Annotated, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from quotaplane.errors import InputError
+from quotaplane.groups.option_kinds import number
+from quotaplane.history.balance_tables import BALANCE_DECISIONS
+from quotaplane.history.tables import REJECTED_REPORTS, ROUNDS
+from quotaplane.model import MAX_BROKER_CHARS, MAX_GROUP_CHARS
+from quotaplane.point_in_time import parse_since
+from quotaplane.query.audit import list_audits
+from quotaplane.query.cluster_status import broker_status, group_status, job_status
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.limit_reasons import why
+from quotaplane.query.limits_in_force import limits_in_force
+from quotaplane.server.access import Role, belongs
+from quotaplane.server.history_schemas import (
+    AuditRows,
+    AuditList,
+    BrokerList,
+    LimitList,
+    RowList,
+    StatusAnswer,
+    WhyAnswer,
+)
+from quotaplane.server.refusals import AnswerError, answers
+from quotaplane.server.request_parts import Limit, Offset, json_answer
+from quotaplane.server.services import Caller, Served, allow, allow_group
+
+routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
+
+_LONGEST_SINCE: Final = 64
+_A_DAY_AGO: Final = "1d"
+
+_GroupFilter = Annotated[
+    str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
+]
+_BrokerFilter = Annotated[
+    str | None, Query(max_length=MAX_BROKER_CHARS, description="Of this broker only.")
+]
+_Since = Annotated[
+    str,
+    Query(
+        max_length=_LONGEST_SINCE,
+        description="A time (2026-03-01T12:00:00Z) or an age (2h, 7d).",
+    ),
+]
+_Until = Annotated[
+    str | None, Query(max_length=_LONGEST_SINCE, description="As `since`; by default now.")
+]
+
+
+@routes.get("/status", response_model=StatusAnswer, responses=answers())
+async def status(caller: Caller, served: Served, limit: Limit = 100) -> Response:
+    """The job's last round, and groups of the caller's tenants beside their quotas.
+
+    The groups that use most of a quota come first, a row for each dimension with a quota.
+    """
+
+    def read(engine: DuckDBEngine) -> tuple[Any, Any]:
+        now = _now()
+        return job_status(engine, now), group_status(engine, now)
+
+    job, groups = await served.queries.ask("status", read)
+    tenants = caller.tenants(Role.VIEWER)
+    total, rows = len(groups), groups.rows(limit)
+    if tenants is not None:
+        mine = np.flatnonzero(belongs(pa.array(groups.group, pa.string()), tenants))
+        total = len(mine)
+        rows = [groups.rows(int(place) + 1)[-1] for place in mine[:limit].tolist()]
+    return _answer({"job": None if job is None else vars(job), "total": total, "groups": rows})
+
+
+@routes.get("/limits", response_model=LimitList, responses=answers())
+async def limits(
+    caller: Caller,
+    served: Served,
+    group: _GroupFilter = None,
+    broker: _BrokerFilter = None,
+    limit: Limit = 100,
+) -> Response:
+    """Limits in force with their reasons, those that are used most first.
+
+    Without a group, only for viewers of all tenants.
+    """
+    if group is None:
+        allow(caller, Role.VIEWER, None, served)
+    else:
+        allow_group(caller, Role.VIEWER, group, served)
+    found = await served.queries.ask(
+        ("limits", group, broker, limit),
+        lambda engine: limits_in_force(engine, group, broker, limit),
+    )
+    return _answer({"limits": found})
+
+
+@routes.get("/why", response_model=WhyAnswer, responses=answers())
+async def limit_reasons(
+    caller: Caller,
+    served: Served,
+    group: Annotated[str, Query(max_length=MAX_GROUP_CHARS, description="The group.")],
+    broker: _BrokerFilter = None,
+    at: Annotated[
+        str | None,
+        Query(max_length=_LONGEST_SINCE, description="A time or an age; by default now."),
+    ] = None,
+) -> Response:
+    """Why the brokers of a group have their limits, now or then: inputs, law, round, reason."""
+    allow_group(caller, Role.VIEWER, group, served)
+    now = _now()
+    moment = now if at is None else parse_since(at, now, option="query parameter at")
+    found = await served.queries.ask(
+        ("why", group, broker, at),
+        lambda engine: why(engine, group, broker, moment),
+    )
+    return _answer({"at": moment, "limits": found})
+
+
+@routes.get("/brokers", response_model=BrokerList, responses=answers())
+async def brokers(caller: Caller, served: Served) -> Response:
+    """The brokers: status and since when, last report, groups, limits reached, rejected reports."""
+    allow(caller, Role.VIEWER, None, served)
+    found = await served.queries.ask("brokers", lambda engine: broker_status(engine, _now()))
+    return _answer({"brokers": found})
+
+
+_HIDDEN: Final = ("raw", "date")
+"""Columns that are of no use in an answer, or too large."""
+
+
+def _newest(table: Any) -> str:
+    names = ", ".join(name for name in table.schema.names if name not in _HIDDEN)
+    return (
+        f"SELECT {names} FROM {table.name} WHERE round_at >= :since AND round_at <= :until "
+        "ORDER BY round_at DESC, epoch DESC, seq DESC LIMIT :most OFFSET :begin"
+    )
+
+
+async def _rows(
+    table: Any, caller: Any, served: Any, since: str, until: str | None, limit: int, offset: int
+) -> Response:
+    allow(caller, Role.VIEWER, None, served)
+    begin, end = _period(since, until)
+
+    def read(engine: DuckDBEngine) -> list[dict[str, Any]]:
+        given = {"most": limit, "begin": offset}
+        answer = engine.ask(_newest(table), given, since=begin, until=end, read_since=begin)
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+    key = (table.name, since, until, limit, offset)
+    return _answer({"since": begin, "until": end, "rows": await served.queries.ask(key, read)})
+
+
+@routes.get("/rounds", response_model=RowList, responses=answers())
+async def rounds(
+    caller: Caller,
+    served: Served,
+    since: _Since = _A_DAY_AGO,
+    until: _Until = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """The job's rounds, the newest first: the columns of the table `rounds`."""
+    return await _rows(ROUNDS, caller, served, since, until, limit, offset)
+
+
+@routes.get("/rejected", response_model=RowList, responses=answers())
+async def rejected(
+    caller: Caller,
+    served: Served,
+    since: _Since = _A_DAY_AGO,
+    until: _Until = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """Dead letters, the newest first: the columns of `rejected_reports` without the bytes."""
+    return await _rows(REJECTED_REPORTS, caller, served, since, until, limit, offset)
+
+
+@routes.get("/balance", response_model=RowList, responses=answers())
+async def balance(
+    caller: Caller,
+    served: Served,
+    since: _Since = _A_DAY_AGO,
+    until: _Until = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """What the balancer decided, the newest first: the columns of `balance_decisions`."""
+    return await _rows(BALANCE_DECISIONS, caller, served, since, until, limit, offset)
+
+
+@routes.get("/audits", response_model=AuditList, responses=answers())
+async def audits(caller: Caller, served: Served) -> Response:
+    """The questions that can be asked, and their parameters."""
+    allow(caller, Role.VIEWER, None, served)
+    listed = [
+        {
+            "name": audit.name,
+            "question": audit.question,
+            "finds_violations": audit.violation is not None,
+            "parameters": {name: vars(each) for name, each in audit.parameters.items()},
+        }
+        for audit in list_audits()
+    ]
+    return json_answer({"audits": listed})
+
+
+@routes.get("/audits/{name}", response_model=AuditRows, responses=answers(404))
+async def audit(
+    name: str,
+    caller: Caller,
+    served: Served,
+    since: _Since = _A_DAY_AGO,
+    until: _Until = None,
+    given: Annotated[
+        str | None,
+        Query(
+            alias="set",
+            max_length=1000,
+            description="Parameters of the audit: `tolerance=0.1,rounds=5`.",
+        ),
+    ] = None,
+    limit: Limit = 1000,
+) -> Response:
+    """The answer to a question of the history, and how many of its rows are violations."""
+    allow(caller, Role.VIEWER, None, served)
+    # Not ``load_audit``, which also reads files by their paths.
+    asked = next((each for each in list_audits() if each.name == name), None)
+    if asked is None:
+        raise AnswerError(404, f"there is no audit {name!r}")
+    values = asked.values(_numbers(given))
+    begin, end = _period(since, until)
+
+    def read(engine: DuckDBEngine) -> dict[str, Any]:
+        answer = engine.ask(asked.sql, values, since=begin, until=end)
+        return {
+            "columns": answer.columns,
+            "total": len(answer.rows),
+            "rows": answer.rows[:limit],
+            "violations": asked.violations(answer),
+        }
+
+    found = await served.queries.ask((name, since, until, given, limit), read)
+    return _answer({"question": asked.question, "since": begin, "until": end, **found})
+
+
+def _numbers(given: str | None) -> dict[str, float]:
+    """The numbers in ``name=number,...``.
+
+    >>> _numbers("tolerance=0.1,rounds=5")
+    {'tolerance': 0.1, 'rounds': 5.0}
+    """
+    found = {}
+    for part in filter(None, (given or "").split(",")):
+        name, _, text = part.partition("=")
+        value = number(text)
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(
+                f"query parameter set: {name}: must be a positive number, not {text!r}"
+            )
+        found[name] = value
+    return found
+
+
+def _period(since: str, until: str | None) -> tuple[datetime, datetime]:
+    now = _now()
+    begin = parse_since(since, now, option="query parameter since")
+    end = now if until is None else parse_since(until, now, option="query parameter until")
+    return begin, end
+
+
+def _now() -> datetime:
+    # Whole milliseconds, as answers have them.
+    now = datetime.now(timezone.utc)
+    return now - timedelta(microseconds=now.microsecond % 1000)
+
+
+def _answer(content: Mapping[str, Any]) -> Response:
+    return json_answer(_without_infinity(content))
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON has no infinity and no NaN.
+
+    >>> _without_infinity({"used_part": math.inf, "rows": [(1.5, math.nan)]})
+    {'used_part': None, 'rows': [[1.5, None]]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinity(item) for item in value]
+    return value

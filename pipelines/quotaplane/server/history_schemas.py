@@ -1,0 +1,169 @@
+"""What answers about the history look like; the OpenAPI follows from it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class JobAnswer(BaseModel):
+    """The quota job's last round, and the last minute."""
+
+    epoch: int
+    seq: int
+    round_at: datetime
+    age_s: float = Field(description="Seconds since the last recorded round.")
+    duration_s: float | None = Field(description="Seconds of reading and deciding in that round.")
+    lag_s: float | None = Field(description="Age of the newest report in that round, in seconds.")
+    law: str | None = Field(examples=["max_min"])
+    brokers_live: int
+    rounds: int = Field(description="In the last minute, as the next three.")
+    reports: int
+    rejected: int
+    limits: int = Field(description="Limits published.")
+
+
+class GroupStanding(BaseModel):
+    """A group beside its quota in one dimension; rates are in the dimension's unit per second."""
+
+    group: str = Field(examples=["acme::orders"])
+    dimension: str = Field(examples=["publish_bytes"])
+    quota_per_s: float
+    used_per_s: float
+    used_part: float | None = Field(
+        description="Usage divided by the quota; null: something is used of a quota of 0."
+    )
+    limits_per_s: float = Field(description="Sum of the brokers' limits.")
+    demand_per_s: float = Field(description="Sum over the brokers whose demand is known.")
+    saturated: int = Field(description="Brokers that use all of their limit.")
+    throttled_per_s: float = Field(description="Refused or delayed, as far as it is reported.")
+    brokers: int
+    stale: int = Field(description="Of these, silent ones.")
+    worst_share: float | None = Field(
+        description="The least part that a broker has of what it wants or of an even share; null: "
+        "no broker wants more."
+    )
+    mode: str = Field(examples=["hard"])
+
+
+class StatusAnswer(BaseModel):
+    """How things stand."""
+
+    job: JobAnswer | None = Field(description="null: no round is recorded.")
+    total: int = Field(description="How many rows there are.")
+    groups: list[GroupStanding]
+
+
+class LimitInForce(BaseModel):
+    """A broker's limit in one dimension; rates are in the dimension's unit per second."""
+
+    group: str
+    broker: str
+    dimension: str
+    limit_per_s: float | None
+    used_per_s: float | None
+    demand_per_s: float | None = Field(description="null: not known, the broker is saturated.")
+    enforced: bool
+    broker_status: str = Field(examples=["live"])
+    since: datetime | None = Field(description="The round that decided it.")
+    reason: str | None = Field(examples=["less than its fair share of 50 was wanted"])
+
+
+class LimitList(BaseModel):
+    """Limits in force."""
+
+    limits: list[LimitInForce]
+
+
+class LimitReason(BaseModel):
+    """Why a broker has a limit."""
+
+    broker: str
+    dimension: str
+    limit_per_s: float | None
+    enforced: bool
+    reason: str | None
+    reason_code: int | None = Field(description="As in the table `limits`.")
+    numbers: dict[str, float | None] = Field(description="What the reason is made of.")
+    demand_per_s: float | None = Field(description="As the law was given it.")
+    quota_per_s: float | None = Field(description="The quota that the law divided.")
+    law: str | None
+    epoch: int
+    seq: int
+    since: datetime = Field(description="The round that decided it.")
+    lease_s: float = Field(description="For how long it holds without being renewed.")
+    used_per_s: float | None = Field(description="In the newest report up to the time.")
+    throttled_per_s: float | None
+    reported_at: datetime | None
+    group_quota_per_s: float | None
+    quota_changed_at: datetime | None
+    quota_changed_by: str | None
+
+
+class WhyAnswer(BaseModel):
+    """The limits of a group at a time."""
+
+    at: datetime
+    limits: list[LimitReason]
+
+
+class BrokerAnswer(BaseModel):
+    """A broker."""
+
+    broker: str
+    status: str | None = Field(description="live, stale or gone.")
+    last_seen_at: datetime | None
+    since: datetime | None = Field(description="Since when it has this status.")
+    group_count: int
+    limits_reached: int = Field(description="Limits that it wants more than.")
+    rejected: int = Field(description="Its reports of the last minute that were refused.")
+
+
+class BrokerList(BaseModel):
+    """All brokers."""
+
+    brokers: list[BrokerAnswer]
+
+
+class RowList(BaseModel):
+    """Rows of a table of the history; docs/history.md says what its columns are."""
+
+    since: datetime
+    until: datetime
+    rows: list[dict[str, Any]]
+
+
+class AuditParameter(BaseModel):
+    """A number that an audit takes."""
+
+    default: float
+    meaning: str
+
+
+class AuditAbout(BaseModel):
+    """A question of the history."""
+
+    name: str = Field(examples=["exceeded"])
+    question: str
+    finds_violations: bool
+    parameters: dict[str, AuditParameter]
+
+
+class AuditList(BaseModel):
+    """All audits."""
+
+    audits: list[AuditAbout]
+
+
+class AuditRows(BaseModel):
+    """The answer to an audit."""
+
+    question: str
+    since: datetime
+    until: datetime
+    columns: list[str]
+    total: int = Field(description="How many rows the answer has; `rows` has the first ones.")
+    rows: list[list[Any]]
+    violations: int

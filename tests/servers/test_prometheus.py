@@ -1,0 +1,158 @@
+"""Metrics and alert rules with the real Prometheus and promtool."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from quotaplane.metrics.exposition import endpoint, registry_of
+from quotaplane.metrics.of_programs import PROGRAMS
+from quotaplane.metrics.readings import Distribution, Readings
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.transport import open_broker_link
+from quotaplane.wire.report_own import encode_report
+from tests.job import RunningJob, put_quotas, write_conf
+from tests.servers.prometheus_server import DEPLOYED, PrometheusServer, promtool
+from tests.servers.tools import free_ports
+
+
+def invented(program: str) -> Readings:
+    """A number for every metric and every label value of a program."""
+    numbers, durations = {}, {}
+    for metric in PROGRAMS[program]:
+        keys = [tuple(label.values[0] if label.values else "a" for label in metric.labels)]
+        if metric.buckets:
+            counts = (1,) * (len(metric.buckets) + 1)
+            durations[metric.source] = dict.fromkeys(keys, Distribution(counts, 3.5))
+        else:
+            numbers[metric.source] = dict.fromkeys(keys, 1.0)
+    return Readings(numbers, durations)
+
+
+def test_promtool_accepts_the_rules_and_their_tests() -> None:
+    promtool("check", "rules", "rules.yml")
+    promtool("check", "config", "prometheus.yml")
+    promtool("test", "rules", "rules_test.yml")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_promtool_finds_nothing_wrong_with_the_metrics(program: str) -> None:
+    text = generate_latest(registry_of(program, lambda: invented(program))).decode()
+    for metric in PROGRAMS[program]:
+        assert f"# HELP {metric.name} " in text or not metric.source
+    assert promtool("check", "metrics", stdin=text) == ""
+
+
+@contextmanager
+def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
+    """Two brokers that report their usage."""
+    ends = threading.Event()
+    link = open_broker_link(settings.transport)
+
+    def report() -> None:
+        sequence = 0
+        while not ends.wait(interval_s):
+            sequence += 1
+            made = []
+            for broker, used in (("b1", 70.0), ("b2", 10.0)):
+                value = encode_report(
+                    broker=broker,
+                    started_at_ms=1,
+                    sequence=sequence,
+                    window_ms=int(interval_s * 1000),
+                    groups=["acme/orders"],
+                    usage=np.array([[used, 1.0, 1.0, 1.0]]),
+                )
+                made.append((broker, value, int(time.time() * 1000)))
+            link.send_reports(made)
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+        link.close()
+
+
+def wait_for(done: Callable[[], Any], within_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := done()):
+        assert time.monotonic() < deadline, "took too long"
+        time.sleep(0.2)
+    return found
+
+
+def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path) -> None:
+    job_port, enforcer_port = free_ports(2)
+    conf = write_conf(
+        tmp_path,
+        {"kind": "delta", "path": str(tmp_path / "topics")},
+        reports={"interval_s": 1.0, "stale_after_intervals": 30},
+        brokers={"stale_after_intervals": 30, "expire_after_intervals": 60},
+        limits={"lease_s": 30.0, "refresh_rounds": 2},
+        trigger={"interval_s": 0.5},
+        metrics={"job_port": job_port},
+    )
+    put_quotas(parse_settings(yaml.safe_load(conf.read_text("utf-8"))), **{"acme/orders": 100.0})
+    targets = {"quotaplane-quota": f"127.0.0.1:{job_port}"}
+    targets["quotaplane-enforcer"] = f"127.0.0.1:{enforcer_port}"
+    enforcer = registry_of("enforcer", lambda: invented("enforcer"))
+    with (
+        endpoint(enforcer, "127.0.0.1", enforcer_port, "metrics.enforcer_port"),
+        PrometheusServer(tmp_path / "prometheus", targets) as prometheus,
+        RunningJob(conf) as job,
+    ):
+        with reporting(job.settings, 1.0):
+            lease_end = "quotaplane_least_lease_end_timestamp_seconds"
+            job.wait_until(lambda: (prometheus.value(f"{lease_end} - time()") or 0) > 15)
+            job.wait_until(lambda: prometheus.value("quotaplane_rounds_total > 5"))
+
+            assert prometheus.value('up{job="quotaplane-quota"}') == 1
+            shown = {*prometheus.api("label/__name__/values")}
+            absent = {metric.name for metric in PROGRAMS["quota"] if not metric.buckets} - shown
+            assert absent == {
+                "quotaplane_backlog_messages",  # Kafka's source has it
+                "quotaplane_refused_report_age_seconds",  # none was refused for its time
+                "quotaplane_group_overcommit_ratio",  # no group is
+            }
+            used = prometheus.value('quotaplane_group_quota_used_ratio{group="acme/orders"}')
+            assert used == pytest.approx(0.8)
+            assert prometheus.value('quotaplane_brokers{status="live"}') == 2
+            assert prometheus.value("quotaplane_groups_overcommitted") == 0
+            assert prometheus.value("quotaplane_limits_in_force") == 2
+            stages = 'quotaplane_round_stage_seconds_count{stage="publish"}'
+            assert (prometheus.value(stages) or 0) > 0
+
+            deployed = yaml.safe_load((DEPLOYED / "rules.yml").read_text("utf-8"))["groups"]
+            names = {rule["alert"] for group in deployed for rule in group["rules"]}
+            wait_for(lambda: {health for _, health in rules_of(prometheus)} == {"ok"})
+            assert {name for name, _ in rules_of(prometheus)} == names
+            # The enforcer's numbers are invented, with times of long ago.
+            wait_for(lambda: "QuotaplaneEnforcerHangs" in prometheus.firing())
+            assert all(name.startswith("QuotaplaneEnforcer") for name in prometheus.firing())
+
+        job.kill()
+        wait_for(lambda: prometheus.value('up{job="quotaplane-quota"} == 0') == 0)
+        # Nothing is renewed any more; 12 s before the end of the first lease there is an alert.
+        wait_for(lambda: "QuotaplaneLeasesEndSoon" in prometheus.firing())
+        left_s = prometheus.value(f"max(last_over_time({lease_end}[5m])) - time()")
+        assert left_s is not None
+        assert left_s < 12
+        wait_for(lambda: "QuotaplaneQuotaJobDown" in prometheus.firing())
+
+
+def rules_of(prometheus: PrometheusServer) -> list[tuple[str, str]]:
+    """Each rule's name, and whether its expression can be evaluated."""
+    groups = prometheus.api("rules")["groups"]
+    return [(rule["name"], rule["health"]) for group in groups for rule in group["rules"]]

@@ -1,0 +1,74 @@
+"""The pulsar-admin of the stock distribution, unchanged, against ``quotaplane serve``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.settings import History
+from tests.servers.pulsar_roles import pulsar_home
+from tests.unit.server_cases import TOKENS, token
+from tests.unit.server_process import Process, conf, running
+
+QUICK = {**os.environ, "PULSAR_EXTRA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Process]:
+    with running(conf(tmp_path, {"port": 0, **TOKENS})) as server:
+        yield server
+
+
+def pulsar_admin(server: Process, *words: str, roles: tuple[str, ...] = ("admin",)) -> str:
+    """Run a command; returns its stdout, or what it says is wrong."""
+    auth = ["--auth-plugin", PLUGIN, "--auth-params", f"token:{token(*roles, sub='ann')}"]
+    command = [str(pulsar_home() / "bin" / "pulsar-admin"), "--admin-url", server.url, *auth]
+    done = subprocess.run(
+        [*command, *words], capture_output=True, text=True, timeout=120, check=False, env=QUICK
+    )
+    if done.returncode == 0:
+        return done.stdout.strip()
+    return (done.stdout + done.stderr).strip()
+
+
+def test_groups_and_attachments(server: Process, tmp_path: Path) -> None:
+    def admin(*words: str) -> str:
+        return pulsar_admin(server, *words)
+
+    assert admin("resourcegroups", "create", "-mp", "1000", "-bd", "5000", "orders") == ""
+    assert admin("resourcegroups", "create", "acme/batch") == ""
+    assert admin("resourcegroups", "list").splitlines() == ["acme/batch", "orders"]
+    assert json.loads(admin("resourcegroups", "get", "orders")) == {
+        "publishRateInMsgs": 1000,
+        "publishRateInBytes": -1,
+        "dispatchRateInMsgs": -1,
+        "dispatchRateInBytes": 5000,
+    }
+    # A partial update: the rest stays.
+    assert admin("resourcegroups", "update", "-bp", "700", "orders") == ""
+    assert json.loads(admin("resourcegroups", "get", "orders"))["publishRateInMsgs"] == 1000
+    assert admin("namespaces", "get-resource-group", "acme/ns") == ""
+    assert admin("namespaces", "set-resource-group", "acme/ns", "-rgn", "orders") == ""
+    assert admin("namespaces", "get-resource-group", "acme/ns") == "orders"
+    in_use = admin("resourcegroups", "delete", "orders")
+    assert "group 'orders' is in use: namespace acme/ns is attached" in in_use
+    assert admin("namespaces", "remove-resource-group", "acme/ns") == ""
+    assert admin("resourcegroups", "delete", "orders") == ""
+    assert "ResourceGroup does not exist" in admin("resourcegroups", "get", "orders")
+    changes = group_changes(History(path=str(tmp_path / "history")), "orders")
+    assert [change["by"] for change in changes] == ["ann"] * 3
+
+
+def test_roles_are_told_as_pulsar_does(server: Process) -> None:
+    refused = pulsar_admin(
+        server, "resourcegroups", "create", "globex", roles=("operator:acme", "viewer")
+    )
+    assert "may not do this: the role operator for tenant 'globex' is needed" in refused
+    assert pulsar_admin(server, "resourcegroups", "create", "acme", roles=("operator:acme",)) == ""
