@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from quotaplane.balance.decisions import Decisions, Move, Split
 from quotaplane.cli.main import main
+from quotaplane.history.store import ensure_tables
 from quotaplane.settings import Settings
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Topics
@@ -51,6 +52,7 @@ class Rig:
         }
         self.conf = write_conf(folder, transport)
         self.settings: Settings = settings_in(self.conf)
+        ensure_tables(self.settings.history)
         self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
         self._seq = 0
 
@@ -169,7 +171,7 @@ def test_moves_are_made_verified_and_recorded(rig: Rig) -> None:
     bundles = [f"{namespace}/{range_}" for range_ in RANGES for namespace in (first, second)]
     moves = [Move(bundle, *rig.brokers, 0.0, "Drain", "maintenance") for bundle in bundles]
     plan = rig.propose(Decisions(moves))
-    before = len(rig.actions()) if (rig.folder / "history").exists() else 0
+    before = len(rig.actions())
     assert rig.run("execute", "--plan", plan, "--why", "maintenance") == 0
     assert {rig.owner(bundle) for bundle in bundles} == {rig.brokers[1]}
     rows = rig.actions()[before:]

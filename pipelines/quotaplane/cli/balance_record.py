@@ -11,6 +11,7 @@ from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import InputError
 from quotaplane.history.load_record import RecordedRound, read_record
+from quotaplane.history.store import require_history
 from quotaplane.point_in_time import parse_since
 
 
@@ -30,6 +31,7 @@ def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
         InputError, ConfigError, HistoryError: an option is wrong, or there are none.
     """
     history = history_of(args)
+    require_history(history, "the balance job creates one")
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else None
     until = parse_since(args.until, now, "--until") if args.until else None

@@ -31,11 +31,14 @@ def whole_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
 
 
 def brief_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
-    """The same without columns in which all groups have the default."""
-    differ = {name for row in rows for name in fields_changed({}, row)}
-    columns = ("group", *(name for name in _FIELDS if name in differ), "updated_at", "updated_by")
-    full = map(shown, rows)
-    return columns, [tuple(written(name, row[name]) for name in columns) for row in full]
+    """The same with only what is not the default: None elsewhere, and no columns of nothing else."""
+    given = [{name: new for name, (_, new) in fields_changed({}, row).items()} for row in rows]
+    names = [name for name in _FIELDS if any(name in fields for fields in given)]
+    columns = ("group", *names, "updated_at", "updated_by")
+    return columns, [
+        tuple({**row, **dict.fromkeys(names), **fields}[name] for name in columns)
+        for row, fields in zip(rows, given, strict=True)
+    ]
 
 
 def one_row(row: Mapping[str, Any]) -> tuple[Columns, Rows]:

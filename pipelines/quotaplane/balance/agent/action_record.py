@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quotaplane.history.balance_tables import BALANCE_ACTIONS
-from quotaplane.history.store import ensure_tables
+from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
@@ -44,15 +44,17 @@ class ActionRecord:
     """Appends actions to the history. Rows are on the disk when ``write`` returns.
 
     Args:
-        history: where the tables are; missing tables are created.
+        history: where the tables are; those that an earlier version lacked are created.
         why: the administrator's reason; "" for automatic execution.
         mode: ``manual`` or ``auto``.
 
     Raises:
+        ConfigError: there is no history.
         HistoryError: the tables can't be created or opened.
     """
 
     def __init__(self, history: History, why: str, mode: str) -> None:
+        require_history(history, "the balance job creates one")
         ensure_tables(history, tell)
         self._constants = {
             "why": why,

@@ -1,0 +1,40 @@
+"""The exit codes of docs/cli.md that only a running job ends with."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from quotaplane.streams.batch_attempts import MOST_FAILURES
+from quotaplane.transport import open_broker_link
+from tests.job import RunningJob, put_quotas, write_conf
+
+
+def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -> None:
+    conf = write_conf(
+        tmp_path,
+        {"kind": "delta", "path": str(tmp_path / "topics")},
+        reports={"interval_s": 1.0, "stop_when_unusable_intervals": 3},
+    )
+    with RunningJob(conf) as job:
+        put_quotas(job.settings, g=100.0)
+        link = open_broker_link(job.settings.transport)
+        deadline = time.monotonic() + 240
+        while job.process.poll() is None:
+            assert time.monotonic() < deadline, job.last_words()
+            link.send_reports([("junk", b"\xff\xffjunk", time.time_ns() // 1_000_000)])
+            time.sleep(0.3)
+        assert job.process.wait() == 5, job.last_words()
+        assert job.printed()[-1].startswith("quotaplane: error: ")
+
+    checkpoint = Path(job.settings.checkpoint)
+    last = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
+    for file in (checkpoint / "commits").glob(f"*{last}*"):
+        file.unlink()  # as if the job had not come to its end
+    note = {"batch": last, "failures": MOST_FAILURES, "reason": "no memory for this"}
+    (checkpoint / ".attempts.json.crc").unlink(missing_ok=True)  # the checksum of the old note
+    (checkpoint / "attempts.json").write_text(json.dumps(note))
+    with RunningJob(conf) as job:
+        assert job.process.wait(timeout=240) == 7, job.last_words()
+        assert f"batch {last} failed 3 times" in job.printed()[-1]
