@@ -162,7 +162,10 @@ ROOMS: Final = {
     ),
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
-        ("agents", "groups", "history", "pulsar_admin", "query", "registry", "settings"),
+        (
+            *("agents", "groups", "history", "metrics", "pulsar_admin", "query", "registry"),
+            "settings",
+        ),
     ),
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
