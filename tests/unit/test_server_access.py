@@ -34,6 +34,7 @@ GROUPS, NS, TEN = "/admin/v2/resourcegroups", "/admin/v2/namespaces", "/admin/v2
 ROUTES: Final = {
     ("GET", "/healthz"): Route(None, OPEN, "/healthz"),
     ("GET", "/readyz"): Route(None, OPEN, "/readyz"),
+    ("GET", "/metrics"): Route(None, OPEN, "/metrics"),
     ("GET", GROUPS): Route(V, FILTERED, GROUPS),
     ("GET", GROUPS + "/{group}"): Route(V, TENANT, f"{GROUPS}/T::a"),
     ("PUT", GROUPS + "/{group}"): Route(O, TENANT, f"{GROUPS}/T::a", {"publishRateInMsgs": 7}),

@@ -29,6 +29,10 @@ SORTABLE: Final = tuple(
 """What groups can be sorted by."""
 
 
+_MOST_TEXTS: Final = 20_000
+"""Answers that are kept; a kilobyte each."""
+
+
 class GroupText(NamedTuple):
     """A group as an answer has it."""
 
@@ -64,6 +68,8 @@ class GroupSnapshot:
         """A group's JSON and its ETag."""
         found = self._texts.get(place)
         if found is None:
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
             text = group_json(self.rows.slice(place, 1).to_pylist()[0])
             found = self._texts[place] = GroupText(text, etag(text))
         return found

@@ -20,7 +20,7 @@ from quotaplane.server import (
 )
 from quotaplane.server.guard import Guard
 from quotaplane.server.refusals import add_error_answers
-from quotaplane.server.request_metrics import add_metrics
+from quotaplane.server.request_metrics import Measured
 from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
@@ -75,7 +75,7 @@ def create_app(
     app.include_router(system_routes.health)
     add_error_answers(app)
     app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
-    add_metrics(app)
+    app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     app.state.query_parameters = query_parameters(app.openapi())
     return app

@@ -25,8 +25,8 @@ from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
 from quotaplane.server.access import Role, belongs
 from quotaplane.server.history_schemas import (
-    AuditRows,
     AuditList,
+    AuditRows,
     BrokerList,
     LimitList,
     RowList,

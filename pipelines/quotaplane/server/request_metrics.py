@@ -1,71 +1,77 @@
-"""The server's metrics: requests by route, at ``/metrics``, for everybody as ``/healthz`` is.
-
-They have no names of groups, tenants or callers.
-"""
+"""Counts requests, and how long they take, for ``/metrics``."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, Final
 
-from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-from starlette.requests import Request
-from starlette.responses import Response
+from prometheus_client import generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quotaplane.metrics.exposition import counter, histogram, registry_of
 from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-_UNMATCHED: Final = "none"
-"""The route of a request that matches none."""
+NO_ROUTE: Final = "none"
+"""The route of requests for paths that there are not, and of those refused before they get to one.
+
+A path itself is never a label: names of groups have no bound.
+"""
 
 
-def add_metrics(app: FastAPI) -> None:
-    """Count the application's requests, and answer ``/metrics``."""
-    registry = registry_of("server")
+class RequestMetrics:
+    """The metrics of one server."""
 
-    async def metrics(request: Request) -> Response:
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encoder(registry), headers={"content-type": content_type})
+    def __init__(self) -> None:
+        self._registry = registry_of("server")
+        self._requests = counter(HTTP_REQUESTS, self._registry)
+        self._seconds = histogram(HTTP_SECONDS, self._registry)
 
-    app.add_route("/metrics", metrics, include_in_schema=False)
-    app.add_middleware(CountedRequests, registry=registry)
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
 
 
-class CountedRequests:
-    """ASGI middleware that counts and times each request, whatever answers it."""
+class Measured:
+    """An ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
-        self._app = app
-        self._requests = counter(HTTP_REQUESTS, registry)
-        self._seconds = histogram(HTTP_SECONDS, registry)
+    def __init__(self, app: ASGIApp, *, metrics: RequestMetrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and count it when it has been answered."""
+        """Pass a request on, and count it when it is answered."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began_s, code = time.monotonic(), "500"
+        status = 500  # unless an answer begins
 
-        async def sent(message: Message) -> None:
-            nonlocal code
+        async def noted(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                code = str(message["status"])
+                status = message["status"]
             await send(message)
 
+        begun = time.perf_counter()
         try:
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, noted)
         finally:
-            route = _route(scope)
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._requests.labels(method, route, code).inc()
-            self._seconds.labels(route).observe(time.monotonic() - began_s)
+            seconds = time.perf_counter() - begun
+            self._metrics.count(_method(scope), _route(scope), status, seconds)
+
+
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"})
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in _METHODS else "other"
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of the route that the request matched: what is in a path is no label."""
     route: Any = scope.get("route")
-    return str(getattr(route, "path", _UNMATCHED))
+    path: str = getattr(route, "path", NO_ROUTE)
+    return path.replace(":path}", "}")

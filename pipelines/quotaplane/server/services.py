@@ -19,6 +19,7 @@ from quotaplane.server.group_writer import GroupWriter
 from quotaplane.server.queries import Queries
 from quotaplane.server.readiness import Readiness
 from quotaplane.server.refusals import AnswerError
+from quotaplane.server.request_metrics import RequestMetrics
 from quotaplane.server.tokens import Verifier
 from quotaplane.server.workers import Workers
 from quotaplane.settings import PulsarTransport, Server, Settings
@@ -60,6 +61,7 @@ class Services:
             cluster = ClusterGroups(self.rest, settings.cluster.tenants)
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
+        self.metrics = RequestMetrics()
         self.queries = Queries(settings.history, self.workers)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)

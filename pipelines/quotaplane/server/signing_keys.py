@@ -26,6 +26,13 @@ LEAST_BETWEEN_S: Final = 10.0
 _FETCH_WITHIN_S: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024
 _PART: Final = "keys of tokens"
+_FAILURES: Final = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    OSError,
+    ValueError,  # no JSON, or no keys
+    asyncio.TimeoutError,  # before Python 3.11 no OSError
+)
 
 
 class KeysUnavailableError(QuotaplaneError):
@@ -132,9 +139,11 @@ class KeySet:
 
     async def _fetched(self) -> None:
         try:
-            self._keys = parse_key_set(await self._fetch())
+            # Also where each part of an answer is in time.
+            fetched = await asyncio.wait_for(self._fetch(), 2 * _FETCH_WITHIN_S)
+            self._keys = parse_key_set(fetched)
             self._failures.note(_PART, "", None)
-        except (httpx.HTTPError, OSError, ValueError) as error:
+        except _FAILURES as error:
             self._failures.note(_PART, "", QuotaplaneError(str(error) or type(error).__name__))
         finally:
             self._fetching = None

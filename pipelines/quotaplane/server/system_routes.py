@@ -1,4 +1,4 @@
-"""``/api/v1``: version, settings, tables, and who asks; ``/healthz`` and ``/readyz``."""
+"""``/api/v1``: version, settings, tables, who asks; ``/healthz``, ``/readyz``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -82,6 +82,21 @@ async def readyz(served: Served) -> Response:
     ready = all(check.ok for check in checks)
     answer = {"ready": ready, "checks": [check._asdict() for check in checks]}
     return json_answer(answer, 200 if ready else 503)
+
+
+@health.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Metrics in Prometheus' text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def metrics(served: Served) -> Response:
+    """Requests by route and how long they took, for Prometheus; no names of groups or people."""
+    return Response(served.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _masked(value: Any) -> Any:
