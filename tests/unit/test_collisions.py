@@ -75,7 +75,7 @@ def test_within_one_report_neither_replaces_the_other(groups: list[str], format_
     )
     state = ShardState()
     found = _round(state, [(ONE, 100.0)], [value])
-    assert [row["group"] for row in found["usage"]] == [ONE]
+    assert [row["resource_group"] for row in found["usage"]] == [ONE]
     assert found["usage"][0][RATE_COLUMNS[0]] == 10.0
     assert [row["detail"] for row in found["rejected_reports"]] == [
         f"broker b: no resource group {OTHER}"
@@ -93,7 +93,7 @@ def test_a_report_by_id_can_not_be_told_apart() -> None:
         usage=np.ones((1, 4)),
     )
     found = _round(ShardState(), [(ONE, 100.0)], [value])
-    assert [row["group"] for row in found["usage"]] == [ONE]
+    assert [row["resource_group"] for row in found["usage"]] == [ONE]
 
 
 def _round(
@@ -158,7 +158,9 @@ def test_the_second_one_that_others_wrote_into_the_table_has_no_effect_and_is_to
     assert letter["detail"] == (
         f"group {OTHER!r}: has the same id as group {ONE!r} and no effect: put it by another name"
     )
-    assert [(row["group"], row[RATE_COLUMNS[0]]) for row in found["limits"]] == [(ONE, 100.0)]
+    assert [(row["resource_group"], row[RATE_COLUMNS[0]]) for row in found["limits"]] == [
+        (ONE, 100.0)
+    ]
 
 
 DEFINED = plain_groups(

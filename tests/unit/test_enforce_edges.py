@@ -23,7 +23,7 @@ from quotaplane.enforce.rate_writes import Moves
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.registry import table as history_groups
+from quotaplane.registry import change_feed
 from quotaplane.settings import Enforce
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
@@ -382,12 +382,15 @@ def test_a_log_that_cant_be_read_is_an_error_of_the_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
-        def history(self) -> None:
+        def version(self) -> int:
+            return 1
+
+        def history(self, limit: int | None) -> None:
             raise DeltaError("files are missing\nin the log")
 
-    monkeypatch.setattr(history_groups, "open_table", lambda *_: Broken())
+    monkeypatch.setattr(change_feed, "open_table", lambda *_: Broken())
     with (
         FakePulsar() as cluster,
         pytest.raises(HistoryError, match=r"files are missing$"),
     ):
-        history_groups.group_changes(settings_for(cluster, tmp_path).history)
+        change_feed.group_changes(settings_for(cluster, tmp_path).history)

@@ -13,7 +13,7 @@ from quotaplane.model import DIMENSIONS, SAFE_COLUMNS
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
-PUBLISH_REASON = f"{DIMENSIONS[0]}_reason"
+PUBLISH_REASON = f"{DIMENSIONS[0]}_reason_code"
 
 
 def taken_over(*, limits_told: bool = True) -> Shard:

@@ -17,7 +17,7 @@ from quotaplane.quota.config import Events
 from tests.unit.step_cases import CONFIG, KINDS, T0, Shard, report, reports
 
 RATE = RATE_COLUMNS[0]
-REASON = f"{DIMENSIONS[0]}_reason"
+REASON = f"{DIMENSIONS[0]}_reason_code"
 
 
 def defined(version: int = 0, **groups: dict[str, Any]) -> Events:
@@ -222,8 +222,8 @@ def test_a_ceiling_is_the_most_also_where_there_is_no_quota(mode: str, transitio
             first, other = outcome.limits.to_pylist()
     assert (first["broker"], first["enforced"]) == ("b1", mode == "hard")
     assert first[OTHER] == pytest.approx(0.1) == first[f"safe_{OTHER}"]
-    assert first[f"{DIMENSIONS[2]}_reason"] == Reason.CEILING
-    assert first[f"{DIMENSIONS[2]}_text"] == "ceiling: the most it may have"
+    assert first[f"{DIMENSIONS[2]}_reason_code"] == Reason.CEILING
+    assert first[f"{DIMENSIONS[2]}_reason_numbers"] is None  # no law was asked
     assert other[OTHER] == np.inf == other[f"safe_{OTHER}"]
     assert outcome.counts.limits_changed == 0
     taken_away = one.run(defined(5, g={"quota": 100, "mode": mode}), now_ms=at + 1_000)

@@ -31,7 +31,7 @@ def whole_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
 
 
 def brief_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
-    """The same with only what is not the default: None elsewhere, and no columns of nothing else."""
+    """The same with only what is not a default: None elsewhere, and no columns of nothing else."""
     given = [{name: new for name, (_, new) in fields_changed({}, row).items()} for row in rows]
     names = [name for name in _FIELDS if any(name in fields for fields in given)]
     columns = ("group", *names, "updated_at", "updated_by")
