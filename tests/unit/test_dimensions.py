@@ -410,7 +410,7 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     # The times of the newest snapshot and recording were added to the first table's metadata.
     tables, again = unpack(blob), unpack(dump(state))
     for before, after in zip(tables, again, strict=True):
-        assert after.equals(before)
+        assert repr(after.to_pydict()) == repr(before.to_pydict())  # NaN differs from itself
         assert before.schema.metadata.items() < after.schema.metadata.items()
 
 

@@ -60,6 +60,8 @@ class Repository:
             text=True,
             env=self.environment,
             cwd=self.folder,
+            # A test run in the background ignores Ctrl-C, and its children would, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
 
