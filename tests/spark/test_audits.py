@@ -112,7 +112,7 @@ def test_the_job_prints_an_answer(
         "reason": "saturated: fair share",
         "enforced": True,
     }
-    assert command.main(["exceeded", *where, "--tolerance", "0.5"]) == 0
+    assert command.main(["exceeded", *where, "--tolerance", "0.5", "--table"]) == 0
     assert capsys.readouterr().out.endswith("(0 rows)\n")
 
 
