@@ -393,20 +393,3 @@ def test_the_body_has_every_column_of_a_group() -> None:
     assert fields >= {*RATE_COLUMNS, *DEFAULTS}
     schema = json.dumps(GroupBody.model_json_schema())
     assert "per second" in schema
-
-
-def test_requests_are_counted_by_route_and_never_by_name(served: Served) -> None:
-    served.ok("PUT", G + "acme/secret-project", {})
-    served.ask("GET", G + "acme/none")
-    served.ask("GET", "/nothing/secret-path")
-    served.ask("BREW", G + "a")
-    text = served.ask("GET", "/metrics", Authorization="").text
-    assert (
-        'quotaplane_http_requests_total{code="201",method="PUT",route="/api/v1/groups/{group}"} 1.0'
-        in text
-    )
-    assert 'code="404",method="GET",route="none"} 1.0' in text
-    assert 'method="other"' in text
-    assert 'quotaplane_http_request_seconds_count{route="/api/v1/groups/{group}"}' in text
-    assert 'program="server"' in text
-    assert "secret" not in text

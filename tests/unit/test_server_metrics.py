@@ -35,7 +35,7 @@ def test_requests_count_under_their_routes_and_not_their_paths(served: Served) -
     assert served.ask("GET", "/nothing/here").status_code in (401, 404)
     found = counted(served)["quotaplane_http_requests_total"]
     assert {route for _, _, route in found} == {
-        "/api/v1/groups/{group:path}",
+        "/api/v1/groups/{group}",
         "/api/v1/groups",
         "/healthz",
         "none",
