@@ -29,10 +29,10 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
-from quotaplane.laws.explain import reason_text
 from quotaplane.query.answer import Answer
 from quotaplane.query.group_feed import feed_tables
 from quotaplane.query.live_files import is_plain, live_files
+from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, to_duckdb
 from quotaplane.query.views import (
     BEGINNING,
@@ -46,6 +46,8 @@ MEMORY: Final = "1GB"
 """What a query may have in memory; the rest goes to ``SPILL`` in the system's temporary folder."""
 SPILL: Final = "10GB"
 THREADS: Final = 4
+
+_SPILL_NAME: Final = "quotaplane-query"
 
 _TYPES: Final = {
     pa.int64(): "BIGINT",
@@ -92,7 +94,7 @@ class DuckDBEngine:
                 "memory_limit": memory,
                 # DuckDB makes this folder when it needs it, and removes it.
                 "temp_directory": str(
-                    Path(tempfile.gettempdir(), f"quotaplane-query-{uuid.uuid4().hex}")
+                    Path(tempfile.gettempdir(), f"{_SPILL_NAME}-{uuid.uuid4().hex}")
                 ),
                 "max_temp_directory_size": SPILL,
                 "autoinstall_known_extensions": False,
@@ -102,16 +104,19 @@ class DuckDBEngine:
                 "python_enable_replacements": False,
             }
         )
-        # Of each session; without GLOBAL it would be of this one.
+        # Without GLOBAL these would be settings of this session alone.
         self._database.execute("SET GLOBAL TimeZone = 'UTC'")
+        # A file never changes, so what is known of it is kept for the next query.
+        self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         self._database.execute(_MACROS)
-        self._database.create_function(
-            "reason_text",
-            reason_text,
-            ["INTEGER", "DOUBLE[]", "DOUBLE", "DOUBLE", "DOUBLE"],
-            "VARCHAR",
-            null_handling=SPECIAL,
-        )
+        for name, function in FUNCTIONS.items():
+            self._database.create_function(
+                name,
+                function.call,
+                list(map(_type, function.parameters)),
+                "VARCHAR",
+                null_handling=SPECIAL,
+            )
         self._lock()
 
     def __enter__(self) -> DuckDBEngine:
@@ -143,8 +148,8 @@ class DuckDBEngine:
         Args:
             sql: the query; its parameters are ``:name``.
             parameters: values by name; those that the query does not have are not used.
-            since: the query is about the time from then on: ``:since``. ``usage_values`` begins
-                a day earlier.
+            since: the query is about the time from then on: ``:since``. Views on usage begin
+                an hour earlier.
             until: ``:until``; rows of later rounds, and later changes of groups, are not seen.
                 None: everything is seen, and ``:until`` is now.
             read_since: files of earlier rounds only need not be read. For a query that asks for
@@ -268,24 +273,22 @@ def _has_nulls(column: np.ndarray[Any, Any]) -> bool:
 def _read_files(table: Table) -> str:
     """A query for the rows of the files in the variable of the table.
 
-    Each column is given by name and type: columns that a file lacks are null, and DuckDB need not
-    look into files that a condition on ``date`` leaves out.
+    The empty table before them gives columns that the files lack, and the types.
     """
-    stored = [field for field in table.schema if field.name not in table.partition_by]
-    columns = ", ".join(
-        f"'{f.name}': {{name: '{f.name}', type: '{_type(f.type)}', default_value: NULL}}"
-        for f in stored
+    # The name of a file's folder has the partition; other folders of its path may look like one.
+    partitions = "".join(
+        f", CAST(regexp_extract(filename, '.*/{name}=([^/]*)/', 1) AS "
+        f"{_type(table.schema.field(name).type)}) AS {name}"
+        for name in table.partition_by
     )
-    # The folder's name has the partition; other folders of the path may look like one.
-    selected = ", ".join(
-        f"CAST(regexp_extract(filename, '.*/{f.name}=([^/]*)/', 1) AS {_type(f.type)}) AS {f.name}"
-        if f.name in table.partition_by
-        else f.name
-        for f in table.schema
+    files = (
+        f"read_parquet(getvariable('{table.name}_files'), union_by_name = true, "
+        "hive_partitioning = false, filename = true)"
     )
+    columns = ", ".join(table.schema.names)
     return (
-        f"SELECT {selected} FROM read_parquet(getvariable('{table.name}_files'), "
-        f"schema = MAP {{{columns}}}, filename = true)"
+        f"SELECT {columns} FROM "
+        f"({_no_rows(table)} UNION ALL BY NAME SELECT *{partitions} FROM {files})"
     )
 
 
@@ -351,6 +354,11 @@ def _errors(history: History, *, of_the_query: bool = False) -> Iterator[None]:
             "for example with --since"
         ) from None
     except duckdb.IOException as error:
+        if _SPILL_NAME in str(error):
+            raise InputError(
+                f"the query needs more memory and more of {tempfile.gettempdir()} than there is: "
+                f"{_first_line(error)}; ask for less, for example with --since"
+            ) from None
         raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None
     except duckdb.Error as error:
         if of_the_query and not _is_of_a_file(error):

@@ -11,9 +11,9 @@ from quotaplane.errors import InputError
 from quotaplane.history.ddl import sql_type
 from quotaplane.history.store import has_table, open_table, table_uri
 from quotaplane.history.tables import OPTIONAL, TABLES, Table
-from quotaplane.laws.explain import reason_text
 from quotaplane.query.answer import Answer
 from quotaplane.query.group_feed import feed_tables
+from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, with_times
 from quotaplane.query.views import BEGINNING, sources_of
 from quotaplane.settings import History
@@ -69,7 +69,8 @@ def register_views(
         HistoryError: a table is missing or has another schema.
     """
     sources = sources_of(sql)
-    spark.udf.register("reason_text", reason_text, "string")
+    for name, function in FUNCTIONS.items():
+        spark.udf.register(name, function.call, "string")
     for name in sources.tables:
         rows = _rows(spark, history, TABLES[name])
         if until is not None and "round_at" in rows.columns:

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS
 from quotaplane.query.group_feed import FEEDS
-from quotaplane.query.sql_text import names_in
+from quotaplane.query.sql_text import names_in, with_times
 
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Earlier than any history."""
 
-_LOOK_BACK: Final = timedelta(days=1)
+_LOOK_BACK: Final = timedelta(hours=1)
 """How much earlier than ``since`` ``usage_values`` begins, because a report leaves out rates that
 did not change."""
 
@@ -46,20 +46,9 @@ def by_dimension(values: Mapping[str, str]) -> str:
     return f"UNPIVOT INCLUDE NULLS ({columns} FOR dimension IN ({', '.join(of_dimensions)}))"
 
 
-_LIMIT_VALUES: Final = f"""
-SELECT
-  epoch, seq, round_at, date, broker, resource_group, dimension,
-  CASE WHEN ended OR rate IS NULL THEN CAST('Infinity' AS DOUBLE) ELSE rate END AS limit_per_s,
-  ended, coalesce(enforced, true) AS enforced, lease_ms, demand_per_s, quota_per_s,
-  reason_code, reason_numbers, ended_because,
-  CASE
-    WHEN ended_because = 'silent' THEN 'ended: no report names the group any more'
-    WHEN ended_because = 'group_deleted' THEN 'ended: the group was deleted'
-    WHEN ended THEN 'ended'
-    ELSE reason_text(reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
-  END AS reason
-FROM limits {
-    by_dimension(
+def _limit_values(limits: str, columns: str = "") -> str:
+    """A row for each limit and dimension of a table like ``limits``, with more of its columns."""
+    of_dimension = by_dimension(
         {
             "rate": "{}_per_s",
             "demand_per_s": "demand_{}_per_s",
@@ -68,23 +57,99 @@ FROM limits {
             "reason_numbers": "{}_reason_numbers",
         }
     )
-}
+    return f"""
+SELECT
+  epoch, seq, round_at, date, broker, resource_group, dimension,{columns}
+  CASE WHEN ended OR rate IS NULL THEN CAST('Infinity' AS DOUBLE) ELSE rate END AS limit_per_s,
+  ended, coalesce(enforced, true) AS enforced, lease_ms, demand_per_s, quota_per_s,
+  reason_code, reason_numbers, ended_because,
+  limit_reason(ended_because, reason_code, reason_numbers, rate, demand_per_s, quota_per_s)
+    AS reason
+FROM {limits} {of_dimension}
 """
 
+
+_REPORTED_AT: Final = "coalesce(published_at, round_at)"
+_UNCHANGED: Final = ", ".join(
+    f"last_value({rate}) IGNORE NULLS OVER so_far AS {rate}, {throttled}"
+    for rate, throttled in zip(RATE_COLUMNS, THROTTLED_COLUMNS, strict=True)
+)
+"""Rates, those that did not change filled in. This is done before there is a row for each
+dimension: there are several times as many of these to sort."""
+_USAGE_BY_DIMENSION: Final = by_dimension(
+    {"used_per_s": "{}_per_s", "throttled_per_s": "throttled_{}_per_s"}
+)
+
 _USAGE_VALUES: Final = f"""
-SELECT * FROM (
+SELECT
+  epoch, seq, round_at, date, broker, resource_group, dimension, reported_at, window_ms,
+  used_per_s, throttled_per_s
+FROM (
   SELECT
-    epoch, seq, round_at, date, broker, resource_group, dimension,
-    coalesce(published_at, round_at) AS reported_at, window_ms,
-    last_value(rate) IGNORE NULLS OVER (
-      PARTITION BY broker, resource_group, dimension
-      ORDER BY coalesce(published_at, round_at), epoch, seq
-    ) AS used_per_s,
-    throttled_per_s
-  FROM usage {by_dimension({"rate": "{}_per_s", "throttled_per_s": "throttled_{}_per_s"})}
-  WHERE date >= :usage_since
-) AS reported
+    epoch, seq, round_at, date, broker, resource_group, {_REPORTED_AT} AS reported_at, window_ms,
+    {_UNCHANGED}
+  FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+  WINDOW so_far AS (
+    PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+) AS filled {_USAGE_BY_DIMENSION}
 WHERE used_per_s IS NOT NULL
+"""
+
+# The limits of a broker and group are numbered: the highest number so far is of the newest one.
+_USAGE_AND_LIMITS: Final = f"""
+WITH numbered AS (
+  SELECT
+    *, row_number() OVER (PARTITION BY broker, resource_group ORDER BY epoch, seq) AS limit_no
+  FROM limits
+),
+limits_in_order AS ({_limit_values("numbered", " limit_no,")}),
+events AS (
+  SELECT
+    broker, resource_group, unix_millis(round_at) AS at_ms, 0 AS is_report, limit_no, epoch, seq,
+    CAST(NULL AS TIMESTAMP) AS reported_at, CAST(NULL AS BIGINT) AS window_ms,
+    {", ".join(f"CAST(NULL AS DOUBLE) AS {c}" for c in (*RATE_COLUMNS, *THROTTLED_COLUMNS))}
+  FROM numbered
+  UNION ALL
+  SELECT
+    broker, resource_group, unix_millis({_REPORTED_AT}), 1, NULL, epoch, seq, {_REPORTED_AT},
+    window_ms, {", ".join((*RATE_COLUMNS, *THROTTLED_COLUMNS))}
+  FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+),
+filled AS (
+  SELECT
+    broker, resource_group, is_report, reported_at, window_ms,
+    max(limit_no) OVER so_far AS limit_no, sum(is_report) OVER so_far AS report_no,
+    {_UNCHANGED}
+  FROM events
+  WINDOW so_far AS (
+    PARTITION BY broker, resource_group ORDER BY at_ms, is_report, epoch, seq
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+),
+reports AS (
+  SELECT * FROM (SELECT * FROM filled WHERE is_report = 1) AS reported {_USAGE_BY_DIMENSION}
+  WHERE used_per_s IS NOT NULL
+),
+ever_limited AS (
+  SELECT DISTINCT broker, resource_group, dimension
+  FROM limits_in_order
+  WHERE limit_per_s < CAST('Infinity' AS DOUBLE)
+)
+SELECT
+  r.broker, r.resource_group, r.dimension, r.report_no, r.reported_at, r.window_ms, r.used_per_s,
+  r.throttled_per_s, l.limit_per_s, l.enforced, l.ended, l.round_at AS limit_at,
+  l.epoch AS limit_epoch, l.seq AS limit_seq, l.demand_per_s, l.quota_per_s, l.reason_code,
+  l.reason_numbers, l.ended_because
+FROM reports AS r
+JOIN ever_limited AS e
+  ON e.broker = r.broker AND e.resource_group = r.resource_group AND e.dimension = r.dimension
+LEFT JOIN limits_in_order AS l
+  ON l.broker = r.broker AND l.resource_group = r.resource_group AND l.dimension = r.dimension
+  AND l.limit_no = r.limit_no
 """
 
 _LEASE_VALUES: Final = f"""
@@ -168,18 +233,19 @@ class View:
 
     name: str
     sql: str
-    """``:usage_since`` stands for a date."""
+    """``:usage_since`` is the time from which it needs reports."""
 
     def since(self, since: datetime) -> str:
         """The SQL of the view for questions about the time ``since``."""
-        return self.sql.replace(":usage_since", f"DATE '{usage_since(since).date().isoformat()}'")
+        return with_times(self.sql, {"usage_since": usage_since(since)})
 
 
 VIEWS: Final[Mapping[str, View]] = {
     view.name: view
     for view in (
         View("usage_values", _USAGE_VALUES),
-        View("limit_values", _LIMIT_VALUES),
+        View("limit_values", _limit_values("limits")),
+        View("usage_and_limits", _USAGE_AND_LIMITS),
         View("lease_values", _LEASE_VALUES),
         View("quotas", _QUOTAS),
         View("quota_changes", _QUOTA_CHANGES),
@@ -227,10 +293,9 @@ def _of(known: Iterable[str], names: set[str]) -> tuple[str, ...]:
 
 
 def usage_since(since: datetime) -> datetime:
-    """The midnight from which ``usage_values`` has reports, for questions about the time ``since``.
+    """The time from which views on usage have reports, for questions about the time ``since``.
 
     >>> usage_since(datetime(2026, 3, 2, 12, tzinfo=timezone.utc)).isoformat()
-    '2026-03-01T00:00:00+00:00'
+    '2026-03-02T11:00:00+00:00'
     """
-    earlier = max(since.astimezone(timezone.utc) - _LOOK_BACK, BEGINNING)
-    return earlier.replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(since.astimezone(timezone.utc) - _LOOK_BACK, BEGINNING)

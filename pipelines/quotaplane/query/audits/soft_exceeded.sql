@@ -5,10 +5,28 @@
 -- enforcement_percent below 100. excess: messages, bytes or partitions above the quota. One row per
 -- unbroken run; until_at is empty while it lasts.
 -- :tolerance = 0.05  fraction of the quota by which the use may exceed it
-WITH reports AS (
+WITH soft_times AS (
   SELECT
-    broker, resource_group, dimension, reported_at AS instant, epoch, seq, used_per_s
-  FROM usage_values
+    resource_group, dimension, version, unix_millis(changed_at) AS at_ms,
+    -- Infinity: no quota, or all of it is enforced.
+    CASE WHEN mode <> 'hard' OR enforcement_percent < 100
+      THEN coalesce(to_per_s, CAST('Infinity' AS DOUBLE)) ELSE CAST('Infinity' AS DOUBLE) END
+      AS quota_per_s,
+    mode, enforcement_percent
+  FROM quota_changes
+),
+soft_groups AS (
+  SELECT DISTINCT s.resource_group AS ancestor, s.dimension, t.resource_group
+  FROM soft_times AS s
+  JOIN group_tree AS t ON t.ancestor = s.resource_group
+  WHERE s.quota_per_s < CAST('Infinity' AS DOUBLE)
+),
+reports AS (
+  SELECT
+    u.broker, u.resource_group, u.dimension, u.reported_at AS instant, u.epoch, u.seq, u.used_per_s
+  FROM usage_values AS u
+  JOIN (SELECT DISTINCT resource_group, dimension FROM soft_groups) AS g
+    ON g.resource_group = u.resource_group AND g.dimension = u.dimension
   UNION ALL
   -- A broker that no longer has the group uses nothing of it.
   SELECT broker, resource_group, dimension, round_at, epoch, seq, 0 FROM limit_values WHERE ended
@@ -21,27 +39,17 @@ used AS (
     ) AS added
   FROM reports
 ),
-known_quotas AS (
-  SELECT
-    resource_group, dimension, version, unix_millis(changed_at) AS at_ms,
-    -- Infinity: no quota, or all of it is enforced.
-    CASE WHEN mode <> 'hard' OR enforcement_percent < 100
-      THEN coalesce(to_per_s, CAST('Infinity' AS DOUBLE)) ELSE CAST('Infinity' AS DOUBLE) END
-      AS quota_per_s,
-    mode, enforcement_percent
-  FROM quota_changes
-),
 moments AS (
   SELECT
-    t.ancestor AS resource_group, u.dimension, u.at_ms, u.added, CAST(NULL AS BIGINT) AS version,
+    g.ancestor AS resource_group, u.dimension, u.at_ms, u.added, CAST(NULL AS BIGINT) AS version,
     CAST(NULL AS DOUBLE) AS quota_per_s, CAST(NULL AS STRING) AS mode,
     CAST(NULL AS DOUBLE) AS enforcement_percent
   FROM used AS u
-  JOIN group_tree AS t ON t.resource_group = u.resource_group
+  JOIN soft_groups AS g ON g.resource_group = u.resource_group AND g.dimension = u.dimension
   UNION ALL
   SELECT
     resource_group, dimension, at_ms, 0, version, quota_per_s, mode, enforcement_percent
-  FROM known_quotas
+  FROM soft_times
 ),
 at_each AS (
   SELECT
