@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import urllib.request
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 import pulsar
 import pytest
+import yaml
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.table import put_groups
@@ -23,6 +26,8 @@ from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
+from tests.servers.tools import free_ports
+from tests.unit.metrics_cases import Series, parsed
 
 MEASURED_S = 4.0
 HELD = 0.08
@@ -93,6 +98,13 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     limits.close()
 
 
+def metrics_at(port: int) -> Series:
+    """What the enforcer shows to Prometheus, by the names behind ``quotaplane_enforcer_``."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        found = parsed(answer.read().decode())
+    return defaultdict(dict, {n.removeprefix("quotaplane_enforcer_"): v for n, v in found.items()})
+
+
 def client_of(server: PulsarServer) -> pulsar.Client:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     return pulsar.Client(server.service_url, logger=quiet)
@@ -130,14 +142,21 @@ def publishing(server: PulsarServer, *topics: str) -> Iterator[None]:
 
 def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> None:
     topic = scene.topic("a topic & more")
+    (port,) = free_ports(1)
+    conf = yaml.safe_load(scene.conf.read_text("utf-8")) | {"metrics": {"enforcer_port": port}}
+    scene.conf.write_text(yaml.safe_dump(conf), encoding="utf-8")
     scene.limits.tell(publish=100)
     with publishing(scene.server, topic), EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
+        enforcer.wait_until(lambda: metrics_at(port)["rates_in_force"] == {(): 1})
+        assert metrics_at(port)["rate_writes_total"][("written",)] == 1
         assert scene.per_s(topic) == pytest.approx(100, rel=HELD)
         scene.limits.tell(publish=40, safe_publish=20, lease_s=12)
         enforcer.wait_until(lambda: scene.rate(topic) == 40)
         assert scene.per_s(topic) == pytest.approx(40, rel=HELD)
         enforcer.wait_until(lambda: scene.rate(topic) == 20)
+        enforcer.wait_until(lambda: metrics_at(port)["ended_limits"] == {(): 1})
+        assert metrics_at(port)["failures_total"] == {}
         assert enforcer.stop()["written"] == 3
         assert not enforcer.errors()
 

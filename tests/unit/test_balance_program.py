@@ -12,15 +12,17 @@ import pytest
 import yaml
 
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.balance.decisions import Decisions, Move, Split
+from quotaplane.balance.decisions import LABELS, Decisions, Move, Split
 from quotaplane.balance.plan_size import fitting
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.tables import REBALANCED, TABLES
 from quotaplane.history.writer import HistoryWriter
+from quotaplane.metrics.exposition import registry_of
 from quotaplane.model import Round
 from quotaplane.settings import Balance, History, load_settings, parse_settings
+from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.streams.balance.program import BalanceProgram, balance_program
 from quotaplane.streams.balance.reports_held import BalanceJobState
@@ -30,6 +32,8 @@ from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.load_batch import pack_loads
 from quotaplane.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
+from tests.unit.metrics_cases import scraped
+from tests.unit.pages import ROOT
 
 BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0})
 EPOCH = 7
@@ -198,6 +202,28 @@ def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -
         BALANCE.model_copy(update={"cluster": "east"}), 1200.0, lambda seq: {"loads": {"0": seq}}
     )
     return finisher.finish(Round(EPOCH, seq, NOW_MS), outputs)
+
+
+def test_the_metrics_have_what_was_decided() -> None:
+    run = Run()
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    outputs = run.batch(NOW_MS + 60_000, {"rejected": [pack(decoded(b"junk").rejected)]})
+    status = BalanceSpec(load_settings(ROOT / "conf" / "balance.yaml")).status()
+    status.add(finished(outputs).status)
+    found = scraped(registry_of("balance", status.readings))
+    (row,) = unpack(outputs["balance_rounds"][0])[0].to_pylist()
+    decisions = found["quotaplane_balance_decisions_total"]
+    for kind in ("move", "split", "skip"):
+        assert sum(n for (what, _), n in decisions.items() if what == kind) == row[f"{kind}s"]
+    assert row["moves"] > 0
+    assert {label for _, label in decisions} <= LABELS.keys()
+    assert found["quotaplane_balance_rounds_total"] == {(): 1}
+    assert found["quotaplane_balance_bundles"] == {(): row["bundles"]}
+    imbalance = pytest.approx(row["max_mean"] - 1, abs=0.01)
+    assert found["quotaplane_balance_imbalance_ratio"] == {(): imbalance}
+    assert sum(found["quotaplane_balance_brokers"].values()) == len(row["brokers"])
+    assert found["quotaplane_balance_stale_after_seconds"][()] > 0
+    assert found["quotaplane_dead_letters_total"] == {(): 1}
 
 
 def test_a_round_is_written_and_read_back(history: History) -> None:

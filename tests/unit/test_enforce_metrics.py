@@ -25,7 +25,7 @@ from tests.unit.enforce_cluster import (
     hurry,
     settings_for,
 )
-from tests.unit.test_metrics import Series, scraped
+from tests.unit.metrics_cases import Series, scraped
 
 
 @pytest.fixture

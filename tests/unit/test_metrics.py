@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from quotaplane import __version__
 from quotaplane.errors import ConfigError
@@ -37,24 +35,9 @@ from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.streams.throttle.job import ThrottleSpec
 from quotaplane.throttle.requests import CODES
 from quotaplane.wire import reasons
+from tests.unit.metrics_cases import Series, parsed, scraped
 from tests.unit.pages import ROOT
 from tests.unit.test_sink import SETTINGS, Job
-
-Series = dict[str, dict[tuple[str, ...], float]]
-
-
-def parsed(text: str) -> Series:
-    """Samples by name, then by the values of their labels in the order of the labels' names."""
-    found: Series = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            key = tuple(value for _, value in sorted(sample.labels.items()))
-            found.setdefault(sample.name, {})[key] = sample.value
-    return found
-
-
-def scraped(registry: CollectorRegistry) -> Series:
-    return parsed(generate_latest(registry).decode())
 
 
 def read(url: str) -> Series:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quotaplane.metrics.of_programs import HTTP_REQUESTS
+from tests.unit.metrics_cases import Series, parsed
 from tests.unit.server_cases import TOKENS, Served, settings_with, token
-from tests.unit.test_metrics import Series, parsed
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from quotaplane.metrics.exposition import registry_of
 from quotaplane.streams.status import JobStatus
 from quotaplane.streams.throttle.job import COUNTERS, GAUGES, status_update
+from tests.unit.metrics_cases import scraped
 
 
 def test_the_status_has_what_was_decided_and_what_was_refused(
@@ -25,6 +27,11 @@ def test_the_status_has_what_was_decided_and_what_was_refused(
     status.round_began(0)
     status.add(status_update({"decisions": decisions, "rejected_events": rejected}))
     status.round_ended()
+    found = scraped(registry_of("throttle", status.readings))
+    names = ("requests", "requests_refused", "requests_delayed", "dead_letters")
+    assert [found[f"quotaplane_{name}_total"][()] for name in names] == [3, 1, 1, 3]
+    assert found["quotaplane_rejected_total"][("bad_units",)] == 2
+    assert found["quotaplane_lag_seconds"] == {(): 2.5}
     assert status.period().startswith(
         "rounds=1 events=3 refused=1 delayed=1 rejected=3 (bad_units=2 no_id=1) lag_s=2.5 backlog=-"
     )
