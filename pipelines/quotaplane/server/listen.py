@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import place
 from quotaplane.server.app import create_app
+from quotaplane.server.services import Services
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import Tls
 from quotaplane.terminal import warn, write_line
@@ -124,7 +125,8 @@ async def serve(settings: Settings, conf: str, stop: asyncio.Event) -> None:
     stopping.cancel()
     await serving
     _say("ended: stopped by a signal" if stop.is_set() else "ended")
-    if not app.state.services.workers.close():
+    services: Services = app.state.services
+    if not (services.workers.close() and services.is_idle):
         warn("server: the disk does not answer, and a request for it was left undone")
         os._exit(0)  # the thread that waits for the disk can't be ended
 

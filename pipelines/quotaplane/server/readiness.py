@@ -52,14 +52,25 @@ class Readiness:
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look, every ``EVERY_S``; the thread ends with the process if the disk hangs."""
-        threading.Thread(target=self._run, name="server-readiness", daemon=True).start()
+        """Begin to look, every ``EVERY_S``."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="server-readiness", daemon=True)
+        self._thread.start()
 
-    def close(self) -> None:
-        """Look no more."""
+    def close(self, within_s: float = 1.0) -> bool:
+        """Look no more; False: the last look hangs.
+
+        The process must not end by itself during a look: native code that calls back into a Python
+        that is being taken down crashes.
+        """
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join(within_s)
+            return not self._thread.is_alive()
+        return True
 
     def checks(self) -> list[CheckState]:
         """How things stood at the last look; touches nothing but memory."""

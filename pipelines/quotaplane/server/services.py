@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Final
 
@@ -50,6 +51,8 @@ class Services:
         self.settings, self.server, self.conf = settings, server, conf
         self.workers = Workers(server.request_timeout_s)
         self.verifier = Verifier(server.auth, say) if server.auth else None
+        self.is_idle = False
+        """Nothing in the background waits for the disk any more."""
         self.anonymous = ANONYMOUS[server.anonymous]
         self.rest: Rest | None = None
         cluster: ClusterGroups | None = None
@@ -75,7 +78,7 @@ class Services:
 
     async def close(self) -> None:
         """End it."""
-        self.readiness.close()
+        self.is_idle = await asyncio.to_thread(self.readiness.close)
         self.queries.close()
         if self.rest is not None:
             await self.rest.close()
