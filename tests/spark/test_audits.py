@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.spark_engine import ask, collected
 from quotaplane.settings import History
 from tests.unit.audit_cases import BY_HAND, Built, Case, equal, given, used, write
-from tests.unit.recorded_history import at, healthy
+from tests.unit.recorded_history import at
+from tests.unit.twenty_questions import Question, questions, recorded_day
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(path=str(tmp_path_factory.mktemp("recorded")))
-    healthy(history)
+    recorded_day(history)
     return history
 
 
@@ -58,9 +61,27 @@ def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None
 def test_both_engines_give_the_same_rows(
     spark: SparkSession, recorded: History, audit: Audit
 ) -> None:
-    with DuckDBEngine(recorded) as engine:
-        wanted = engine.ask(audit.sql, audit.values(), since=at(30), until=at(180))
-    found = collected(ask(spark, recorded, audit.sql, audit.values(), since=at(30), until=at(180)))
+    check_same(spark, recorded, audit.sql, audit.values(), until=at(90_000))
+    check_same(spark, recorded, audit.sql, audit.values(), since=at(30), until=at(180))
+
+
+@pytest.mark.parametrize("question", questions(), ids=lambda question: question.text)
+def test_both_engines_answer_the_twenty_questions(
+    spark: SparkSession, recorded: History, question: Question
+) -> None:
+    check_same(spark, recorded, question.sql, since=at(0), until=at(90_000))
+
+
+def check_same(
+    spark: SparkSession,
+    history: History,
+    sql: str,
+    values: Mapping[str, float] | None = None,
+    **times: datetime,
+) -> None:
+    with DuckDBEngine(history) as engine:
+        wanted = engine.ask(sql, values, **times)
+    found = collected(ask(spark, history, sql, values, **times))
     assert found.columns == wanted.columns
     equal(found, (), wanted.rows)
 

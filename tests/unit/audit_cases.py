@@ -21,6 +21,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.laws import Reason
 from quotaplane.model import BASIC, DIMENSIONS, Round
 from quotaplane.query.answer import Answer
+from quotaplane.query.usage_by_day import roll_up
 from quotaplane.query.views import BEGINNING
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
@@ -763,47 +764,48 @@ def _use_of_days(history: History) -> None:
         return usage(rows, NOON_MS + int(second * 1000), **options)
 
     day = 86_400.0
+    first = report(10, ("b1", "acme/a", 5.0), ("b2", "acme/a", 1.0), window_ms=10_000)
+    second = [
+        report(20, ("b1", "acme/a", NAN), window_ms=10_000, throttled=2.0),
+        report(20, ("b1", "zeta", 7.0), ("b1", "idle", 0.0), window_ms=1_000),
+    ]
     write(
         history,
         {
-            10: {
-                "usage": report(10, ("b1", "acme/a", 5.0), ("b2", "acme/a", 1.0), window_ms=10_000)
-            },
-            20: {
-                "usage": pa.concat_tables(
-                    [
-                        report(20, ("b1", "acme/a", NAN), window_ms=10_000, throttled=2.0),
-                        report(20, ("b1", "zeta", 7.0), ("b1", "idle", 0.0), window_ms=1_000),
-                    ],
-                    promote_options="default",
-                )
-            },
+            10: {"usage": first},
+            20: {"usage": pa.concat_tables(second, promote_options="default")},
+            # not reported again for 30 seconds: counts until the next window begins
+            60: {"usage": report(60, ("b1", "acme/a", 2.0), window_ms=10_000)},
             day: {"usage": report(day, ("b1", "acme::b", 3.0), window_ms=20_000)},
             # of an earlier version, which did not record windows
-            day + 5: {"usage": report(day + 5, ("b1", "acme::b", 4.0))},
+            day + 5: {"usage": report(day + 5, ("b2", "acme::b", 4.0))},
+            day + 15: {"usage": report(day + 15, ("b2", "acme::b", 0.0))},
         },
     )
+    roll_up(history, at(2 * day))
 
 
+_OF_A = 10 * 5.0 + 10 * 1.0 + (10 + 30) * 5.0 + 10 * 2.0
+_OF_ALL = _OF_A + 7 + 20 * 3.0 + 10 * 4.0
 _USE = (
     Case(
         "use of days",
         _use_of_days,
         "top_consumers",
         [
-            (_MESSAGES, 1, "acme/a", 110.0, 100 * 110 / 197, 20.0, 2, 5.0),
-            (_MESSAGES, 2, "acme::b", 80.0, 100 * 80 / 197, None, 1, 4.0),
-            (_MESSAGES, 3, "zeta", 7.0, 100 * 7 / 197, None, 1, 7.0),
+            (_MESSAGES, 1, "acme/a", _OF_A, 100 * _OF_A / _OF_ALL, 20.0, 2, 5.0),
+            (_MESSAGES, 2, "acme::b", 100.0, 100 * 100 / _OF_ALL, None, 2, 4.0),
+            (_MESSAGES, 3, "zeta", 7.0, 100 * 7 / _OF_ALL, None, 1, 7.0),
         ],
         until=at(90_000),
     ),
     Case(
-        "the first of an hour",
+        "the first of a minute",
         _use_of_days,
         "top_consumers",
-        [("acme/a", 110.0)],
+        [("acme/a", 10 * 5.0 + 10 * 1.0 + 10 * 5.0)],
         ("resource_group", "used"),
-        until=at(3_600),
+        until=at(30),
         parameters={"top": 1},
     ),
     Case(
@@ -811,11 +813,20 @@ _USE = (
         _use_of_days,
         "chargeback",
         [
-            (date(2026, 3, 1), "acme", _MESSAGES, 110.0, 20.0, 1),
+            (date(2026, 3, 1), "acme", _MESSAGES, _OF_A, 20.0, 1),
             (date(2026, 3, 1), "zeta", _MESSAGES, 7.0, None, 1),
-            (date(2026, 3, 2), "acme", _MESSAGES, 60.0, None, 1),
+            (date(2026, 3, 2), "acme", _MESSAGES, 100.0, None, 1),
         ],
-        until=at(90_000),
+        until=at(200_000),
+    ),
+    Case(
+        "use of a day",
+        _use_of_days,
+        "chargeback",
+        [("acme", 100.0)],
+        ("tenant", "used"),
+        since=at(86_400),
+        until=at(200_000),
     ),
 )
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
+from quotaplane.arrow_ipc import pack
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import ensure_tables, open_table, table_uri
@@ -29,6 +30,7 @@ from quotaplane.sim.demand_schedule import Change, build_schedule
 from quotaplane.sim.world import World
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.quota.recorded_program import RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
@@ -62,10 +64,13 @@ class Recording:
         *,
         dimension: str = DIMENSIONS[0],
         epoch: int = 1,
-        begins_at_s: int = 0,
+        garbage_at_s: int | None = None,
         **settings: Any,
     ) -> None:
-        """``settings`` are sections of the job's settings. Brokers let no bursts through."""
+        """``settings`` are sections of the job's settings. Brokers let no bursts through.
+
+        ``garbage_at_s``: in this second a report arrives that can't be read.
+        """
         self.history = history
         base = {
             "transport": {"kind": "delta", "path": "unused"},
@@ -92,10 +97,11 @@ class Recording:
         for group in groups:
             self.world.attach(group, np.array([name in wants[group] for name in self.brokers]))
         ensure_tables(history)
-        self.second = begins_at_s
+        self.second = 0
+        self._garbage_s = garbage_at_s
         self._epoch = epoch
         self._seq = 0
-        self._program = quota_program(self.settings, epoch)
+        self._program = RecordedProgram(quota_program(self.settings, epoch), records=False)
         self._states = [ShardState() for _ in range(self.settings.shards)]
         self._finisher = QuotaFinisher(ReportWatch(1.0), lambda seq: {"end": seq})
         self._changes: list[dict[str, Any]] = []
@@ -132,11 +138,15 @@ class Recording:
         return self
 
     def write(self) -> Recording:
-        """Append everything recorded since the last call to the history."""
+        """Write everything recorded since the last call to the history."""
         for table in APPENDED:
-            if self._rows[table.name]:
-                rows = pa.concat_tables(self._rows.pop(table.name), promote_options="permissive")
-                write_deltalake(table_uri(self.history, table.name), plain(rows), mode="append")
+            tables = self._rows.pop(table.name, [])
+            if table.snapshot:
+                tables = tables[-1:]
+            if tables:
+                rows = pa.concat_tables(tables, promote_options="permissive")
+                mode = "overwrite" if table.snapshot else "append"
+                write_deltalake(table_uri(self.history, table.name), plain(rows), mode=mode)
         return self
 
     def _round(self) -> None:
@@ -144,14 +154,20 @@ class Recording:
         interval = self.world.interval(float(self.second), now_ms)
         shards = self.settings.shards
         arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
-        if interval.reports:
+        values = [report.value for report in interval.reports]
+        times_ms = [report.published_at_ms for report in interval.reports]
+        if self.second == self._garbage_s:
+            values, times_ms = [*values, b"?"], [*times_ms, now_ms]
+        if values:
             decoded = decode(
-                [report.value for report in interval.reports],
-                np.array([r.published_at_ms for r in interval.reports], dtype=np.int64),
-                [f"reports/0@{self.second}.{n}" for n in range(len(interval.reports))],
+                values,
+                np.array(times_ms, dtype=np.int64),
+                [f"reports/0@{self.second}.{n}" for n in range(len(values))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
             )
+            if decoded.rejected.num_rows:
+                arrived[0]["rejected"].append(pack(decoded.rejected))
             for shard, payload in pack_reports(decoded, shards):
                 arrived[shard]["reports"].append(payload)
         for shard, payload in self._packed_changes(shards):
@@ -245,7 +261,8 @@ def healthy(history: History, **settings: Any) -> Recording:
     """200 seconds of three brokers: demand and quotas change, a broker dies and comes back.
 
     Leases are 30 seconds. ``acme/logs`` is soft and exceeds its quota; ``acme/quiet`` uses little
-    of its quota; ``globex::batch`` is below ``globex``.
+    of its quota; ``globex::batch`` is below ``globex``. A report can't be read, and reports name an
+    undefined group.
     """
     limits = {"lease_s": 30, **settings.pop("limits", {})}
     sections = {"limits": limits, "shards": 1, **settings}
@@ -257,7 +274,9 @@ def healthy(history: History, **settings: Any) -> Recording:
             "acme/quiet": {"b1": [(0, 2)], "b2": [(0, 2)]},
             "globex": {"b1": [(0, 5)], "b3": [(0, 40)]},
             "globex::batch": {"b1": [(0, 30)], "b3": [(0, 40)]},
+            "nobody put this": {"b2": [(0, 3)]},
         },
+        garbage_at_s=5,
         **sections,
     )
     recording.put("acme/orders", 100.0).put("acme/logs", 60.0, mode="soft")

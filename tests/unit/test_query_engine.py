@@ -315,6 +315,25 @@ def test_no_spark_is_loaded(made: History) -> None:
     assert run_alone(made, f"{use}; print(*{{'pyspark', 'py4j'}} & set(sys.modules))") == ""
 
 
+def test_ctrl_c_ends_a_query(made: History) -> None:
+    endless = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
+    code = (
+        "import os, signal, sys, threading\n"
+        "from quotaplane.query.duckdb_engine import DuckDBEngine\n"
+        "from quotaplane.settings import History\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
+        "    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    try:\n"
+        f"        engine.ask({endless!r})\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('ended', engine.ask('SELECT count(*) FROM usage').rows)\n"
+    )
+    command = [sys.executable, "-c", code, made.path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "ended [(5,)]\n"
+
+
 def run_alone(history: History, use: str, **variables: str) -> str:
     """Use an engine in a process of its own; returns what it prints."""
     code = (
@@ -333,10 +352,10 @@ def run_alone(history: History, use: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.parametrize("reason", ["object store", "deletion vectors"])
 def test_tables_that_duckdb_can_t_read_itself_are_read_by_deltalake(
-    made: History, monkeypatch: pytest.MonkeyPatch
+    made: History, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    """On an object store, or with deletion vectors."""
     questions = [
         "SELECT * FROM usage ORDER BY ALL",
         "SELECT * EXCLUDE (reason_numbers) FROM limit_values ORDER BY ALL",
@@ -346,7 +365,10 @@ def test_tables_that_duckdb_can_t_read_itself_are_read_by_deltalake(
     ]
     with DuckDBEngine(made) as engine:
         wanted = [engine.ask(sql, since=at(15), until=at(25)) for sql in questions]
-    monkeypatch.setattr(duckdb_engine, "is_plain", lambda table: False)
+    if reason == "object store":
+        monkeypatch.setattr(duckdb_engine, "local_folder", lambda path: None)
+    else:
+        monkeypatch.setattr(duckdb_engine, "is_plain", lambda table: False)
     with DuckDBEngine(made) as engine:
         for sql, answer in zip(questions, wanted, strict=True):
             assert engine.ask(sql, since=at(15), until=at(25)) == answer

@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import numpy as np
@@ -48,6 +50,7 @@ SPILL: Final = "10GB"
 THREADS: Final = 4
 
 _SPILL_NAME: Final = "quotaplane-query"
+_Result = TypeVar("_Result")
 
 _TYPES: Final = {
     pa.int64(): "BIGINT",
@@ -170,9 +173,9 @@ class DuckDBEngine:
                 self._register(session, sources_of(sql), since, until, read_since)
             with _errors(self._history, of_the_query=True):
                 statement = _only_select(session, sql)
-                session.execute(statement, {n: v for n, v in values.items() if n in wanted})
-                columns = tuple(str(column[0]) for column in session.description or ())
-                return Answer(columns, session.fetchall())
+                used = {n: v for n, v in values.items() if n in wanted}
+                rows = _interruptible(session, lambda: session.execute(statement, used).fetchall())
+                return Answer(tuple(str(c[0]) for c in session.description or ()), rows)
 
     def columns(
         self, queries: Sequence[str], parameters: Mapping[str, Any] | None = None
@@ -334,6 +337,19 @@ def _quoted(text: str) -> str:
 def _escaped(path: str) -> str:
     """A path of which DuckDB takes no part for a pattern."""
     return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def _interruptible(session: duckdb.DuckDBPyConnection, work: Callable[[], _Result]) -> _Result:
+    """Run a query so that Ctrl-C ends it: DuckDB itself does not look for signals meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
+        running = pool.submit(work)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            session.interrupt()
+            raise
 
 
 def _only_select(session: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:

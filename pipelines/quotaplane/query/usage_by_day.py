@@ -19,30 +19,9 @@ from quotaplane.settings import History
 
 _APP: Final = "quotaplane-usage-by-day"
 """Delta's application of the commits; its version is the day."""
-MOST_UNREPORTED: Final = 5
-"""Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
-windows a rate counts that is not reported again."""
-
 _DAYS: Final = "SELECT DISTINCT date FROM usage WHERE date < CAST(:until AS DATE) ORDER BY date"
 
 _AMOUNTS: Final = f"""
-WITH followed AS (
-  SELECT
-    date, broker, resource_group, dimension, used_per_s, throttled_per_s,
-    coalesce(window_ms, 0) AS window_ms, unix_millis(reported_at) AS at_ms,
-    lead(unix_millis(reported_at) - coalesce(window_ms, 0)) OVER (
-      PARTITION BY broker, resource_group, dimension ORDER BY reported_at, epoch, seq
-    ) AS next_from_ms
-  FROM usage_values
-),
-counted AS (
-  SELECT
-    *,
-    -- Its own window, and the time until the window of the next report begins.
-    window_ms + greatest(0, least(coalesce(next_from_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms))
-      AS for_ms
-  FROM followed
-)
 SELECT
   date, regexp_extract(resource_group, '^([^/:]*)', 1) AS tenant, resource_group, broker,
   max(reports) AS reports,
@@ -57,9 +36,8 @@ SELECT
 FROM (
   SELECT
     date, resource_group, broker, dimension, count(*) AS reports,
-    sum(used_per_s * for_ms) / 1000 AS used, sum(throttled_per_s * window_ms) / 1000 AS throttled,
-    max(used_per_s) AS peak
-  FROM counted
+    sum(used) AS used, sum(throttled) AS throttled, max(used_per_s) AS peak
+  FROM usage_amounts
   WHERE date = CAST(:since AS DATE)
   GROUP BY date, resource_group, broker, dimension
 ) AS by_dimension
@@ -72,7 +50,7 @@ def roll_up(history: History, now: datetime) -> list[date]:
     """Make the rows of all days that are over and have none yet; returns these days.
 
     An amount is a rate times the window that the broker measured, and the time until the next
-    report's window, at most ``MOST_UNREPORTED`` windows.
+    report's window, at most ``views.MOST_UNREPORTED`` windows.
 
     Raises:
         HistoryError: the usage can't be read, or the rows can't be written.

@@ -98,6 +98,55 @@ FROM (
 WHERE used_per_s IS NOT NULL
 """
 
+MOST_UNREPORTED: Final = 5
+"""Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
+windows a rate counts that is not reported again."""
+_MOST_WITHOUT_WINDOW_MS: Final = 60_000
+
+# An amount is a rate times the window that the broker measured, and times what is missing until the
+# window of the next report begins.
+_USAGE_AMOUNTS: Final = f"""
+SELECT
+  date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
+  used_per_s * counted_ms / 1000 AS used,
+  throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
+FROM (
+  SELECT
+    *,
+    CASE
+      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
+      ELSE window_ms + greatest(
+        0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
+      )
+    END AS counted_ms
+  FROM (
+    SELECT
+      date, broker, resource_group, {_REPORTED_AT} AS reported_at, window_ms,
+      unix_millis({_REPORTED_AT}) AS at_ms,
+      lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
+      coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
+      {_UNCHANGED}
+    FROM usage
+    WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+    WINDOW
+      in_order AS (PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq),
+      so_far AS (
+        PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      )
+  ) AS filled
+) AS counted {_USAGE_BY_DIMENSION}
+WHERE used_per_s IS NOT NULL
+"""
+
+_DAILY_VALUES: Final = f"""
+SELECT date, tenant, resource_group, broker, dimension, reports, used, throttled, peak_per_s
+FROM usage_daily {
+    by_dimension({"used": "{}", "throttled": "throttled_{}", "peak_per_s": "peak_{}_per_s"})
+}
+WHERE used IS NOT NULL
+"""
+
 # The limits of a broker and group are numbered: the highest number so far is of the newest one.
 _USAGE_AND_LIMITS: Final = f"""
 WITH numbered AS (
@@ -246,6 +295,8 @@ VIEWS: Final[Mapping[str, View]] = {
         View("usage_values", _USAGE_VALUES),
         View("limit_values", _limit_values("limits")),
         View("usage_and_limits", _USAGE_AND_LIMITS),
+        View("usage_amounts", _USAGE_AMOUNTS),
+        View("daily_values", _DAILY_VALUES),
         View("lease_values", _LEASE_VALUES),
         View("quotas", _QUOTAS),
         View("quota_changes", _QUOTA_CHANGES),

@@ -1,19 +1,12 @@
 -- How much did each tenant use on each day?
 --
--- The tenant is the part of a group's name before the first "/" or "::". used and throttled are
+-- Of the days that are over and that `quotaplane maintain` has made rows of in usage_daily. The
+-- tenant is the part of a group's name before the first "/" or "::". used and throttled are
 -- messages, bytes or partitions; throttled is empty if no broker reports it.
-WITH amounts AS (
-  SELECT
-    CAST(reported_at AS DATE) AS day, resource_group, dimension, reported_at,
-    used_per_s, throttled_per_s, window_ms / 1000 AS window_s
-  FROM usage_values
-)
 SELECT
-  day, regexp_extract(resource_group, '^([^/:]*)', 1) AS tenant, dimension,
-  sum(used_per_s * window_s) AS used, sum(throttled_per_s * window_s) AS throttled,
+  date, tenant, dimension, sum(used) AS used, sum(throttled) AS throttled,
   count(DISTINCT resource_group) AS resource_groups
-FROM amounts
-WHERE reported_at >= :since AND reported_at <= :until
-GROUP BY day, regexp_extract(resource_group, '^([^/:]*)', 1), dimension
-HAVING sum(used_per_s * window_s) > 0
-ORDER BY day, tenant, dimension
+FROM daily_values
+WHERE date >= CAST(:since AS DATE) AND date <= CAST(:until AS DATE) AND used > 0
+GROUP BY date, tenant, dimension
+ORDER BY date, tenant, dimension

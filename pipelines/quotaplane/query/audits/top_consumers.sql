@@ -1,32 +1,13 @@
 -- Which groups used most, of each dimension?
 --
--- used: messages, bytes or partitions. A report counts for its window, or for the time since the
--- broker's previous report, at most :gap_s, if the window was not recorded. throttled: what brokers
--- refused or delayed; empty: no broker reports that.
+-- used: messages, bytes or partitions. throttled: what brokers refused or delayed; empty: no broker
+-- reports that. For whole days the view daily_values is faster.
 -- :top = 10  so many groups of each dimension
--- :gap_s = 60  longest time in seconds for which a report without a window counts
-WITH amounts AS (
+WITH totals AS (
   SELECT
-    resource_group, dimension, broker, reported_at, used_per_s, throttled_per_s,
-    coalesce(
-      window_ms / 1000,
-      least(
-        (
-          unix_millis(reported_at) - unix_millis(lag(reported_at) OVER (
-            PARTITION BY broker, resource_group, dimension ORDER BY reported_at, epoch, seq
-          ))
-        ) / 1000,
-        :gap_s
-      )
-    ) AS window_s
-  FROM usage_values
-),
-totals AS (
-  SELECT
-    dimension, resource_group, sum(used_per_s * window_s) AS used,
-    sum(throttled_per_s * window_s) AS throttled, count(DISTINCT broker) AS brokers,
-    max(used_per_s) AS most_of_a_broker_per_s
-  FROM amounts
+    dimension, resource_group, sum(used) AS used, sum(throttled) AS throttled,
+    count(DISTINCT broker) AS brokers, max(used_per_s) AS most_of_a_broker_per_s
+  FROM usage_amounts
   WHERE reported_at >= :since AND reported_at <= :until
   GROUP BY dimension, resource_group
 ),
