@@ -1,7 +1,7 @@
 """The commands in pages: found in their blocks, run as a reader would, their output compared.
 
 A block of code is indented by four spaces. A line in it is a command if it begins with the name of
-one of our programs, or with ``$``; then the lines after it, up to the next ``$``, are its output,
+one of our programs, ``cp`` or ``echo``, or with ``$``; then the lines after it, up to the next ``$``, are its output,
 in which ``...`` stands for anything. A comment ``# exit code N`` says how the command ends.
 """
 
@@ -29,7 +29,8 @@ PAGES: Final = (
 )
 
 _BLOCK: Final = re.compile(r"(?:^|(?<=\n\n))(?:    .*\n|\n(?=    ))+", re.MULTILINE)
-_OURS: Final = ("quotaplane ", ".venv/bin/quotaplane ", "./spark-submit.sh ", "python ")
+_OURS: Final = ("quotaplane ", ".venv/bin/quotaplane ", "./spark-submit.sh ")
+_PROGRAMS: Final = (*_OURS, "python ", "cp ", "echo ")
 _SPARK: Final = ("run", "demo", "up")
 _SERVERS: Final = ("conf/kafka.yaml", "conf/pulsar.yaml", "conf/balance.yaml")
 _LASTS: Final = ("quotaplane serve", "agent.py", " &")
@@ -56,7 +57,7 @@ class Command(NamedTuple):
     @property
     def is_ours(self) -> bool:
         """It is `quotaplane` or the launcher."""
-        return not self.text.startswith("python ")
+        return self.text.startswith(_OURS)
 
     @property
     def starts_spark(self) -> bool:
@@ -83,7 +84,7 @@ def commands_in(page: Path) -> list[Command]:
                 line, output = line[2:], []
                 while lines and not lines[0].startswith("$ "):
                     output.append(lines.pop(0))
-            elif not line.startswith(_OURS):
+            elif not line.startswith(_PROGRAMS):
                 continue
             code = re.search(r"# exit code (\d+)", line)
             text = None if output is None else "\n".join(output)

@@ -112,7 +112,8 @@ def test_the_exit_code_and_the_process_are_the_jobs(repository: Repository) -> N
         assert process.stdout is not None
         pid, ignored = process.stdout.read().splitlines()
     assert (process.returncode, int(pid)) == (7, process.pid)
-    assert int(ignored.split()[1], 16) == 0  # also no SIGPIPE, which Python ignores
+    # Python ignores SIGPIPE, the job must not; a real-time signal may come ignored from outside.
+    assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
