@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.history.store import ensure_tables, table_uri
+from quotaplane.history.store import table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.laws import Reason
@@ -25,6 +25,7 @@ from quotaplane.query.usage_by_day import roll_up
 from quotaplane.query.views import BEGINNING
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.history_cases import (
     INF,
     NAN,
@@ -75,7 +76,7 @@ class Built:
 
 def write(history: History, happened: Mapping[float, Mapping[str, Any]], epoch: int = 1) -> None:
     """Rounds by the second they happened at; each is its own seq."""
-    ensure_tables(history)
+    make_history(history)
     with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
         for seq, (second, tables) in enumerate(happened.items()):
             stamp = Round(epoch, seq, NOON_MS + int(second * 1000))
@@ -91,7 +92,7 @@ def change(
     dimension: str = DIMENSIONS[0],
 ) -> None:
     """Set a quota, or delete a group (None), at a time."""
-    ensure_tables(history)
+    make_history(history)
     if quota is None:
         delete_groups(history, [group], by)
     else:
@@ -184,7 +185,7 @@ def _of_dimension(dimension: str) -> Build:
 
 
 def _of_an_earlier_version(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     old_table(history, "limits", limits([("b", "g", 10.0)]))
     old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
     old_groups(history, "g")
@@ -694,14 +695,14 @@ def _starving(history: History) -> None:
 
 def _with_weights(history: History) -> None:
     _starving(history)
-    ensure_tables(history)
+    make_history(history)
     terms = pa.table({"brokers": ['{"b3": {"weight": 0.1}}']})
     put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "ann", policy=terms)
 
 
 def _with_floors(history: History) -> None:
     _starving(history)
-    ensure_tables(history)
+    make_history(history)
     terms = pa.table({"brokers": ['{"b1": {"floor": {"publish_messages_per_s": 42}}}']})
     put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "ann", policy=terms)
 

@@ -1,6 +1,6 @@
 """The commands in README.md, docs/cli.md, docs/day-one.md and examples/ do what the pages say.
 
-Those that start Spark are in tests/spark/test_documented_commands.py.
+docs/day-one.md as a whole, with its job, is in tests/spark/test_day_one.py.
 """
 
 from __future__ import annotations
