@@ -11,7 +11,8 @@ import pytest
 
 from quotaplane.errors import HistoryError
 from quotaplane.registry import table as storage
-from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, put_groups
 from tests.histories import make_history
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig

@@ -16,7 +16,8 @@ from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COL
 from quotaplane.history import store
 from quotaplane.history.store import open_table, open_to_write
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.registry.table import get_group, group_changes, list_groups, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota, warned

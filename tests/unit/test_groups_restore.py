@@ -17,8 +17,9 @@ from quotaplane.errors import InputError, TableChangedError
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table
 from quotaplane.registry import restore as group_restore
+from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.restore import last_states, states_at
-from quotaplane.registry.table import group_changes, put_groups
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota, rates

@@ -22,7 +22,8 @@ from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
 from quotaplane.history.tables import TABLES, THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry.table import group_changes, list_groups, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
