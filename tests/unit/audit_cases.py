@@ -730,7 +730,9 @@ def _changed(history: History) -> None:
     change(history, 0, "ann", "g", 1000.5)
     change(history, 10, "bob", "g", INF)
     policy = pa.table({"mode": ["soft"], "weight": [0.001], "priority": pa.array([-5])})
-    put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "eve", policy=policy)
+    put_groups(
+        history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "eve", policy=policy, why="night"
+    )
     set_commit_time(Path(history.path, "resource_groups"), NOON_MS + 20_000)
     change(history, 30, "zed", "g", None)
 
@@ -741,16 +743,16 @@ _CHANGES = (
         _changed,
         "changes",
         [
-            (at(0), "ann", "created", "g", "defined", None, "true", 1),
-            (at(0), "ann", "created", "g", "publish_messages_per_s", None, "1000.5", 1),
-            (at(10), "bob", "changed", "g", "publish_messages_per_s", "1000.5", None, 2),
-            (at(20), "eve", "changed", "g", "mode", None, "soft", 3),
-            (at(20), "eve", "changed", "g", "priority", None, "-5", 3),
-            (at(20), "eve", "changed", "g", "weight", None, "0.001", 3),
-            (at(30), "zed", "deleted", "g", "defined", "true", None, 4),
-            (at(30), "zed", "deleted", "g", "mode", "soft", None, 4),
-            (at(30), "zed", "deleted", "g", "priority", "-5", None, 4),
-            (at(30), "zed", "deleted", "g", "weight", "0.001", None, 4),
+            (at(0), "ann", "created", "g", "defined", None, "true", None, 1),
+            (at(0), "ann", "created", "g", "publish_messages_per_s", None, "1000.5", None, 1),
+            (at(10), "bob", "changed", "g", "publish_messages_per_s", "1000.5", None, None, 2),
+            (at(20), "eve", "changed", "g", "mode", None, "soft", "night", 3),
+            (at(20), "eve", "changed", "g", "priority", None, "-5", "night", 3),
+            (at(20), "eve", "changed", "g", "weight", None, "0.001", "night", 3),
+            (at(30), "zed", "deleted", "g", "defined", "true", None, None, 4),
+            (at(30), "zed", "deleted", "g", "mode", "soft", None, None, 4),
+            (at(30), "zed", "deleted", "g", "priority", "-5", None, None, 4),
+            (at(30), "zed", "deleted", "g", "weight", "0.001", None, None, 4),
         ],
     ),
     Case("in a time", _changed, "changes", [("bob",)], ("changed_by",), since=at(5), until=at(15)),
