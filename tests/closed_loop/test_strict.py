@@ -21,9 +21,9 @@ from tests.closed_loop.strict_chaos import (
     STEP_MS,
     WILD,
     Chaos,
-    in_soak,
     totals,
 )
+from tests.examples import in_soak
 
 
 @pytest.mark.parametrize("seed", [0, *in_soak(*range(1, 8))])
