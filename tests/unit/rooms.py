@@ -163,8 +163,8 @@ ROOMS: Final = {
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
-            *("agents", "groups", "history", "metrics", "pulsar_admin", "query", "registry"),
-            "settings",
+            *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
+            *("registry", "settings"),
         ),
     ),
     "cli": Room(
