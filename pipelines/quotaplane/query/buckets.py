@@ -96,17 +96,18 @@ def until_next(row: IntArray, at_ms: IntArray, end_ms: int) -> Spans:
 
 
 def of_reports(
-    row: IntArray, at_ms: IntArray, window_ms: IntArray, most_windows: int, end_ms: int
+    row: IntArray, at_ms: IntArray, window_ms: IntArray, hold_ms: IntArray, end_ms: int
 ) -> Spans:
     """Rates that were measured in the window before ``at_ms``, and hold until the next window.
 
-    Brokers leave out of reports what hardly changed, so a rate holds on for up to ``most_windows``
-    windows, and not beyond ``end_ms``. ``row`` and ``at_ms`` are sorted, by row and then by time.
+    Brokers leave out of reports what hardly changed, so a rate holds on for up to ``hold_ms`` (n,)
+    after its window, and not beyond ``end_ms``. ``row`` and ``at_ms`` (n,) are sorted, by row and
+    then by time.
 
     A row has windows of 10 that end at 10, at 20, and after a pause at 100:
 
     >>> at = np.array([10, 20, 100])
-    >>> spans = of_reports(np.zeros(3, int), at, np.full(3, 10), 5, 120)
+    >>> spans = of_reports(np.zeros(3, int), at, np.full(3, 10), np.full(3, 50), 120)
     >>> spans.begin_ms, spans.end_ms
     (array([ 0, 10, 90]), array([ 10,  70, 120]))
     """
@@ -115,7 +116,7 @@ def of_reports(
     same = np.zeros(len(row), np.bool_)
     same[1:] = row[1:] == row[:-1]
     begin[same] = np.maximum(begin[same], at_ms[:-1][same[1:]])
-    held = np.minimum(_next_in_row(row, begin, end_ms), at_ms + most_windows * window_ms)
+    held = np.minimum(_next_in_row(row, begin, end_ms), at_ms + hold_ms)
     return Spans(row, begin, np.maximum(held, at_ms))
 
 
@@ -128,14 +129,14 @@ def _next_in_row(row: IntArray, at_ms: IntArray, end_ms: int) -> IntArray:
     return following
 
 
-class Buckets:
+class BucketedSpans:
     """Values of n spans, put together by row and bucket: arrays (rows, T).
 
     Row 0 is 10 for 500 ms, then 30 for 1500 ms; row 1 is known for the last second only:
 
     >>> grid = grid_of(0, 2000, 2)
     >>> spans = until_next(np.array([0, 0, 1]), np.array([0, 500, 1000]), 2000)
-    >>> Buckets(spans, 2, grid).means(np.array([10.0, 30.0, 7.0])).tolist()
+    >>> BucketedSpans(spans, 2, grid).means(np.array([10.0, 30.0, 7.0])).tolist()
     [[20.0, 30.0], [nan, 7.0]]
     """
 
