@@ -146,8 +146,12 @@ ROOMS: Final = {
         ),
     ),
     "replay": Room(
-        "recorded rounds of the quota job, run again: exactly, or with something changed",
-        ("deltalog", "groups", "history", "quota", "settings", "streams", "streams.quota", "wire"),
+        "recorded rounds of the quota job, run again: exactly, or with something changed; the "
+        "quick what-if",
+        (
+            *("deltalog", "groups", "history", "laws", "query", "quota", "settings"),
+            *("streams", "streams.quota", "wire"),
+        ),
     ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
@@ -164,7 +168,7 @@ ROOMS: Final = {
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
             *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
-            *("registry", "settings"),
+            *("registry", "replay", "settings"),
         ),
     ),
     "cli": Room(

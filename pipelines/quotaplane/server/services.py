@@ -20,6 +20,7 @@ from quotaplane.server.fresh_picture import FreshPicture
 from quotaplane.server.group_writer import GroupWriter
 from quotaplane.server.queries import Queries
 from quotaplane.server.readiness import Readiness
+from quotaplane.server.recorded_periods import RecordedPeriods
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.request_metrics import RequestMetrics
 from quotaplane.server.tokens import Verifier
@@ -68,6 +69,7 @@ class Services:
         self.metrics = RequestMetrics()
         self.queries = Queries(settings.history, self.workers)
         self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
+        self.periods = RecordedPeriods(self.queries, self.workers, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
         self.readiness = Readiness(settings.history, server.max_round_age_s, say)
