@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, FloatArray, IntArray, Transition
+from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.quota.broker_terms import lease_terms
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
@@ -28,10 +30,13 @@ from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.state import ShardState
 from quotaplane.replay.differences import Totals, differences, less_and_more
-from quotaplane.replay.period import Period
+from quotaplane.replay.period import Period, read_period
 from quotaplane.replay.player import changed_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.quota.program import quota_program
+
+SteadyConfig: TypeAlias = StepConfig
+"""What ``steady_config`` makes of settings."""
 
 _SAME: Final = 1e-9
 """Limits that differ by this part are the same."""
@@ -39,7 +44,7 @@ _SAME: Final = 1e-9
 
 def steady_config(
     settings: Settings, law: str | None = None, options: Mapping[str, Any] | None = None
-) -> StepConfig:
+) -> SteadyConfig:
     """The job's settings, with limits that are in force at once; None: the settings' own law.
 
     Raises:
@@ -51,13 +56,40 @@ def steady_config(
     return replace(config, transition=Transition.FAST, max_step=None)
 
 
+@dataclass(frozen=True)
+class KnownPeriod:
+    """A period, the definitions of its tree, and what the settings' law gives there."""
+
+    period: Period
+    rows: pa.Table
+    """Of the groups of the tree, as ``registry.table.list_groups`` has them."""
+    groups: Groups
+    """The same, by id: the g groups of the period."""
+    limits: FloatArray
+    """(D, n, T) by the settings' law."""
+
+
+def known_period(
+    engine: DuckDBEngine,
+    rows: pa.Table,
+    bounds: tuple[datetime, datetime],
+    points: int,
+    settings: Settings,
+) -> KnownPeriod:
+    """Read what is recorded of the groups ``rows`` between ``bounds``: see ``read_period``."""
+    groups = groups_of(rows)
+    period = read_period(engine, groups.names.to_pylist(), groups.quota, *bounds, points)
+    limits = steady_limits(period, groups, period.quota, steady_config(settings))
+    return KnownPeriod(period, rows, groups, limits)
+
+
 def groups_of(rows: pa.Table) -> Groups:
     """Groups, by id, of rows as ``registry.table.list_groups`` has them."""
     return change_groups(ShardState(), changed_groups(rows)).groups
 
 
 @dataclass(frozen=True)
-class Difference:
+class Effect:
     """What a change would have meant: D dimensions, n pairs, T buckets, as in the ``Period``."""
 
     quota: FloatArray
@@ -71,7 +103,7 @@ class Difference:
 
 
 def steady_limits(
-    period: Period, groups: Groups, quota: FloatArray, config: StepConfig
+    period: Period, groups: Groups, quota: FloatArray, config: SteadyConfig
 ) -> FloatArray:
     """(D, n, T) the limits that a law gives if quotas are (D, g, T); inf: unlimited.
 
@@ -90,7 +122,8 @@ def steady_limits(
         bucket * len(groups) + period.group[pair], period.broker[pair], dimensions
     )
     nothing: BoolArray = np.zeros(len(pair), np.bool_)
-    counts_refused: BoolArray = np.isfinite(period.throttled[at][:, pair, bucket]).any(axis=0)
+    throttled = period.throttled[at][:, pair, bucket]
+    counts_refused: BoolArray = np.asarray(np.isfinite(throttled).any(axis=0), np.bool_)
     used = np.nan_to_num(period.used[at][:, pair, bucket])
     leases = replace(
         leases,
@@ -113,7 +146,7 @@ def steady_limits(
     return limits
 
 
-def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatArray) -> Difference:
+def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatArray) -> Effect:
     """What limits would have meant.
 
     Args:
@@ -128,10 +161,10 @@ def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatA
     limit = np.where(same, period.limit, after)
     less, more = less_and_more(np.nan_to_num(period.used), period.limit, limit)
     seconds = period.used_ms / 1000.0
-    return Difference(quota, limit, less * seconds, more * seconds)
+    return Effect(quota, limit, less * seconds, more * seconds)
 
 
-def totals(period: Period, found: Difference) -> Totals:
+def totals(period: Period, found: Effect) -> Totals:
     """The sums over the period."""
     less, more = found.less > 0, found.more > 0
     begin_ms = np.maximum(period.grid.times_ms(), period.since_ms).astype(np.float64)
@@ -156,7 +189,7 @@ def totals(period: Period, found: Difference) -> Totals:
     )
 
 
-def difference_rows(period: Period, groups: Groups, found: Difference) -> pa.Table:
+def difference_rows(period: Period, groups: Groups, found: Effect) -> pa.Table:
     """A row for each group, broker and dimension in which anything differs: see ``what_if``."""
     names = groups.names.to_pylist()
     return differences(
@@ -194,7 +227,7 @@ def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray
     return np.where(known > 0, sums, np.where(infinite > 0, np.inf, np.nan))
 
 
-def _demand(period: Period, dimensions: list[int], config: StepConfig) -> FloatArray:
+def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> FloatArray:
     """(d, n, T) what brokers wanted, as the job observes it; inf: saturated."""
     used = np.nan_to_num(period.used[dimensions])
     seen = observe(
@@ -235,7 +268,7 @@ def _extreme(ms: FloatArray) -> FloatArray:
     return np.where(np.isfinite(ms), ms, np.nan)
 
 
-def dimensions_shown(period: Period, found: Difference, groups: Groups, group: int) -> list[int]:
+def dimensions_shown(period: Period, found: Effect, groups: Groups, group: int) -> list[int]:
     """The dimensions in which the group has, or would have, a limit."""
     finite = np.isfinite(period.quota[:, group]) | np.isfinite(found.quota[:, group])
     pairs = below(groups, group)[period.group]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import SEPARATOR, FloatArray
+from quotaplane.model import SEPARATOR
 from quotaplane.server.queries import Queries
 from quotaplane.server.workers import Workers
 from quotaplane.settings import Settings
 
 if TYPE_CHECKING:
     from quotaplane.query.duckdb_engine import DuckDBEngine
-    from quotaplane.quota.groups import Groups
-    from quotaplane.replay.period import Period
+    from quotaplane.replay.quick_what_if import KnownPeriod
 
 KEPT_S: Final = 120.0
 """How long a period is answered about before it is read again."""
@@ -35,19 +32,6 @@ class Span(NamedTuple):
     since: str
     until: str | None
     points: int
-
-
-@dataclass(frozen=True)
-class KnownPeriod:
-    """A period, the tree's definitions now, and what the settings' law gives."""
-
-    period: Period
-    rows: pa.Table
-    """Of the groups of the tree."""
-    groups: Groups
-    """The same, by id: the g groups of the period."""
-    limits: FloatArray
-    """(D, n, T) by the settings' law."""
 
 
 class RecordedPeriods:
@@ -81,7 +65,7 @@ class RecordedPeriods:
             return known
         key = ("period", span, pc.max(rows["updated_at"]).as_py(), len(rows))
         read: KnownPeriod = await self._queries.ask(
-            key, lambda engine: _read(engine, span, rows, bounds, self._settings)
+            key, lambda engine: _read(engine, rows, bounds, span.points, self._settings)
         )
         self._keep(span, read)
         return read
@@ -110,16 +94,11 @@ def tree_of(rows: pa.Table, group: str) -> pa.Table:
 
 def _read(
     engine: DuckDBEngine,
-    span: Span,
     rows: pa.Table,
     bounds: tuple[datetime, datetime],
+    points: int,
     settings: Settings,
 ) -> KnownPeriod:
-    from quotaplane.replay.period import read_period
-    from quotaplane.replay.quick_what_if import groups_of, steady_config, steady_limits
+    from quotaplane.replay.quick_what_if import known_period
 
-    groups = groups_of(rows)
-    names: list[str] = groups.names.to_pylist()
-    period = read_period(engine, names, np.asarray(groups.quota), *bounds, span.points)
-    limits = steady_limits(period, groups, period.quota, steady_config(settings))
-    return KnownPeriod(period, rows, groups, limits)
+    return known_period(engine, rows, bounds, points, settings)

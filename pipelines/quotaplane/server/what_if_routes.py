@@ -19,16 +19,15 @@ from quotaplane.registry.group_input import given_groups
 from quotaplane.registry.table import rows_if_put
 from quotaplane.server.access import Role
 from quotaplane.server.group_routes import patch_of
-from quotaplane.server.recorded_periods import KnownPeriod, Span, tree_of
+from quotaplane.server.recorded_periods import Span, tree_of
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import body_schema, json_answer, read_body
 from quotaplane.server.services import Caller, Served, allow_group
 from quotaplane.server.what_if_schemas import WhatIfAnswer, WhatIfBody
 
 if TYPE_CHECKING:
-    from quotaplane.quota.config import StepConfig
     from quotaplane.replay.period import Period
-    from quotaplane.replay.quick_what_if import Difference
+    from quotaplane.replay.quick_what_if import Effect, KnownPeriod, SteadyConfig
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
 
@@ -74,7 +73,7 @@ def _bounds(body: WhatIfBody) -> tuple[datetime, datetime]:
     return begin, end
 
 
-def _config(body: WhatIfBody, settings: Any) -> StepConfig:
+def _config(body: WhatIfBody, settings: Any) -> SteadyConfig:
     from quotaplane.replay.quick_what_if import steady_config
 
     if body.law is None and body.law_options is not None:
@@ -97,7 +96,7 @@ def _changed_rows(rows: pa.Table, group: str, raw: Mapping[str, Any]) -> pa.Tabl
 
 
 def _compared(
-    known: KnownPeriod, group: str, changed: pa.Table, config: StepConfig, law: str
+    known: KnownPeriod, group: str, changed: pa.Table, config: SteadyConfig, law: str
 ) -> dict[str, Any]:
     from quotaplane.replay.quick_what_if import (
         below,
@@ -130,9 +129,7 @@ def _compared(
     }
 
 
-def _dimension(
-    period: Period, found: Difference, pairs: Any, group: int, place: int
-) -> dict[str, Any]:
+def _dimension(period: Period, found: Effect, pairs: Any, group: int, place: int) -> dict[str, Any]:
     from quotaplane.replay.quick_what_if import by_broker
 
     used, limit, changed = (
