@@ -179,12 +179,17 @@ class DuckDBEngine:
                 return Answer(tuple(str(c[0]) for c in session.description or ()), rows)
 
     def columns(
-        self, queries: Sequence[str], parameters: Mapping[str, Any] | None = None
+        self,
+        queries: Sequence[str],
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        since: datetime = BEGINNING,
+        until: datetime | None = None,
     ) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The answers to queries that see the same versions of the tables, as arrays by column.
 
         For many rows: a row costs no Python object, but for strings. Null is NaN, or masked if the
-        column has no floats. For the rest see ``ask``.
+        column has no floats. For the rest see ``ask``; ``since`` and ``until`` are no parameters.
 
         Raises:
             InputError, HistoryError: as ``ask``.
@@ -192,7 +197,7 @@ class DuckDBEngine:
         given = parameters or {}
         with self._session() as session:
             with _errors(self._history):
-                self._register(session, sources_of(" ".join(queries)), BEGINNING, None, None)
+                self._register(session, sources_of(" ".join(queries)), since, until, None)
             with _errors(self._history, of_the_query=True):
                 found = []
                 for sql in queries:

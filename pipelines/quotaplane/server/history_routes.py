@@ -1,14 +1,11 @@
-"""``/api/v1``: how things stand, limits with their reasons, rounds, audits, the balancer."""
+"""``/api/v1``: limits with their reasons, rounds, audits, the balancer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final
 
-import numpy as np
-import pyarrow as pa
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
@@ -19,22 +16,21 @@ from quotaplane.history.tables import REJECTED_REPORTS, ROUNDS
 from quotaplane.model import MAX_BROKER_CHARS, MAX_GROUP_CHARS
 from quotaplane.point_in_time import parse_since
 from quotaplane.query.audit import list_audits
-from quotaplane.query.cluster_status import broker_status, group_status, job_status
+from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
-from quotaplane.server.access import Role, belongs
+from quotaplane.server.access import Role
 from quotaplane.server.history_schemas import (
     AuditList,
     AuditRows,
     BrokerList,
     LimitList,
     RowList,
-    StatusAnswer,
     WhyAnswer,
 )
 from quotaplane.server.refusals import AnswerError, answers
-from quotaplane.server.request_parts import Limit, Offset, json_answer
+from quotaplane.server.request_parts import Limit, Offset, finite_answer, json_answer
 from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
@@ -60,27 +56,6 @@ _Until = Annotated[
 ]
 
 
-@routes.get("/status", response_model=StatusAnswer, responses=answers())
-async def status(caller: Caller, served: Served, limit: Limit = 100) -> Response:
-    """The job's last round, and groups of the caller's tenants beside their quotas.
-
-    The groups that use most of a quota come first, a row for each dimension with a quota.
-    """
-
-    def read(engine: DuckDBEngine) -> tuple[Any, Any]:
-        now = _now()
-        return job_status(engine, now), group_status(engine, now)
-
-    job, groups = await served.queries.ask("status", read)
-    tenants = caller.tenants(Role.VIEWER)
-    total, rows = len(groups), groups.rows(limit)
-    if tenants is not None:
-        mine = np.flatnonzero(belongs(pa.array(groups.group, pa.string()), tenants))
-        total = len(mine)
-        rows = [groups.rows(int(place) + 1)[-1] for place in mine[:limit].tolist()]
-    return _answer({"job": None if job is None else vars(job), "total": total, "groups": rows})
-
-
 @routes.get("/limits", response_model=LimitList, responses=answers())
 async def limits(
     caller: Caller,
@@ -101,7 +76,7 @@ async def limits(
         ("limits", group, broker, limit),
         lambda engine: limits_in_force(engine, group, broker, limit),
     )
-    return _answer({"limits": found})
+    return finite_answer({"limits": found})
 
 
 @routes.get("/why", response_model=WhyAnswer, responses=answers())
@@ -123,7 +98,7 @@ async def limit_reasons(
         ("why", group, broker, at),
         lambda engine: why(engine, group, broker, moment),
     )
-    return _answer({"at": moment, "limits": found})
+    return finite_answer({"at": moment, "limits": found})
 
 
 @routes.get("/brokers", response_model=BrokerList, responses=answers())
@@ -131,7 +106,7 @@ async def brokers(caller: Caller, served: Served) -> Response:
     """The brokers: status and since when, last report, groups, limits reached, rejected reports."""
     allow(caller, Role.VIEWER, None, served)
     found = await served.queries.ask("brokers", lambda engine: broker_status(engine, _now()))
-    return _answer({"brokers": found})
+    return finite_answer({"brokers": found})
 
 
 _HIDDEN: Final = ("raw", "date")
@@ -158,7 +133,9 @@ async def _rows(
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
     key = (table.name, since, until, limit, offset)
-    return _answer({"since": begin, "until": end, "rows": await served.queries.ask(key, read)})
+    return finite_answer(
+        {"since": begin, "until": end, "rows": await served.queries.ask(key, read)}
+    )
 
 
 @routes.get("/rounds", response_model=RowList, responses=answers())
@@ -252,7 +229,7 @@ async def audit(
         }
 
     found = await served.queries.ask((name, since, until, given, limit), read)
-    return _answer({"question": asked.question, "since": begin, "until": end, **found})
+    return finite_answer({"question": asked.question, "since": begin, "until": end, **found})
 
 
 def _numbers(given: str | None) -> dict[str, float]:
@@ -284,22 +261,3 @@ def _now() -> datetime:
     # Whole milliseconds, as answers have them.
     now = datetime.now(timezone.utc)
     return now - timedelta(microseconds=now.microsecond % 1000)
-
-
-def _answer(content: Mapping[str, Any]) -> Response:
-    return json_answer(_without_infinity(content))
-
-
-def _without_infinity(value: Any) -> Any:
-    """JSON has no infinity and no NaN.
-
-    >>> _without_infinity({"used_part": math.inf, "rows": [(1.5, math.nan)]})
-    {'used_part': None, 'rows': [[1.5, None]]}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _without_infinity(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_infinity(item) for item in value]
-    return value
