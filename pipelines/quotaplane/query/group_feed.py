@@ -6,12 +6,14 @@ know who deleted a row. Both are in the commit.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_changes
@@ -46,32 +48,64 @@ TERMS_SCHEMA: Final = pa.schema(
 )
 
 
+class GroupFeed:
+    """The changes of one history's groups; each is read once. Threads may share it."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._lock = threading.Lock()
+        self._read: tuple[str, int, pa.Table] | None = None
+        """The table's id, the newest version that was read, all changes up to it."""
+
+    def changes(self, until: datetime | None = None) -> pa.Table:
+        """All changes as far back as the table's log goes, or went when they were first read.
+
+        Args:
+            until: later changes are left out.
+
+        Returns:
+            Rows as of ``CHANGES_SCHEMA``.
+
+        Raises:
+            HistoryError: the table is missing, or its log or its changes can't be read.
+        """
+        with self._lock:
+            changes = self._newest()
+        if until is not None:
+            is_early = pc.less_equal(changes["changed_at"], pa.scalar(until, TIMESTAMP))
+            changes = changes.filter(is_early)
+        return changes
+
+    def _newest(self) -> pa.Table:
+        table = open_table(self._history, RESOURCE_GROUPS.name)
+        identity, version = str(table.metadata().id), table.version()
+        before = CHANGES_SCHEMA.empty_table()
+        log_length = None
+        if self._read is not None and self._read[0] == identity and self._read[1] <= version:
+            log_length, before = version - self._read[1], self._read[2]
+        if log_length != 0:
+            try:
+                before = pa.concat_tables([before, _changes(table, log_length)])
+            except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+                raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+            self._read = (identity, version, before)
+        return before
+
+
 def feed_tables(
-    history: History, names: Collection[str], until: datetime | None = None
+    feed: GroupFeed, names: Collection[str], until: datetime | None = None
 ) -> dict[str, pa.Table]:
-    """Those of the tables with these names of views; for ``until`` see ``group_changes``."""
+    """Those of the tables with these names of views; for ``until`` see ``GroupFeed.changes``."""
     if not names:
         return {}
-    changes = group_changes(history, until)
+    changes = feed.changes(until)
     return {name: make(changes) for name, make in FEEDS.items() if name in names}
 
 
-def group_changes(history: History, until: datetime | None = None) -> pa.Table:
-    """All changes of resource groups as far back as the table's log goes: see ``CHANGES_SCHEMA``.
-
-    Args:
-        history: the tables' location.
-        until: later changes are left out.
-
-    Raises:
-        HistoryError: the table is missing, or its log or its changes can't be read.
-    """
-    table = open_table(history, RESOURCE_GROUPS.name)
-    try:
-        log = [(e["version"], e["timestamp"], e.get("userName")) for e in table.history()]
-        feed = read_changes(table, since=min(version for version, _, _ in log))
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+def _changes(table: DeltaTable, log_length: int | None) -> pa.Table:
+    """The changes of the newest versions, None: of all that the log has."""
+    log = [(e["version"], e["timestamp"], e.get("userName")) for e in table.history(log_length)]
+    feed = read_changes(table, since=min(version for version, _, _ in log))
     versions, times_ms, users = map(list, zip(*log, strict=True))
     commit = pc.index_in(feed["_commit_version"], value_set=pa.array(versions, pa.int64()))
     at = pa.array(times_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
@@ -88,10 +122,7 @@ def group_changes(history: History, until: datetime | None = None) -> pa.Table:
         if field.name not in columns:
             columns[field.name] = pa.nulls(len(feed), field.type)
     changes = pa.table([columns[name] for name in CHANGES_SCHEMA.names], CHANGES_SCHEMA.names)
-    changes = changes.cast(CHANGES_SCHEMA)
-    if until is not None:
-        changes = changes.filter(pc.less_equal(changes["changed_at"], pa.scalar(until, TIMESTAMP)))
-    return changes
+    return changes.cast(CHANGES_SCHEMA)
 
 
 def group_tree(changes: pa.Table) -> pa.Table:
