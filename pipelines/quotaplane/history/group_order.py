@@ -239,8 +239,10 @@ def write_file(
 
 
 def _ranges(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str | None]]:
-    """Ranges of groups with about as many rows each: from (None: the first) up to (None: the last),
-    this not included."""
+    """Ranges of groups with about as many rows each; None: from the first, up to the last one.
+
+    The end of a range is not part of it.
+    """
     (total,) = database.execute("SELECT count(*) FROM unsorted").fetchone() or (0,)
     parts = -(-total // FILE_ROWS)
     if parts <= 1:
@@ -284,5 +286,3 @@ def _as_json(value: Any) -> Any:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-

@@ -16,6 +16,7 @@ from quotaplane.server import (
     group_routes,
     history_routes,
     pulsar_routes,
+    series_routes,
     system_routes,
 )
 from quotaplane.server.guard import Guard
@@ -70,7 +71,14 @@ def create_app(
     )
     app.state.services = Services(settings, server, conf, say)
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
-    for module in (pulsar_routes, group_routes, change_routes, history_routes, system_routes):
+    for module in (
+        pulsar_routes,
+        group_routes,
+        change_routes,
+        history_routes,
+        series_routes,
+        system_routes,
+    ):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
     add_error_answers(app)

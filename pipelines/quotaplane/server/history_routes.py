@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -24,6 +22,15 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
 from quotaplane.server.access import Role, belongs
+from quotaplane.server.history_parts import (
+    A_DAY_AGO,
+    LONGEST_SINCE,
+    Since,
+    Until,
+    finite_answer,
+    now,
+    period,
+)
 from quotaplane.server.history_schemas import (
     AuditList,
     AuditRows,
@@ -39,24 +46,11 @@ from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
 
-_LONGEST_SINCE: Final = 64
-_A_DAY_AGO: Final = "1d"
-
 _GroupFilter = Annotated[
     str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
 ]
 _BrokerFilter = Annotated[
     str | None, Query(max_length=MAX_BROKER_CHARS, description="Of this broker only.")
-]
-_Since = Annotated[
-    str,
-    Query(
-        max_length=_LONGEST_SINCE,
-        description="A time (2026-03-01T12:00:00Z) or an age (2h, 7d).",
-    ),
-]
-_Until = Annotated[
-    str | None, Query(max_length=_LONGEST_SINCE, description="As `since`; by default now.")
 ]
 
 
@@ -68,8 +62,8 @@ async def status(caller: Caller, served: Served, limit: Limit = 100) -> Response
     """
 
     def read(engine: DuckDBEngine) -> tuple[Any, Any]:
-        now = _now()
-        return job_status(engine, now), group_status(engine, now)
+        at = now()
+        return job_status(engine, at), group_status(engine, at)
 
     job, groups = await served.queries.ask("status", read)
     tenants = caller.tenants(Role.VIEWER)
@@ -78,7 +72,9 @@ async def status(caller: Caller, served: Served, limit: Limit = 100) -> Response
         mine = np.flatnonzero(belongs(pa.array(groups.group, pa.string()), tenants))
         total = len(mine)
         rows = [groups.rows(int(place) + 1)[-1] for place in mine[:limit].tolist()]
-    return _answer({"job": None if job is None else vars(job), "total": total, "groups": rows})
+    return finite_answer(
+        {"job": None if job is None else vars(job), "total": total, "groups": rows}
+    )
 
 
 @routes.get("/limits", response_model=LimitList, responses=answers())
@@ -101,7 +97,7 @@ async def limits(
         ("limits", group, broker, limit),
         lambda engine: limits_in_force(engine, group, broker, limit),
     )
-    return _answer({"limits": found})
+    return finite_answer({"limits": found})
 
 
 @routes.get("/why", response_model=WhyAnswer, responses=answers())
@@ -112,26 +108,26 @@ async def limit_reasons(
     broker: _BrokerFilter = None,
     at: Annotated[
         str | None,
-        Query(max_length=_LONGEST_SINCE, description="A time or an age; by default now."),
+        Query(max_length=LONGEST_SINCE, description="A time or an age; by default now."),
     ] = None,
 ) -> Response:
     """Why the brokers of a group have their limits, now or then: inputs, law, round, reason."""
     allow_group(caller, Role.VIEWER, group, served)
-    now = _now()
-    moment = now if at is None else parse_since(at, now, option="query parameter at")
+    asked_at = now()
+    moment = asked_at if at is None else parse_since(at, asked_at, option="query parameter at")
     found = await served.queries.ask(
         ("why", group, broker, at),
         lambda engine: why(engine, group, broker, moment),
     )
-    return _answer({"at": moment, "limits": found})
+    return finite_answer({"at": moment, "limits": found})
 
 
 @routes.get("/brokers", response_model=BrokerList, responses=answers())
 async def brokers(caller: Caller, served: Served) -> Response:
     """The brokers: status and since when, last report, groups, limits reached, rejected reports."""
     allow(caller, Role.VIEWER, None, served)
-    found = await served.queries.ask("brokers", lambda engine: broker_status(engine, _now()))
-    return _answer({"brokers": found})
+    found = await served.queries.ask("brokers", lambda engine: broker_status(engine, now()))
+    return finite_answer({"brokers": found})
 
 
 _HIDDEN: Final = ("raw", "date")
@@ -150,7 +146,7 @@ async def _rows(
     table: Any, caller: Any, served: Any, since: str, until: str | None, limit: int, offset: int
 ) -> Response:
     allow(caller, Role.VIEWER, None, served)
-    begin, end = _period(since, until)
+    begin, end = period(since, until)
 
     def read(engine: DuckDBEngine) -> list[dict[str, Any]]:
         given = {"most": limit, "begin": offset}
@@ -158,15 +154,17 @@ async def _rows(
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
     key = (table.name, since, until, limit, offset)
-    return _answer({"since": begin, "until": end, "rows": await served.queries.ask(key, read)})
+    return finite_answer(
+        {"since": begin, "until": end, "rows": await served.queries.ask(key, read)}
+    )
 
 
 @routes.get("/rounds", response_model=RowList, responses=answers())
 async def rounds(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -178,8 +176,8 @@ async def rounds(
 async def rejected(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -191,8 +189,8 @@ async def rejected(
 async def balance(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -221,8 +219,8 @@ async def audit(
     name: str,
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     given: Annotated[
         str | None,
         Query(
@@ -240,7 +238,7 @@ async def audit(
     if asked is None:
         raise AnswerError(404, f"there is no audit {name!r}")
     values = asked.values(_numbers(given))
-    begin, end = _period(since, until)
+    begin, end = period(since, until)
 
     def read(engine: DuckDBEngine) -> dict[str, Any]:
         answer = engine.ask(asked.sql, values, since=begin, until=end)
@@ -252,7 +250,7 @@ async def audit(
         }
 
     found = await served.queries.ask((name, since, until, given, limit), read)
-    return _answer({"question": asked.question, "since": begin, "until": end, **found})
+    return finite_answer({"question": asked.question, "since": begin, "until": end, **found})
 
 
 def _numbers(given: str | None) -> dict[str, float]:
@@ -271,35 +269,3 @@ def _numbers(given: str | None) -> dict[str, float]:
             )
         found[name] = value
     return found
-
-
-def _period(since: str, until: str | None) -> tuple[datetime, datetime]:
-    now = _now()
-    begin = parse_since(since, now, option="query parameter since")
-    end = now if until is None else parse_since(until, now, option="query parameter until")
-    return begin, end
-
-
-def _now() -> datetime:
-    # Whole milliseconds, as answers have them.
-    now = datetime.now(timezone.utc)
-    return now - timedelta(microseconds=now.microsecond % 1000)
-
-
-def _answer(content: Mapping[str, Any]) -> Response:
-    return json_answer(_without_infinity(content))
-
-
-def _without_infinity(value: Any) -> Any:
-    """JSON has no infinity and no NaN.
-
-    >>> _without_infinity({"used_part": math.inf, "rows": [(1.5, math.nan)]})
-    {'used_part': None, 'rows': [[1.5, None]]}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _without_infinity(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_infinity(item) for item in value]
-    return value
