@@ -11,6 +11,7 @@ are no larger, so a day has few runs and a row is rewritten few times.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -223,11 +224,10 @@ def write_file(
         f"COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {ROW_GROUP})"
     )
     wanted = ", ".join(f"min({c}), max({c})" for c in _STATISTICS)
-    row = database.execute(
+    (row,) = database.execute(
         f"SELECT count(*), {wanted} FROM read_parquet($path, hive_partitioning = false)",
         {"path": str(path)},
-    ).fetchone()
-    assert row is not None
+    ).fetchall()
     ends = [_as_json(value) for value in row[1:]]
     return NewFile(
         file.path,
@@ -243,7 +243,7 @@ def _ranges(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str |
 
     The end of a range is not part of it.
     """
-    (total,) = database.execute("SELECT count(*) FROM unsorted").fetchone() or (0,)
+    ((total,),) = database.execute("SELECT count(*) FROM unsorted").fetchall()
     parts = -(-total // FILE_ROWS)
     if parts <= 1:
         return [(None, None)]
@@ -258,17 +258,24 @@ def _ranges(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str |
 def _rows_of(folder: Path, files: Iterable[_File]) -> int:
     """The rows of the files, as they themselves say."""
     with _database() as database:
-        row = database.execute(
+        ((rows,),) = database.execute(
             "SELECT sum(num_rows) FROM parquet_file_metadata($files)",
             {"files": [str(folder / file.path) for file in files]},
-        ).fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+        ).fetchall()
+    return int(rows or 0)
 
 
 @contextmanager
 def _database() -> Iterator[duckdb.DuckDBPyConnection]:
     database = duckdb.connect(
-        config={"memory_limit": MEMORY, "threads": min(2, os.cpu_count() or 1)}
+        config={
+            "memory_limit": MEMORY,
+            "threads": min(2, os.cpu_count() or 1),
+            # DuckDB makes this folder when it needs it, and removes it.
+            "temp_directory": str(
+                Path(tempfile.gettempdir(), f"quotaplane-sort-{uuid.uuid4().hex}")
+            ),
+        }
     )
     try:
         database.execute("SET TimeZone = 'UTC'")

@@ -27,12 +27,12 @@ class Buckets(NamedTuple):
     begin_ms: int
     """A multiple of ``step_ms`` since 1970."""
     step_ms: int
-    count: int
+    number: int
 
     @property
     def edges_ms(self) -> IntArray:
         """(T + 1,) where each bucket begins, and where the last one ends."""
-        return self.begin_ms + self.step_ms * np.arange(self.count + 1, dtype=np.int64)
+        return self.begin_ms + self.step_ms * np.arange(self.number + 1, dtype=np.int64)
 
 
 class Spans(NamedTuple):
@@ -50,7 +50,7 @@ def buckets_of(since_ms: int, until_ms: int, points: int) -> Buckets:
     """The shortest buckets of which at most ``points`` cover a period.
 
     >>> buckets_of(1_500, 61_000, points=300)
-    Buckets(begin_ms=1000, step_ms=1000, count=60)
+    Buckets(begin_ms=1000, step_ms=1000, number=60)
     >>> buckets_of(0, 7 * DAY_MS, points=300).step_ms // 60_000
     60
     >>> buckets_of(0, 100 * DAY_MS, points=10).step_ms // DAY_MS
@@ -58,12 +58,12 @@ def buckets_of(since_ms: int, until_ms: int, points: int) -> Buckets:
     """
     for step in STEPS_MS:
         made = _buckets(since_ms, until_ms, step)
-        if made.count <= points:
+        if made.number <= points:
             return made
     days = -(-(until_ms - since_ms) // (points * DAY_MS))
     made = _buckets(since_ms, until_ms, days * DAY_MS)
     # The first bucket begins before the period, so there may be one too many.
-    return made if made.count <= points else _buckets(since_ms, until_ms, (days + 1) * DAY_MS)
+    return made if made.number <= points else _buckets(since_ms, until_ms, (days + 1) * DAY_MS)
 
 
 def _buckets(since_ms: int, until_ms: int, step_ms: int) -> Buckets:
@@ -83,7 +83,9 @@ def means(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
     covered = _integral(known._replace(rate=np.ones(len(known.rate))), series, buckets)
     amount = _integral(known, series, buckets)
     # Times are whole milliseconds; less is an error of rounding.
-    return np.divide(amount, covered, out=np.full_like(amount, np.nan), where=covered > 0.5)
+    found = np.full_like(amount, np.nan)
+    np.divide(amount, covered, out=found, where=covered > 0.5)
+    return found
 
 
 def peaks(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
@@ -94,11 +96,11 @@ def peaks(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
     >>> peaks(spans, 1, Buckets(0, 1000, 3))
     array([[9., 4., 4.]])
     """
-    found = np.full((series, buckets.count), -np.inf)
+    found = np.full((series, buckets.number), -np.inf)
     known = Spans(*(each[np.isfinite(spans.rate)] for each in spans))
     for at in (known.begin_ms, known.end_ms - 1):
         place = np.floor((at - buckets.begin_ms) / buckets.step_ms).astype(np.int64)
-        inside = (place >= 0) & (place < buckets.count) & (known.end_ms > known.begin_ms)
+        inside = (place >= 0) & (place < buckets.number) & (known.end_ms > known.begin_ms)
         np.maximum.at(found, (known.series[inside], place[inside]), known.rate[inside])
     # A rate that holds all through a bucket is the bucket's mean.
     return np.fmax(np.where(np.isfinite(found), found, np.nan), means(spans, series, buckets))
@@ -119,7 +121,7 @@ def _integral(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
     at = np.concatenate([begin[kept], end[kept]])
     change = np.concatenate([spans.rate[kept], -spans.rate[kept]])
     if not len(at):
-        return np.zeros((series, buckets.count))
+        return np.zeros((series, buckets.number))
     order = np.argsort(at, kind="stable")
     at, slope = at[order], np.cumsum(change[order])
     total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(at))])
