@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from quotaplane.deltalog.rewrite import NewFile, make_commit
 from quotaplane.history.group_order import FILE_ROWS, PREFIX, SORTED, write_file
@@ -189,7 +189,7 @@ def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) 
 
 
 def _runs(hours: range) -> Iterator[range]:
-    """Whole days, and of today runs of 8, 4, 2 and 1 hours, as the hourly maintenance makes them."""
+    """Whole days, and of today runs of 8, 4, 2 and 1 hours, as hourly maintenance makes them."""
     at = hours.start
     while at < hours.stop:
         end = min((at // 24 + 1) * 24, hours.stop)
@@ -316,11 +316,4 @@ def _append_rounds(history: History, first_ms: int, last: Round) -> None:
     seq = pa.array(at_ms // ROUND_MS)
     for name, values in (("round_at", at), ("seq", seq)):
         made = made.set_column(made.schema.get_field_index(name), name, values)
-    from deltalake import write_deltalake
-
     write_deltalake(DeltaTable(Path(history.path) / ROUNDS.name), made, mode="append")
-
-
-def a_day_ago(now: datetime, days: float = 1.0) -> datetime:
-    """A time before ``now``."""
-    return now - timedelta(days=days)

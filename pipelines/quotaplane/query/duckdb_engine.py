@@ -32,7 +32,7 @@ from quotaplane.errors import HistoryError, InputError
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer
-from quotaplane.query.group_feed import GroupFeed, feed_tables
+from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.live_files import is_plain, live_files
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, to_duckdb
@@ -90,8 +90,8 @@ class DuckDBEngine:
         self, history: History, *, threads: int | None = None, memory: str = MEMORY
     ) -> None:
         self._history = history
+        self._group_feed = GroupFeed(history)
         self._folder = local_folder(history.path)
-        self._feed = GroupFeed(history)
         self._database = duckdb.connect(
             config={
                 "threads": threads or min(THREADS, os.cpu_count() or 1),
@@ -253,7 +253,7 @@ class DuckDBEngine:
             if until is not None and "round_at" in TABLES[name].schema.names:
                 condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
-        for name, feed in feed_tables(self._feed, sources.feeds, until).items():
+        for name, feed in self._group_feed.tables(sources.feeds, until).items():
             session.register(name, feed)
         for view in sources.views:
             session.execute(f"CREATE TEMP VIEW {view.name} AS {to_duckdb(view.since(since))}")

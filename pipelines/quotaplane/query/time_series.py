@@ -83,7 +83,7 @@ def means(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
     covered = _integral(known._replace(rate=np.ones(len(known.rate))), series, buckets)
     amount = _integral(known, series, buckets)
     # Times are whole milliseconds; less is an error of rounding.
-    found = np.full_like(amount, np.nan)
+    found: FloatArray = np.full(amount.shape, np.nan)
     np.divide(amount, covered, out=found, where=covered > 0.5)
     return found
 

@@ -227,6 +227,7 @@ _QUOTA_CHANGES: Final = f"""
 SELECT
   resource_group, dimension, version,
   min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  min(why) AS why,
   bool_or(change = 'insert') AS created, bool_or(change = 'delete') AS deleted,
   max(quota) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_per_s,
   max(quota) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_per_s,
@@ -255,13 +256,14 @@ _SETTING_CHANGES: Final = f"""
 SELECT
   resource_group, setting, version,
   min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  min(why) AS why,
   CASE WHEN bool_or(change = 'insert') THEN 'created' WHEN bool_or(change = 'delete') THEN 'deleted'
     ELSE 'changed' END AS change,
   max(setting_value) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_value,
   max(setting_value) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_value
 FROM (
   SELECT
-    resource_group, version, changed_at, changed_by, change, 'true' AS defined,
+    resource_group, version, changed_at, changed_by, why, change, 'true' AS defined,
     {", ".join(map(_as_text, _SETTINGS))}
   FROM resource_group_changes
 ) AS in_words UNPIVOT INCLUDE NULLS (
