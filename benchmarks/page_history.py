@@ -317,3 +317,11 @@ def _append_rounds(history: History, first_ms: int, last: Round) -> None:
     for name, values in (("round_at", at), ("seq", seq)):
         made = made.set_column(made.schema.get_field_index(name), name, values)
     write_deltalake(DeltaTable(Path(history.path) / ROUNDS.name), made, mode="append")
+
+
+def ranked(groups: int, *ranks: int) -> list[str]:
+    """The names of the groups of these ranks."""
+    with duckdb.connect() as database:
+        database.execute(_MACROS.replace("{groups}", str(groups)))
+        names = dict(database.execute("SELECT rank, name FROM groups").fetchall())
+    return [names[rank] for rank in ranks]

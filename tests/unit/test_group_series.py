@@ -14,7 +14,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_series import MOST_BROKERS, group_series
-from quotaplane.query.time_series import Buckets, Spans, means, peaks
+from quotaplane.query.time_series import Spans, TimeAxis, means, peaks
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.unit.history_cases import INF, NOON_MS, limits, usage
@@ -137,7 +137,7 @@ def test_many_brokers_have_one_line_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_means_and_peaks_are_those_of_each_millisecond(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    buckets, series = Buckets(1000, 50, 20), 3
+    buckets, series = TimeAxis(1000, 50, 20), 3
     spans_of = []
     for number in range(series):
         edges = np.unique(rng.integers(900, 2200, 24)).astype(float)

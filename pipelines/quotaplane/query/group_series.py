@@ -12,7 +12,7 @@ import numpy.typing as npt
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.time_series import Buckets, Spans, buckets_of, means, peaks
+from quotaplane.query.time_series import Spans, TimeAxis, buckets_of, means, peaks
 from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS
 
 MOST_BROKERS: Final = 20
@@ -176,7 +176,7 @@ def _until(spans: Spans, end_ms: float) -> Spans:
 
 
 def _quota(
-    engine: DuckDBEngine, asked: Mapping[str, Any], buckets: Buckets, end_ms: float, group: str
+    engine: DuckDBEngine, asked: Mapping[str, Any], buckets: TimeAxis, end_ms: float, group: str
 ) -> FloatArray:
     (changes,) = engine.columns([_QUOTAS], asked)
     begin_ms = float(buckets.begin_ms)

@@ -21,7 +21,7 @@ STEPS_MS: Final = (
 """How long a bucket may be; of longer ones, whole days."""
 
 
-class Buckets(NamedTuple):
+class TimeAxis(NamedTuple):
     """T buckets of time, one after the other."""
 
     begin_ms: int
@@ -46,11 +46,11 @@ class Spans(NamedTuple):
     """NaN: not known."""
 
 
-def buckets_of(since_ms: int, until_ms: int, points: int) -> Buckets:
+def buckets_of(since_ms: int, until_ms: int, points: int) -> TimeAxis:
     """The shortest buckets of which at most ``points`` cover a period.
 
     >>> buckets_of(1_500, 61_000, points=300)
-    Buckets(begin_ms=1000, step_ms=1000, number=60)
+    TimeAxis(begin_ms=1000, step_ms=1000, number=60)
     >>> buckets_of(0, 7 * DAY_MS, points=300).step_ms // 60_000
     60
     >>> buckets_of(0, 100 * DAY_MS, points=10).step_ms // DAY_MS
@@ -66,17 +66,17 @@ def buckets_of(since_ms: int, until_ms: int, points: int) -> Buckets:
     return made if made.number <= points else _buckets(since_ms, until_ms, (days + 1) * DAY_MS)
 
 
-def _buckets(since_ms: int, until_ms: int, step_ms: int) -> Buckets:
+def _buckets(since_ms: int, until_ms: int, step_ms: int) -> TimeAxis:
     begin = since_ms // step_ms * step_ms
-    return Buckets(begin, step_ms, max(1, -(-(until_ms - begin) // step_ms)))
+    return TimeAxis(begin, step_ms, max(1, -(-(until_ms - begin) // step_ms)))
 
 
-def means(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
+def means(spans: Spans, series: int, buckets: TimeAxis) -> FloatArray:
     """(series, T) the mean over the part of each bucket in which a rate is known; NaN: in none.
 
     >>> spans = Spans(np.array([0, 0]), np.array([0.0, 1500]), np.array([1500.0, 2000]),
     ...               np.array([4.0, 8.0]))
-    >>> means(spans, 1, Buckets(0, 1000, 3))
+    >>> means(spans, 1, TimeAxis(0, 1000, 3))
     array([[ 4.,  6., nan]])
     """
     known = Spans(*(each[np.isfinite(spans.rate)] for each in spans))
@@ -88,12 +88,12 @@ def means(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
     return found
 
 
-def peaks(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
+def peaks(spans: Spans, series: int, buckets: TimeAxis) -> FloatArray:
     """(series, T) the highest rate that holds at some time in each bucket; NaN: none does.
 
     >>> spans = Spans(np.array([0, 0]), np.array([0.0, 500]), np.array([500.0, 2500]),
     ...               np.array([9.0, 4.0]))
-    >>> peaks(spans, 1, Buckets(0, 1000, 3))
+    >>> peaks(spans, 1, TimeAxis(0, 1000, 3))
     array([[9., 4., 4.]])
     """
     found = np.full((series, buckets.number), -np.inf)
@@ -103,10 +103,12 @@ def peaks(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
         inside = (place >= 0) & (place < buckets.number) & (known.end_ms > known.begin_ms)
         np.maximum.at(found, (known.series[inside], place[inside]), known.rate[inside])
     # A rate that holds all through a bucket is the bucket's mean.
-    return np.fmax(np.where(np.isfinite(found), found, np.nan), means(spans, series, buckets))
+    highest: FloatArray = np.where(np.isfinite(found), found, np.nan)
+    np.fmax(highest, means(spans, series, buckets), out=highest)
+    return highest
 
 
-def _integral(spans: Spans, series: int, buckets: Buckets) -> FloatArray:
+def _integral(spans: Spans, series: int, buckets: TimeAxis) -> FloatArray:
     """(series, T) rate x milliseconds in each bucket.
 
     The series are laid one after the other on one axis of time. The sum of the rates changes where
