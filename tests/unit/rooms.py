@@ -146,8 +146,12 @@ ROOMS: Final = {
         ),
     ),
     "replay": Room(
-        "recorded rounds of the quota job, run again: exactly, or with something changed",
-        ("deltalog", "groups", "history", "quota", "settings", "streams", "streams.quota", "wire"),
+        "recorded rounds of the quota job, run again: exactly, or with something changed; the "
+        "quick what-if",
+        (
+            *("deltalog", "groups", "history", "laws", "query", "quota", "settings"),
+            *("streams", "streams.quota", "wire"),
+        ),
     ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
@@ -163,8 +167,8 @@ ROOMS: Final = {
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
-            *("agents", "groups", "history", "metrics", "pulsar_admin", "query", "registry"),
-            "settings",
+            *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
+            *("registry", "replay", "settings"),
         ),
     ),
     "cli": Room(

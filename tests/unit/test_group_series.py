@@ -14,7 +14,6 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_series import MOST_BROKERS, group_series
-from quotaplane.query.time_series import Spans, TimeAxis, means, peaks
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.unit.history_cases import INF, NOON_MS, limits, usage
@@ -65,13 +64,20 @@ def test_means_peaks_and_limits_of_each_broker(history: History) -> None:
     assert found["brokers_total"] == 2
     a, b = found["brokers"]
     assert (a["broker"], b["broker"]) == ("a", "b")
-    np.testing.assert_allclose(a["used_per_s"], [10, 30, np.nan])
-    np.testing.assert_allclose(a["peak_per_s"], [10, 30, np.nan])
-    np.testing.assert_allclose(a["throttled_per_s"], [1, 1, np.nan])
+    # What is not reported again counts as unchanged, for five windows.
+    np.testing.assert_allclose(a["used_per_s"], [10, 30, 30])
+    np.testing.assert_allclose(a["peak_per_s"], [10, 30, 30])
+    np.testing.assert_allclose(a["throttled_per_s"], [1, 1, 1])
     # In force from 0:30 on: nothing is known of the first half of the first minute.
     np.testing.assert_allclose(a["limit_per_s"], [20, 30, 40])
-    np.testing.assert_allclose(b["used_per_s"], [5, np.nan, np.nan])
+    np.testing.assert_allclose(b["used_per_s"], [5, 5, 5])
     assert np.isnan(b["limit_per_s"]).all()
+
+
+def test_a_silent_broker_uses_nothing_that_is_known(history: History) -> None:
+    a, b = asked(history, 240, 480, points=4)["brokers"]
+    np.testing.assert_allclose(a["used_per_s"], [30, 30, 30, np.nan])
+    np.testing.assert_allclose(b["used_per_s"], [5, 5, np.nan, np.nan])
 
 
 def test_a_limit_from_before_the_period_holds_in_it(history: History) -> None:
@@ -134,29 +140,6 @@ def test_many_brokers_have_one_line_together(tmp_path: Path) -> None:
     assert found["brokers"][-1]["used_per_s"] == [1 + 2 + 3] * 2
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_means_and_peaks_are_those_of_each_millisecond(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    buckets, series = TimeAxis(1000, 50, 20), 3
-    spans_of = []
-    for number in range(series):
-        edges = np.unique(rng.integers(900, 2200, 24)).astype(float)
-        rate = np.where(rng.random(len(edges) - 1) < 0.2, np.nan, rng.random(len(edges) - 1))
-        spans_of.append((np.full(len(rate), number), edges[:-1], edges[1:], rate))
-    spans = Spans(*(np.concatenate(columns) for columns in zip(*spans_of, strict=True)))
-    truth = np.full((series, 2300), np.nan)
-    for number, begin, end, rate in zip(*spans, strict=True):
-        truth[number, int(begin) : int(end)] = rate
-    cut = truth[:, 1000:2000].reshape(series, 20, 50)
-    known = np.isfinite(cut)
-    mean = np.nansum(cut, axis=2) / np.where(known.any(axis=2), known.sum(axis=2), np.nan)
-    highest = np.where(known.any(axis=2), np.nanmax(np.nan_to_num(cut, nan=-1), axis=2), np.nan)
-    np.testing.assert_allclose(means(spans, series, buckets), mean, atol=1e-9)
-    found = peaks(spans, series, buckets)
-    # A rate that begins and ends inside of a bucket counts, too.
-    np.testing.assert_allclose(found, highest, atol=1e-9)
-
-
 @pytest.fixture
 def served(history: History) -> Served:
     served = Served(settings_with(Path(history.path).parent, TOKENS))
@@ -170,9 +153,9 @@ PERIOD = "since=2026-03-01T12:00:00Z&until=2026-03-01T12:03:00Z"
 def test_the_route_answers_with_null_for_what_is_not_known(served: Served) -> None:
     found = served.ok("GET", f"/api/v1/series?group=g&{PERIOD}&points=3")
     assert (found["group"], found["dimension"]) == ("g", "publish_messages")
-    assert found["brokers"][0]["used_per_s"] == pytest.approx([10, 30, None])
+    assert found["brokers"][0]["used_per_s"] == pytest.approx([10, 30, 30])
+    assert found["quota_per_s"] == [None] * 3
     assert found["brokers"][1]["limit_per_s"] == [None] * 3
-    assert len(found["quota_per_s"]) == len(found["times"]) == 3
 
 
 def test_wrong_questions_are_refused(served: Served) -> None:

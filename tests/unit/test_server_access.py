@@ -65,8 +65,12 @@ ROUTES: Final = {
     ("GET", "/api/v1/resolve"): Route(V, ALL, "/api/v1/resolve?user=u"),
     ("GET", "/api/v1/attachments"): Route(V, FILTERED, "/api/v1/attachments"),
     ("GET", "/api/v1/status"): Route(V, FILTERED, "/api/v1/status"),
+    ("GET", "/api/v1/heat-map"): Route(V, FILTERED, "/api/v1/heat-map"),
     ("GET", "/api/v1/limits"): Route(V, TENANT, "/api/v1/limits?group=T::a"),
     ("GET", "/api/v1/why"): Route(V, TENANT, "/api/v1/why?group=T::a"),
+    ("POST", "/api/v1/what-if"): Route(
+        V, TENANT, "/api/v1/what-if", {"group": "T::a", "since": "1h", "changes": {"weight": 2}}
+    ),
     ("GET", "/api/v1/brokers"): Route(V, ALL, "/api/v1/brokers"),
     ("GET", "/api/v1/rounds"): Route(V, ALL, "/api/v1/rounds"),
     ("GET", "/api/v1/rejected"): Route(V, ALL, "/api/v1/rejected"),

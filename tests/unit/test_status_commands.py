@@ -15,8 +15,8 @@ import pytest
 
 from quotaplane.cli.main import main
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.query.cluster_status import group_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.group_status import group_status, standing_leases
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS
@@ -95,7 +95,7 @@ def test_an_unfair_limit_shows_in_the_worst_share(history: History, tmp_path: Pa
     rates[0, 0] = 1000.0  # the limits in force are still those of 100
     put_groups(copied, ["orders"], rates, "ann")
     with DuckDBEngine(copied) as engine:
-        status = group_status(engine, datetime.now(timezone.utc))
+        status = group_status(standing_leases(engine, datetime.now(timezone.utc)))
     (at,) = np.flatnonzero(status.group == "orders")
     assert status.worst_share[at] == pytest.approx(47.5 / (1000 / 3), rel=0.05)
 

@@ -16,15 +16,14 @@ from quotaplane.errors import ConfigError
 from quotaplane.history.store import place, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
-from quotaplane.query.cluster_status import (
+from quotaplane.query.cluster_status import RoundStatus, broker_status, job_status
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.group_status import (
     GROUP_COLUMNS,
     GroupStatus,
-    RoundStatus,
-    broker_status,
     group_status,
-    job_status,
+    standing_leases,
 )
-from quotaplane.query.duckdb_engine import DuckDBEngine
 
 TOP: Final = 20
 _UNFAIR: Final = 0.95
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     now = datetime.now(timezone.utc)
     with DuckDBEngine(history) as engine:
         job = job_status(engine, now)
-        groups = group_status(engine, now)
+        groups = group_status(standing_leases(engine, now))
         brokers = broker_status(engine, now)
     summary = {**_summary(groups), **_broker_counts(brokers)}
     listed = groups.rows(args.top)

@@ -193,7 +193,7 @@ class DuckDBEngine:
         """The answers to queries that see the same versions of the tables, as arrays by column.
 
         For many rows: a row costs no Python object, but for strings. Null is NaN, or masked if the
-        column has no floats. For the rest see ``ask``.
+        column has no floats. For the rest see ``ask``; ``since`` and ``until`` are no parameters.
 
         Raises:
             InputError, HistoryError: as ``ask``.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.query.buckets import BucketedSpans, Grid, Spans, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.time_series import Spans, TimeAxis, buckets_of, means, peaks
 from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS
 
 MOST_BROKERS: Final = 20
@@ -87,31 +87,29 @@ def group_series(
     Raises:
         HistoryError: the history can't be read.
     """
-    buckets = buckets_of(_ms(since), _ms(until), points)
+    grid, end_ms = grid_of(_ms(since), _ms(until), points), _ms(until)
     asked = {"resource_group": group, "dimension": dimension}
     (usage,) = engine.columns([_USAGE], asked, since=since, until=until + _ARRIVES, group=group)
     (limits,) = engine.columns([_LIMITS], {**asked, "until": until}, until=until, group=group)
     brokers, place = _numbered(usage["broker"], limits["broker"])
     of_usage, of_limits = place[: len(usage["broker"])], place[len(usage["broker"]) :]
-    end_ms = float(_ms(until))
-    reports, refused = _reported(usage, of_usage)
+    used = BucketedSpans(_reported(usage, of_usage, end_ms), len(brokers), grid)
+    limited = BucketedSpans(
+        until_next(of_limits, _whole(limits["at_ms"]), end_ms), len(brokers), grid
+    )
     rates = {
-        "used_per_s": means(_until(reports, end_ms), len(brokers), buckets),
-        "peak_per_s": peaks(_until(reports, end_ms), len(brokers), buckets),
-        "throttled_per_s": means(_until(refused, end_ms), len(brokers), buckets),
-        **{
-            name: means(
-                _steps(of_limits, limits["at_ms"], limits[name], end_ms), len(brokers), buckets
-            )
-            for name in ("limit_per_s", "demand_per_s")
-        },
+        "used_per_s": used.means(usage["used_per_s"]),
+        "peak_per_s": used.peaks(usage["used_per_s"]),
+        "throttled_per_s": used.means(usage["throttled_per_s"]),
+        "limit_per_s": limited.means(limits["limit_per_s"]),
+        "demand_per_s": limited.means(limits["demand_per_s"]),
     }
     changed = _changed(limits, of_limits, _ms(since))
     return {
-        "step_ms": buckets.step_ms,
-        "begin_ms": buckets.begin_ms,
-        "times": buckets.edges_ms[:-1].tolist(),
-        "quota_per_s": _quota(engine, asked, buckets, end_ms, group).tolist(),
+        "step_ms": grid.step_ms,
+        "begin_ms": grid.begin_ms,
+        "times": grid.times_ms().tolist(),
+        "quota_per_s": _quota(engine, asked, grid, end_ms).tolist(),
         "brokers_total": len(brokers),
         "brokers": _lines(brokers, rates),
         "reasons": _reasons(engine, asked, limits, changed, until),
@@ -144,53 +142,33 @@ def _numbered(*names: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
     return found, place.astype(np.int64)
 
 
-def _reported(usage: Mapping[str, npt.NDArray[Any]], series: IntArray) -> tuple[Spans, Spans]:
-    """What was used and what was throttled, from when to when: as in the view ``usage_amounts``.
-
-    A rate holds in its window, and on until the next one's begins.
-    """
-    at, window = (np.asarray(usage[name], np.float64) for name in ("at_ms", "window_ms"))
+def _reported(usage: Mapping[str, npt.NDArray[Any]], row: IntArray, end_ms: int) -> Spans:
+    """From when to when each rate holds: as in the view ``usage_amounts``."""
+    window = np.asarray(usage["window_ms"], np.float64)
     has_window = np.isfinite(window)
+    hold = np.where(has_window, MOST_UNREPORTED * window, MOST_WITHOUT_WINDOW_MS)
     window = np.where(has_window, window, 0.0)
-    is_last = np.append(series[1:] != series[:-1], True)[: len(series)]
-    next_begin = np.where(is_last, at, np.append((at - window)[1:], 0.0)[: len(at)])
-    most = np.where(has_window, MOST_UNREPORTED * window, MOST_WITHOUT_WINDOW_MS)
-    begin, end = at - window, at + np.clip(next_begin - at, 0.0, most)
-    throttled_end = np.where(has_window, at, end)
-    return (
-        Spans(series, begin, end, usage["used_per_s"]),
-        Spans(series, begin, throttled_end, usage["throttled_per_s"]),
-    )
+    return of_reports(row, _whole(usage["at_ms"]), _whole(window), _whole(hold), end_ms)
 
 
-def _steps(series: IntArray, at: npt.NDArray[Any], rate: FloatArray, end_ms: float) -> Spans:
-    """Rates that each hold until the next one of their series."""
-    begin = np.asarray(at, np.float64)
-    is_last = np.append(series[1:] != series[:-1], True)[: len(series)]
-    end = np.where(is_last, end_ms, np.append(begin[1:], 0.0)[: len(begin)])
-    return Spans(series, begin, end, rate)
-
-
-def _until(spans: Spans, end_ms: float) -> Spans:
-    return spans._replace(end_ms=np.minimum(spans.end_ms, end_ms))
-
-
-def _quota(
-    engine: DuckDBEngine, asked: Mapping[str, Any], buckets: TimeAxis, end_ms: float, group: str
-) -> FloatArray:
+def _quota(engine: DuckDBEngine, asked: Mapping[str, Any], grid: Grid, end_ms: int) -> FloatArray:
+    """(T,) the group's quota; NaN: unlimited, or there was no group."""
     (changes,) = engine.columns([_QUOTAS], asked)
-    begin_ms = float(buckets.begin_ms)
-    at = np.asarray(changes["at_ms"], np.float64)
+    at = _whole(changes["at_ms"])
     rates = np.where(_truth(changes["deleted"]), np.nan, changes["to_per_s"])
     if not len(at):  # longer ago than the table's log goes back
-        now = engine.ask(_QUOTA_NOW, asked, group=group).rows
-        at, rates = np.array([begin_ms]), np.array([now[0][0] if now else np.nan], np.float64)
+        now = engine.ask(_QUOTA_NOW, asked, group=asked["resource_group"]).rows
+        at, rates = _whole([grid.begin_ms]), np.array([now[0][0] if now else np.nan], np.float64)
     elif not _truth(changes["created"])[0]:
-        at = np.concatenate([[min(begin_ms, at[0])], at])
+        at = np.concatenate([[min(grid.begin_ms, int(at[0]))], at])
         rates = np.concatenate([changes["from_per_s"][:1], rates])
-    spans = _steps(np.zeros(len(at), np.int64), at, rates, end_ms)
-    quota: FloatArray = means(spans, 1, buckets)[0]
+    spans = until_next(np.zeros(len(at), np.int64), at, end_ms)
+    quota: FloatArray = BucketedSpans(spans, 1, grid).means(rates)[0]
     return quota
+
+
+def _whole(values: Any) -> IntArray:
+    return np.asarray(values).astype(np.int64)
 
 
 def _truth(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -277,9 +277,6 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
         InputError: a name, a quota or something of the policy is wrong.
         HistoryError: the table is missing, or can't be read as it was.
     """
-    names = [check_name(group) for group in given.names]
-    _check_quotas(names, given.quotas)
-    policy = None if given.policy is None else check_policy(names, given.policy)
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
         log = {int(e["version"]): e["timestamp"] / 1000 for e in table.history()}
@@ -287,7 +284,19 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
         table.load_as_version(max(versions, default=min(log)))
     except (DeltaError, OSError) as error:
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
-    _, rows, _ = _rows_after(_read(table), names, given.quotas, "", policy, given.timeframe_s)
+    return rows_if_put(_read(table), given)
+
+
+def rows_if_put(current: pa.Table, given: GivenGroups) -> pa.Table:
+    """The rows of the given groups if they were put where the ``current`` ones are.
+
+    Raises:
+        InputError: a name, a quota or something of the policy is wrong.
+    """
+    names = [check_name(group) for group in given.names]
+    _check_quotas(names, given.quotas)
+    policy = None if given.policy is None else check_policy(names, given.policy)
+    _, rows, _ = _rows_after(current, names, given.quotas, "", policy, given.timeframe_s)
     return rows
 
 

@@ -7,7 +7,6 @@ how much of the recorded usage a lower limit would not have allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -15,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, BoolArray, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, BoolArray, IntArray
+from quotaplane.replay.differences import Totals, differences, less_and_more
 from quotaplane.replay.player import Changes, Played, Player
 from quotaplane.replay.recorded import recorded_rounds
 from quotaplane.settings import History
 
 _D: Final = len(DIMENSIONS)
-SATURATED_FROM: Final = 0.95
-"""A broker that used this part of its recorded limit would have used more, had it been allowed."""
 
 
 def what_if(history: History, since: datetime, until: datetime, changes: Changes) -> pa.Table:
@@ -67,13 +65,7 @@ class _Sums:
     def pass_time(self, begin_ms: float, end_ms: float) -> None:
         """Add what the present limits and usage come to from ``begin_ms`` to ``end_ms``."""
         passed = end_ms - begin_ms
-        # A recorded limit below the usage allowed that usage no more than the changed one.
-        allowed = np.minimum(self._used, self._limit)
-        less = np.maximum(allowed - self._changed, 0.0)
-        at_limit = self._used >= SATURATED_FROM * self._limit
-        with np.errstate(invalid="ignore"):  # unlimited both before and after
-            more = np.where(at_limit, np.maximum(self._changed - self._limit, 0.0), 0.0)
-        more = np.where(np.isfinite(more), more, 0.0)
+        less, more = less_and_more(self._used, self._limit, self._changed)
         self._less += less * passed / 1000.0
         self._more += more * passed / 1000.0
         self._less_ms += (less > 0) * passed
@@ -128,38 +120,5 @@ class _Sums:
 
     def table(self) -> pa.Table:
         """See ``what_if``."""
-        differs = (self._less > 0) | (self._more > 0)
-        differs |= np.abs(self._limit_ms - self._changed_ms) > 1e-9 * self._limit_ms
-        dimension, pair = np.nonzero(differs)
-        order = np.lexsort((-self._more[dimension, pair], -self._less[dimension, pair]))
-        dimension, pair = dimension[order], pair[order]
-
-        def at(array: FloatArray) -> FloatArray:
-            values: FloatArray = array[dimension, pair]
-            return values
-
-        both = np.maximum(at(self._both_ms), 1e-9)
-        never = at(self._both_ms) == 0
-        return pa.table(
-            {
-                "group": _named(self._groups, pair),
-                "broker": _named(self._brokers, pair),
-                "dimension": _named(DIMENSIONS, dimension),
-                "limit_per_s": pa.array(at(self._limit_ms) / both, mask=never),
-                "changed_limit_per_s": pa.array(at(self._changed_ms) / both, mask=never),
-                "less_units": at(self._less),
-                "less_s": at(self._less_ms) / 1000.0,
-                "first_less_at": _times(at(self._first_ms)),
-                "last_less_at": _times(at(self._last_ms)),
-                "more_units": at(self._more),
-                "more_s": at(self._more_ms) / 1000.0,
-            }
-        )
-
-
-def _named(names: Iterable[str], index: IntArray) -> pa.Array:
-    return pa.array(list(names), pa.string()).take(pa.array(index))
-
-
-def _times(ms: FloatArray) -> pa.Array:
-    return pa.array(ms, from_pandas=True).cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
+        sums = Totals(**{name: getattr(self, f"_{name}") for name in Totals._fields})
+        return differences(self._groups, self._brokers, sums)

@@ -17,7 +17,9 @@ from quotaplane.server import (
     history_routes,
     pulsar_routes,
     series_routes,
+    status_routes,
     system_routes,
+    what_if_routes,
 )
 from quotaplane.server.guard import Guard
 from quotaplane.server.refusals import add_error_answers
@@ -25,6 +27,7 @@ from quotaplane.server.request_metrics import Measured
 from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
+from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import is_loopback
 from quotaplane.terminal import warn
@@ -36,7 +39,7 @@ Quotas that are shared fairly among many brokers: groups, their history, attachm
 `/admin/v2` has Pulsar's own paths, so that `pulsar-admin` works on this server. `/api/v1` has all
 of it. Rates are per second. Every error is `{"reason": "..."}`.
 """
-_BODIES: Final = (GroupBody, PulsarGroup, RollbackBody)
+_BODIES: Final = (GroupBody, PulsarGroup, RollbackBody, WhatIfBody)
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -72,12 +75,8 @@ def create_app(
     app.state.services = Services(settings, server, conf, say)
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
     for module in (
-        pulsar_routes,
-        group_routes,
-        change_routes,
-        history_routes,
-        series_routes,
-        system_routes,
+        *(pulsar_routes, group_routes, change_routes, status_routes, history_routes),
+        *(series_routes, what_if_routes, system_routes),
     ):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)

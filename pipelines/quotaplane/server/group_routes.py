@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -156,7 +157,7 @@ async def patch_group(
     """
     allow_group(caller, Role.OPERATOR, group, served)
     raw = await _given(group, request)
-    given = read_group({c: _none_means(c) if v is None else v for c, v in raw.items()}, _field)
+    given = patch_of(raw, "body")
     change = ChangeRequest(
         caller.name,
         reason_of(why, raw.get("why")),
@@ -196,6 +197,18 @@ async def _given(group: str, request: Request) -> dict[str, Any]:
     if named is not None and named != group:
         raise InputError(f"body: group: must be {group!r}, as in the path, or left out")
     return raw
+
+
+def patch_of(raw: Mapping[str, Any], where: str) -> GivenGroup:
+    """What a body of PATCH changes; ``where`` it is, for errors.
+
+    Raises:
+        InputError: a value is wrong.
+    """
+    return read_group(
+        {column: _none_means(column) if value is None else value for column, value in raw.items()},
+        f"{where}: {{}}".format,
+    )
 
 
 def _none_means(column: str) -> Any:

@@ -1,12 +1,10 @@
-"""``/api/v1``: how things stand, limits with their reasons, rounds, audits, the balancer."""
+"""``/api/v1``: limits with their reasons, rounds, audits, the balancer."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Any, Final
 
-import numpy as np
-import pyarrow as pa
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
@@ -17,17 +15,16 @@ from quotaplane.history.tables import REJECTED_REPORTS, ROUNDS
 from quotaplane.model import MAX_BROKER_CHARS, MAX_GROUP_CHARS
 from quotaplane.point_in_time import parse_since
 from quotaplane.query.audit import list_audits
-from quotaplane.query.cluster_status import broker_status, group_status, job_status
+from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
-from quotaplane.server.access import Role, belongs
+from quotaplane.server.access import Role
 from quotaplane.server.history_parts import (
     A_DAY_AGO,
     LONGEST_SINCE,
     Since,
     Until,
-    finite_answer,
     now,
     period,
 )
@@ -37,11 +34,10 @@ from quotaplane.server.history_schemas import (
     BrokerList,
     LimitList,
     RowList,
-    StatusAnswer,
     WhyAnswer,
 )
 from quotaplane.server.refusals import AnswerError, answers
-from quotaplane.server.request_parts import Limit, Offset, json_answer
+from quotaplane.server.request_parts import Limit, Offset, finite_answer, json_answer
 from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
@@ -52,29 +48,6 @@ _GroupFilter = Annotated[
 _BrokerFilter = Annotated[
     str | None, Query(max_length=MAX_BROKER_CHARS, description="Of this broker only.")
 ]
-
-
-@routes.get("/status", response_model=StatusAnswer, responses=answers())
-async def status(caller: Caller, served: Served, limit: Limit = 100) -> Response:
-    """The job's last round, and groups of the caller's tenants beside their quotas.
-
-    The groups that use most of a quota come first, a row for each dimension with a quota.
-    """
-
-    def read(engine: DuckDBEngine) -> tuple[Any, Any]:
-        at = now()
-        return job_status(engine, at), group_status(engine, at)
-
-    job, groups = await served.queries.ask("status", read)
-    tenants = caller.tenants(Role.VIEWER)
-    total, rows = len(groups), groups.rows(limit)
-    if tenants is not None:
-        mine = np.flatnonzero(belongs(pa.array(groups.group, pa.string()), tenants))
-        total = len(mine)
-        rows = [groups.rows(int(place) + 1)[-1] for place in mine[:limit].tolist()]
-    return finite_answer(
-        {"job": None if job is None else vars(job), "total": total, "groups": rows}
-    )
 
 
 @routes.get("/limits", response_model=LimitList, responses=answers())

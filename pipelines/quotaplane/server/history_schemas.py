@@ -8,54 +8,6 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
-class JobAnswer(BaseModel):
-    """The quota job's last round, and the last minute."""
-
-    epoch: int
-    seq: int
-    round_at: datetime
-    age_s: float = Field(description="Seconds since the last recorded round.")
-    duration_s: float | None = Field(description="Seconds of reading and deciding in that round.")
-    lag_s: float | None = Field(description="Age of the newest report in that round, in seconds.")
-    law: str | None = Field(examples=["max_min"])
-    brokers_live: int
-    rounds: int = Field(description="In the last minute, as the next three.")
-    reports: int
-    rejected: int
-    limits: int = Field(description="Limits published.")
-
-
-class GroupStanding(BaseModel):
-    """A group beside its quota in one dimension; rates are in the dimension's unit per second."""
-
-    group: str = Field(examples=["acme::orders"])
-    dimension: str = Field(examples=["publish_bytes"])
-    quota_per_s: float
-    used_per_s: float
-    used_part: float | None = Field(
-        description="Usage divided by the quota; null: something is used of a quota of 0."
-    )
-    limits_per_s: float = Field(description="Sum of the brokers' limits.")
-    demand_per_s: float = Field(description="Sum over the brokers whose demand is known.")
-    saturated: int = Field(description="Brokers that use all of their limit.")
-    throttled_per_s: float = Field(description="Refused or delayed, as far as it is reported.")
-    brokers: int
-    stale: int = Field(description="Of these, silent ones.")
-    worst_share: float | None = Field(
-        description="The least part that a broker has of what it wants or of an even share; null: "
-        "no broker wants more."
-    )
-    mode: str = Field(examples=["hard"])
-
-
-class StatusAnswer(BaseModel):
-    """How things stand."""
-
-    job: JobAnswer | None = Field(description="null: no round is recorded.")
-    total: int = Field(description="How many rows there are.")
-    groups: list[GroupStanding]
-
-
 class LimitInForce(BaseModel):
     """A broker's limit in one dimension; rates are in the dimension's unit per second."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -181,3 +182,23 @@ def json_answer(
         return Response(status_code=304, headers=headers)
     text = content if isinstance(content, bytes) else as_json(content).encode()
     return Response(text, status, headers, "application/json")
+
+
+def finite_answer(content: Mapping[str, Any]) -> Response:
+    """An answer of JSON, which has no infinity and no NaN: null in their place."""
+    return json_answer(_without_infinity(content))
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON has no infinity and no NaN.
+
+    >>> _without_infinity({"used_part": math.inf, "rows": [(1.5, math.nan)]})
+    {'used_part': None, 'rows': [[1.5, None]]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinity(item) for item in value]
+    return value

@@ -13,9 +13,10 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_series import group_series
 from quotaplane.query.rejected_kinds import rejected_kinds
 from quotaplane.server.access import Role
-from quotaplane.server.history_parts import A_DAY_AGO, Since, Until, finite_answer, period
+from quotaplane.server.history_parts import A_DAY_AGO, Since, Until, period
 from quotaplane.server.history_schemas import RejectedSummary
 from quotaplane.server.refusals import answers
+from quotaplane.server.request_parts import finite_answer
 from quotaplane.server.series_schemas import SeriesAnswer
 from quotaplane.server.services import Caller, Served, allow, allow_group
 

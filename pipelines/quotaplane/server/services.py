@@ -16,9 +16,11 @@ from quotaplane.server.attachment_writer import AttachmentWriter
 from quotaplane.server.change_log import ChangeLog
 from quotaplane.server.cluster_groups import ClusterGroups
 from quotaplane.server.fresh_groups import FreshGroups
+from quotaplane.server.fresh_picture import FreshPicture
 from quotaplane.server.group_writer import GroupWriter
 from quotaplane.server.queries import Queries
 from quotaplane.server.readiness import Readiness
+from quotaplane.server.recorded_periods import RecordedPeriods
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.request_metrics import RequestMetrics
 from quotaplane.server.tokens import Verifier
@@ -66,6 +68,8 @@ class Services:
         self.changes = ChangeLog(settings.history, self.workers)
         self.metrics = RequestMetrics()
         self.queries = Queries(settings.history, self.workers)
+        self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
+        self.periods = RecordedPeriods(self.queries, self.workers, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
         self.readiness = Readiness(settings.history, server.max_round_age_s, say)
@@ -73,12 +77,16 @@ class Services:
     async def start(self) -> None:
         """Begin the work in the background."""
         self.readiness.start()
+        self.picture.start()
         if self.verifier is not None and self.verifier.key_set is not None:
             await self.verifier.key_set.refresh()
 
     async def close(self) -> None:
         """End it."""
-        self.is_idle = await asyncio.to_thread(self.readiness.close)
+        ended = await asyncio.gather(
+            asyncio.to_thread(self.readiness.close), asyncio.to_thread(self.picture.close)
+        )
+        self.is_idle = all(ended)
         self.queries.close()
         if self.rest is not None:
             await self.rest.close()

@@ -1,0 +1,96 @@
+"""What other limits would have meant for recorded usage: how much less, how much more, for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray
+
+SATURATED_FROM: Final = 0.95
+"""A broker that used this part of its recorded limit would have used more, had it been allowed."""
+
+
+def less_and_more(
+    used: FloatArray, limit: FloatArray, changed: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """How much less than was used a changed limit allows, and how much more; all of one shape.
+
+    A recorded limit below the usage allowed that usage no more than the changed one. More is
+    allowed only to those who used their recorded limit.
+
+    >>> used, limit = np.array([80.0, 50.0, 10.0]), np.array([100.0, 50.0, 50.0])
+    >>> less_and_more(used, limit, np.array([60.0, 70.0, 70.0]))
+    (array([20.,  0.,  0.]), array([ 0., 20.,  0.]))
+    """
+    less = np.maximum(np.minimum(used, limit) - changed, 0.0)
+    with np.errstate(invalid="ignore"):  # unlimited both before and after
+        higher = np.maximum(changed - limit, 0.0)
+    more = np.where((used >= SATURATED_FROM * limit) & np.isfinite(higher), higher, 0.0)
+    return less, more
+
+
+class Totals(NamedTuple):
+    """Sums over time of n pairs of a group and a broker, by dimension: arrays (d, n)."""
+
+    less: FloatArray
+    """Units used above the changed limit."""
+    less_ms: FloatArray
+    more: FloatArray
+    """Units that more could have been used."""
+    more_ms: FloatArray
+    first_ms: FloatArray
+    """When anything was first above the changed limit; NaN: never."""
+    last_ms: FloatArray
+    limit_ms: FloatArray
+    """Recorded limit times duration, while both limits are finite."""
+    changed_ms: FloatArray
+    """The same of the changed limit."""
+    both_ms: FloatArray
+    """For how long both are finite."""
+
+
+def differences(groups: Sequence[str], brokers: Sequence[str], totals: Totals) -> pa.Table:
+    """A row for each pair and dimension in which anything differs, the greatest loss first.
+
+    ``groups`` and ``brokers`` (n,) are the names of the pairs; ``quota_what_if.what_if`` says what
+    the columns are.
+    """
+    differs = (totals.less > 0) | (totals.more > 0)
+    differs |= np.abs(totals.limit_ms - totals.changed_ms) > 1e-9 * totals.limit_ms
+    dimension, pair = np.nonzero(differs)
+    order = np.lexsort((-totals.more[dimension, pair], -totals.less[dimension, pair]))
+    dimension, pair = dimension[order], pair[order]
+
+    def at(array: FloatArray) -> FloatArray:
+        values: FloatArray = array[dimension, pair]
+        return values
+
+    both = np.maximum(at(totals.both_ms), 1e-9)
+    never = at(totals.both_ms) == 0
+    return pa.table(
+        {
+            "group": _named(groups, pair),
+            "broker": _named(brokers, pair),
+            "dimension": _named(DIMENSIONS, dimension),
+            "limit_per_s": pa.array(at(totals.limit_ms) / both, mask=never),
+            "changed_limit_per_s": pa.array(at(totals.changed_ms) / both, mask=never),
+            "less_units": at(totals.less),
+            "less_s": at(totals.less_ms) / 1000.0,
+            "first_less_at": _times(at(totals.first_ms)),
+            "last_less_at": _times(at(totals.last_ms)),
+            "more_units": at(totals.more),
+            "more_s": at(totals.more_ms) / 1000.0,
+        }
+    )
+
+
+def _named(names: Iterable[str], index: IntArray) -> pa.Array:
+    return pa.array(list(names), pa.string()).take(pa.array(index))
+
+
+def _times(ms: FloatArray) -> pa.Array:
+    return pa.array(ms, from_pandas=True).cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))

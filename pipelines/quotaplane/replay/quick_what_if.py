@@ -1,0 +1,277 @@
+"""The quick what-if: how other quotas, terms or another law would have divided a recorded period.
+
+Each bucket of the period is taken for a copy of the group's tree of its own, with the usage that
+was recorded then, and the job's own division divides the quotas of all copies at once. So the
+answer is what the law gives in a steady state: without steps, waiting for acknowledgements, or
+hysteresis. ``quota_what_if`` plays every round again instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.laws import get_law
+from quotaplane.model import BoolArray, FloatArray, IntArray, Transition
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.quota.broker_terms import lease_terms
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.config import StepConfig
+from quotaplane.quota.demand import observe
+from quotaplane.quota.division import LeaseStatus, divide
+from quotaplane.quota.group_changes import change_groups
+from quotaplane.quota.groups import Groups
+from quotaplane.quota.leases import fresh_leases
+from quotaplane.quota.shard import Shard
+from quotaplane.quota.state import ShardState
+from quotaplane.replay.differences import Totals, differences, less_and_more
+from quotaplane.replay.period import Period, read_period
+from quotaplane.replay.player import changed_groups
+from quotaplane.settings import Settings
+from quotaplane.streams.quota.program import quota_program
+
+SteadyConfig: TypeAlias = StepConfig
+"""What ``steady_config`` makes of settings."""
+
+_SAME: Final = 1e-9
+"""Limits that differ by this part are the same."""
+
+
+def steady_config(
+    settings: Settings, law: str | None = None, options: Mapping[str, Any] | None = None
+) -> SteadyConfig:
+    """The job's settings, with limits that are in force at once; None: the settings' own law.
+
+    Raises:
+        ConfigError: there is no such law, or it has no such option.
+    """
+    config = quota_program(settings, epoch=0).step
+    if law is not None:
+        config = replace(config, law=get_law(law, options))
+    return replace(config, transition=Transition.FAST, max_step=None)
+
+
+@dataclass(frozen=True)
+class KnownPeriod:
+    """A period, the definitions of its tree, and what the settings' law gives there."""
+
+    period: Period
+    rows: pa.Table
+    """Of the groups of the tree, as ``registry.table.list_groups`` has them."""
+    groups: Groups
+    """The same, by id: the g groups of the period."""
+    limits: FloatArray
+    """(D, n, T) by the settings' law."""
+
+
+def known_period(
+    engine: DuckDBEngine,
+    rows: pa.Table,
+    bounds: tuple[datetime, datetime],
+    points: int,
+    settings: Settings,
+) -> KnownPeriod:
+    """Read what is recorded of the groups ``rows`` between ``bounds``: see ``read_period``."""
+    groups = groups_of(rows)
+    period = read_period(engine, groups.names.to_pylist(), groups.quota, *bounds, points)
+    limits = steady_limits(period, groups, period.quota, steady_config(settings))
+    return KnownPeriod(period, rows, groups, limits)
+
+
+def groups_of(rows: pa.Table) -> Groups:
+    """Groups, by id, of rows as ``registry.table.list_groups`` has them."""
+    return change_groups(ShardState(), changed_groups(rows)).groups
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change would have meant: D dimensions, n pairs, T buckets, as in the ``Period``."""
+
+    quota: FloatArray
+    """(D, g, T) the changed quotas; inf: unlimited."""
+    limit: FloatArray
+    """(D, n, T) the changed limits; inf: unlimited."""
+    less: FloatArray
+    """(D, n, T) units that were used above the changed limit."""
+    more: FloatArray
+    """(D, n, T) units that more could have been used."""
+
+
+def steady_limits(
+    period: Period, groups: Groups, quota: FloatArray, config: SteadyConfig
+) -> FloatArray:
+    """(D, n, T) the limits that a law gives if quotas are (D, g, T); inf: unlimited.
+
+    A pair that reported nothing in a bucket takes no part in it.
+    """
+    limits = np.full(period.used.shape, np.inf)
+    limited = np.isfinite(quota).any(axis=(1, 2))
+    limited |= np.isfinite(groups.overrides.ceiling).any(axis=1)
+    dimensions = tuple(np.flatnonzero(limited).tolist())
+    bucket, pair = np.nonzero((period.used_ms > 0).T)
+    if not dimensions or not len(pair):
+        return limits
+    at = list(dimensions)
+    copies = _copies(groups.narrowed(dimensions), quota[at])
+    leases = fresh_leases(
+        bucket * len(groups) + period.group[pair], period.broker[pair], dimensions
+    )
+    nothing: BoolArray = np.zeros(len(pair), np.bool_)
+    throttled = period.throttled[at][:, pair, bucket]
+    counts_refused: BoolArray = np.asarray(np.isfinite(throttled).any(axis=0), np.bool_)
+    used = np.nan_to_num(period.used[at][:, pair, bucket])
+    leases = replace(
+        leases,
+        usage=used,
+        limit=period.limit[at][:, pair, bucket],
+        demand=_demand(period, at, config)[:, pair, bucket],
+        reports_refused=counts_refused,
+    )
+    count = np.zeros(len(period.brokers), np.int64)
+    shard = Shard(
+        copies, Brokers(period.brokers, count, count, count, count > 0, count > 0), leases
+    )
+    status = LeaseStatus(
+        terms=lease_terms(copies, shard.brokers, leases), enforced=~nothing, on_hold=nothing
+    )
+    touched = np.ones(len(copies), np.bool_)
+    for place, dimension in enumerate(dimensions):
+        division = divide(shard, status, place, touched, config)
+        limits[dimension, pair, bucket] = division.limit
+    return limits
+
+
+def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatArray) -> Effect:
+    """What limits would have meant.
+
+    Args:
+        period: what is recorded.
+        before: (D, n, T) what the law gives without the change. Where it gives the same with the
+            change, the recorded limit counts as unchanged.
+        after: (D, n, T) what it gives with the change.
+        quota: (D, g, T) with the change.
+    """
+    with np.errstate(invalid="ignore"):
+        same = (before == after) | (np.abs(after - before) <= _SAME * np.abs(before))
+    limit = np.where(same, period.limit, after)
+    less, more = less_and_more(np.nan_to_num(period.used), period.limit, limit)
+    seconds = period.used_ms / 1000.0
+    return Effect(quota, limit, less * seconds, more * seconds)
+
+
+def totals(period: Period, found: Effect) -> Totals:
+    """The sums over the period."""
+    less, more = found.less > 0, found.more > 0
+    begin_ms = np.maximum(period.grid.times_ms(), period.since_ms).astype(np.float64)
+    end_ms = np.minimum(period.grid.times_ms() + period.grid.step_ms, period.until_ms)
+    both = np.isfinite(period.limit) & np.isfinite(found.limit)
+    ms = period.used_ms * both
+
+    def summed(rates: FloatArray) -> FloatArray:
+        total: FloatArray = (np.where(both, rates, 0.0) * ms).sum(axis=-1)
+        return total
+
+    return Totals(
+        less=found.less.sum(axis=-1),
+        less_ms=(less * period.used_ms).sum(axis=-1),
+        more=found.more.sum(axis=-1),
+        more_ms=(more * period.used_ms).sum(axis=-1),
+        first_ms=_extreme(np.where(less, begin_ms, np.inf).min(axis=-1, initial=np.inf)),
+        last_ms=_extreme(np.where(less, end_ms, -np.inf).max(axis=-1, initial=-np.inf)),
+        limit_ms=summed(period.limit),
+        changed_ms=summed(found.limit),
+        both_ms=ms.sum(axis=-1),
+    )
+
+
+def difference_rows(period: Period, groups: Groups, found: Effect) -> pa.Table:
+    """A row for each group, broker and dimension in which anything differs: see ``what_if``."""
+    names = groups.names.to_pylist()
+    return differences(
+        [names[place] for place in period.group.tolist()],
+        [period.brokers[place] for place in period.broker.tolist()],
+        totals(period, found),
+    )
+
+
+def below(groups: Groups, group: int) -> BoolArray:
+    """(g,) the group and those below it."""
+    inside = np.zeros(len(groups), np.bool_)
+    inside[group] = True
+    for _ in range(len(groups)):  # once for each level
+        more = ~inside & (groups.parent >= 0) & inside[np.maximum(groups.parent, 0)]
+        if not more.any():
+            break
+        inside |= more
+    return inside
+
+
+def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray:
+    """(b, T) sums over the chosen (n,) pairs of one dimension's rates (n, T).
+
+    NaN counts as nothing; NaN if there is nothing else. The same of inf.
+    """
+    shape = (len(period.brokers), period.grid.count)
+    chosen, values = period.broker[pairs], rates[pairs]
+    finite = np.isfinite(values)
+    sums = np.zeros(shape)
+    np.add.at(sums, chosen, np.where(finite, values, 0.0))
+    known, infinite = np.zeros(shape), np.zeros(shape)
+    np.add.at(known, chosen, finite)
+    np.add.at(infinite, chosen, np.isinf(values))
+    return np.where(known > 0, sums, np.where(infinite > 0, np.inf, np.nan))
+
+
+def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> FloatArray:
+    """(d, n, T) what brokers wanted, as the job observes it; inf: saturated."""
+    used = np.nan_to_num(period.used[dimensions])
+    seen = observe(
+        used,
+        period.limit[dimensions],
+        period.throttled[dimensions],
+        saturated_from=config.saturated_from,
+    )
+    # A broker at its limit may have what it wants: then the law was given its demand.
+    given = period.demand[dimensions] / (1.0 + config.headroom)
+    return np.where(np.isinf(seen) & np.isfinite(given), np.maximum(given, used), seen)
+
+
+def _copies(groups: Groups, quota: FloatArray) -> Groups:
+    """T copies of g groups one after the other, with quotas (d, g, T)."""
+    g, count = len(groups), quota.shape[-1]
+    offset: IntArray = np.repeat(np.arange(count) * g, g)
+    parent = np.tile(groups.parent, count)
+    overrides = groups.overrides
+    rows = np.tile(np.arange(len(overrides)), count)
+    overrides = overrides.take(rows)
+    shift = np.repeat(np.arange(count) * g, len(rows) // count)
+    each = np.tile(np.arange(g), count)
+    return replace(
+        groups,
+        ids=groups.ids[each],
+        names=groups.names.take(pa.array(each)),
+        quota=quota.transpose(0, 2, 1).reshape(len(quota), count * g),
+        parent=np.where(parent >= 0, parent + offset, -1),
+        options={name: array[..., each] for name, array in groups.options.items()},
+        overrides=replace(overrides, group=overrides.group + shift),
+        throttle=groups.throttle.take(each),
+        template=groups.template[each],
+    )
+
+
+def _extreme(ms: FloatArray) -> FloatArray:
+    return np.where(np.isfinite(ms), ms, np.nan)
+
+
+def dimensions_shown(period: Period, found: Effect, groups: Groups, group: int) -> list[int]:
+    """The dimensions in which the group has, or would have, a limit."""
+    finite = np.isfinite(period.quota[:, group]) | np.isfinite(found.quota[:, group])
+    pairs = below(groups, group)[period.group]
+    limited = np.isfinite(period.limit[:, pairs]) | np.isfinite(found.limit[:, pairs])
+    shown = finite.any(axis=-1) | limited.any(axis=(1, 2))
+    return [int(place) for place in np.flatnonzero(shown)]

@@ -1,0 +1,181 @@
+"""A picture of how things stand, kept for requests and made anew in the background.
+
+A request is answered from the newest picture. If the history can't be read, requests are told so
+until it can: they get no old picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from deltalake.exceptions import DeltaError
+
+from quotaplane.deltalog.log import local_folder, stamp
+from quotaplane.errors import HistoryError, QuotaplaneError
+from quotaplane.history.store import has_table, one_line, open_table, table_uri
+from quotaplane.history.tables import LEASES, OPTIONAL, RESOURCE_GROUPS, ROUNDS, TABLES, USAGE
+from quotaplane.model import BoolArray
+from quotaplane.query.cluster_status import RECENT
+from quotaplane.server.access import belongs
+from quotaplane.server.refusals import AnswerError
+from quotaplane.server.workers import Workers
+from quotaplane.settings import History
+
+if TYPE_CHECKING:
+    from quotaplane.query.cluster_picture import ClusterPicture
+    from quotaplane.query.duckdb_engine import DuckDBEngine
+
+EVERY_S: Final = 1.0
+"""How often the tables are looked at."""
+REST: Final = 2.0
+"""The pause after a picture, as a multiple of the time that it took: with the one thread of its
+queries, a third of a core at most is used."""
+MOST_AGE_S: Final = RECENT.total_seconds()
+"""A picture counts what happened in the last minute, so it is made anew once a minute."""
+
+_TABLES: Final = tuple(table.name for table in (RESOURCE_GROUPS, LEASES, USAGE, ROUNDS))
+_POLL_S: Final = 0.02
+_MOST_KEPT: Final = 64
+
+
+class _Version(NamedTuple):
+    """A table as it was."""
+
+    version: int | None
+    """None: there is no such table yet."""
+    stamp: tuple[int, int, int] | None
+    """See ``deltalog.log.stamp``; None on an object store, or if it changed meanwhile."""
+
+
+class FreshPicture:
+    """The newest ``ClusterPicture``. Without ``start``, each request looks at the tables."""
+
+    def __init__(
+        self,
+        history: History,
+        workers: Workers,
+        timeout_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._history, self._workers, self._timeout_s = history, workers, timeout_s
+        self._clock, self._now = clock, now
+        self._looking = threading.Lock()
+        self._engine: DuckDBEngine | None = None
+        self._picture: ClusterPicture | None = None
+        self._made_at = self._looked_at = -float("inf")
+        self._versions: list[_Version] | None = None
+        self._failure: QuotaplaneError | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._mine: tuple[ClusterPicture, dict[tuple[str, ...], BoolArray]] | None = None
+
+    def start(self) -> None:
+        """Make pictures in a thread of its own, the first one at once."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="server-picture", daemon=True)
+        self._thread.start()
+
+    def close(self, within_s: float = 1.0) -> bool:
+        """Make no more; False: the last one is still under way."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(within_s)
+            if self._thread.is_alive():
+                return False
+        if self._looking.acquire(blocking=False):
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+            self._looking.release()
+        return True
+
+    async def get(self) -> ClusterPicture:
+        """The newest picture; the first request waits for the first one.
+
+        Raises:
+            HistoryError: the history can't be read now.
+            AnswerError: it was not read in time (503).
+        """
+        if self._thread is None:
+            await self._workers.query(self.look)
+        until = self._clock() + self._timeout_s
+        while self._picture is None and self._failure is None and self._clock() < until:
+            await asyncio.sleep(_POLL_S)
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._picture is None or self._clock() - self._looked_at > self._timeout_s:
+            raise AnswerError(
+                503, f"the history was not read within {self._timeout_s:g} s", {"Retry-After": "1"}
+            )
+        return self._picture
+
+    def visible(self, picture: ClusterPicture, tenants: list[str] | None) -> BoolArray:
+        """(g,) which groups of a picture belong to these tenants; None: all."""
+        if tenants is None:
+            return np.ones(len(picture.names), np.bool_)
+        if self._mine is None or self._mine[0] is not picture or len(self._mine[1]) > _MOST_KEPT:
+            self._mine = (picture, {})
+        kept, key = self._mine[1], tuple(tenants)
+        if key not in kept:
+            kept[key] = belongs(picture.names, tenants)
+        return kept[key]
+
+    def look(self) -> float:
+        """Make a picture if the tables have changed; how long it took, in seconds."""
+        with self._looking:
+            begun = self._clock()
+            try:
+                if self._is_due(begun):
+                    versions = [self._version(name) for name in _TABLES]
+                    self._picture, self._versions = self._read(), versions
+                    self._made_at = begun
+                self._failure = None
+            except QuotaplaneError as error:
+                self._failure, self._versions = error, None
+            except (DeltaError, OSError, ValueError) as error:
+                self._failure, self._versions = HistoryError(one_line(error)), None
+            self._looked_at = self._clock()
+            return self._looked_at - begun
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            took_s = self.look()
+            self._stop.wait(max(EVERY_S, REST * took_s))
+
+    def _is_due(self, now: float) -> bool:
+        if self._versions is None or now - self._made_at > MOST_AGE_S:
+            return True
+        return not all(
+            self._is_newest(name, known)
+            for name, known in zip(_TABLES, self._versions, strict=True)
+        )
+
+    def _version(self, name: str) -> _Version:
+        if TABLES[name] in OPTIONAL and not has_table(self._history, name):
+            return _Version(None, None)
+        folder = local_folder(table_uri(self._history, name))
+        version = open_table(self._history, name).version()
+        return _Version(version, None if folder is None else stamp(folder, version))
+
+    def _is_newest(self, name: str, known: _Version) -> bool:
+        folder = local_folder(table_uri(self._history, name))
+        if folder is None or known.version is None:
+            return self._version(name).version == known.version
+        return known.stamp is not None and stamp(folder, known.version) == known.stamp
+
+    def _read(self) -> ClusterPicture:
+        from quotaplane.query.cluster_picture import cluster_picture
+        from quotaplane.query.duckdb_engine import DuckDBEngine
+
+        if self._engine is None:
+            self._engine = DuckDBEngine(self._history, threads=1)
+        now = self._now()
+        return cluster_picture(self._engine, now - timedelta(microseconds=now.microsecond % 1000))

@@ -1,0 +1,104 @@
+"""Recorded periods that the quick what-if is asked about again and again, kept in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import SEPARATOR
+from quotaplane.server.queries import Queries
+from quotaplane.server.workers import Workers
+from quotaplane.settings import Settings
+
+if TYPE_CHECKING:
+    from quotaplane.query.duckdb_engine import DuckDBEngine
+    from quotaplane.replay.quick_what_if import KnownPeriod
+
+KEPT_S: Final = 120.0
+"""How long a period is answered about before it is read again."""
+_MOST_CELLS: Final = 1_000_000
+"""Of all periods together: see ``Period.cells``."""
+
+
+class Span(NamedTuple):
+    """A period as it is asked for; texts, as ``parse_since`` reads them."""
+
+    group: str
+    since: str
+    until: str | None
+    points: int
+
+
+class RecordedPeriods:
+    """The periods asked for last."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        workers: Workers,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queries, self._workers, self._settings = queries, workers, settings
+        self._clock = clock
+        self._kept: dict[Span, tuple[float, KnownPeriod]] = {}
+
+    async def get(
+        self, span: Span, rows: pa.Table, bounds: tuple[datetime, datetime]
+    ) -> KnownPeriod:
+        """A period from the first to the second of ``bounds``, or as it was read lately.
+
+        ``rows``: of the group's tree, as they are now.
+
+        Raises:
+            InputError: the tree has too many brokers for so many points.
+            HistoryError: the history can't be read.
+            AnswerError: too many wait, or it took too long (503).
+        """
+        until, known = self._kept.get(span, (0.0, None))
+        if known is not None and self._clock() < until and known.rows.equals(rows):
+            return known
+        key = ("period", span, pc.max(rows["updated_at"]).as_py(), len(rows))
+        read: KnownPeriod = await self._queries.ask(
+            key, lambda engine: _read(engine, rows, bounds, span.points, self._settings)
+        )
+        self._keep(span, read)
+        return read
+
+    def _keep(self, span: Span, read: KnownPeriod) -> None:
+        self._kept.pop(span, None)
+        self._kept[span] = (self._clock() + KEPT_S, read)
+        while len(self._kept) > 1 and self._cells() > _MOST_CELLS:
+            del self._kept[next(iter(self._kept))]
+
+    def _cells(self) -> int:
+        return sum(known.period.cells for _, known in self._kept.values())
+
+
+def tree_of(rows: pa.Table, group: str) -> pa.Table:
+    """Those of the groups ``rows`` that are of a group's tree.
+
+    >>> tree_of(pa.table({"group": ["a", "a::b", "ab", "a::c"]}), "a::b")["group"].to_pylist()
+    ['a', 'a::b', 'a::c']
+    """
+    root = group.partition(SEPARATOR)[0]
+    names = rows["group"]
+    inside = pc.or_(pc.equal(names, root), pc.starts_with(names, root + SEPARATOR))
+    return rows.filter(inside)
+
+
+def _read(
+    engine: DuckDBEngine,
+    rows: pa.Table,
+    bounds: tuple[datetime, datetime],
+    points: int,
+    settings: Settings,
+) -> KnownPeriod:
+    from quotaplane.replay.quick_what_if import known_period
+
+    return known_period(engine, rows, bounds, points, settings)
