@@ -146,6 +146,7 @@ class DuckDBEngine:
         since: datetime = BEGINNING,
         until: datetime | None = None,
         read_since: datetime | None = None,
+        group: str | None = None,
     ) -> Answer:
         """Answer a query: one SELECT (``docs/history.md`` says what it may name).
 
@@ -158,6 +159,8 @@ class DuckDBEngine:
                 None: everything is seen, and ``:until`` is now.
             read_since: files of earlier rounds only need not be read. For a query that asks for
                 rounds since then and no earlier ones.
+            group: files without this resource group need not be read. For a query that asks for
+                rows of this group only.
 
         Raises:
             InputError: the query is wrong, or needs more memory than it may have.
@@ -171,7 +174,7 @@ class DuckDBEngine:
         wanted = parameters_in(sql)
         with self._session() as session:
             with _errors(self._history):
-                self._register(session, sources_of(sql), since, until, read_since)
+                self._register(session, sources_of(sql), since, until, read_since, group)
             with _errors(self._history, of_the_query=True):
                 statement = _only_select(session, sql)
                 used = {n: v for n, v in values.items() if n in wanted}
@@ -185,6 +188,7 @@ class DuckDBEngine:
         *,
         since: datetime = BEGINNING,
         until: datetime | None = None,
+        group: str | None = None,
     ) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The answers to queries that see the same versions of the tables, as arrays by column.
 
@@ -197,7 +201,8 @@ class DuckDBEngine:
         given = parameters or {}
         with self._session() as session:
             with _errors(self._history):
-                self._register(session, sources_of(" ".join(queries)), since, until, None)
+                sources = sources_of(" ".join(queries))
+                self._register(session, sources, since, until, None, group)
             with _errors(self._history, of_the_query=True):
                 found = []
                 for sql in queries:
@@ -237,12 +242,13 @@ class DuckDBEngine:
         since: datetime,
         until: datetime | None,
         read_since: datetime | None,
+        group: str | None,
     ) -> None:
         for name in sources.tables:
             from_then = read_since
             if name == USAGE.name and name not in sources.named:
                 from_then = usage_since(since)
-            rows = self._rows(session, TABLES[name], from_then, until)
+            rows = self._rows(session, TABLES[name], from_then, until, group)
             condition = ""
             if until is not None and "round_at" in TABLES[name].schema.names:
                 condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
@@ -258,14 +264,16 @@ class DuckDBEngine:
         table: Table,
         since: datetime | None,
         until: datetime | None,
+        group: str | None,
     ) -> str:
         """A query for the rows of a table, with all columns that this version knows."""
         if table in OPTIONAL and not has_table(self._history, table.name):
             return _no_rows(table)
         opened = open_table(self._history, table.name)
         if self._folder is None or not is_plain(opened):
-            return _copied(session, table, opened, since, until)
-        files = live_files(opened, self._folder / table.name, since=since, until=until)
+            return _copied(session, table, opened, since, until, group)
+        folder = self._folder / table.name
+        files = live_files(opened, folder, since=since, until=until, group=group)
         if not files:
             return _no_rows(table)
         session.execute(
@@ -312,6 +320,7 @@ def _copied(
     opened: DeltaTable,
     since: datetime | None,
     until: datetime | None,
+    group: str | None,
 ) -> str:
     """Copy the rows into a temporary table, which may be larger than the memory."""
     conditions = [
@@ -319,6 +328,8 @@ def _copied(
         for comparison, limit in ((">=", since), ("<=", until))
         if limit is not None and "round_at" in table.schema.names
     ]
+    if group is not None and "resource_group" in table.schema.names:
+        conditions.append(f"resource_group = {_quoted(group)}")
     arriving = opened.scan(predicate=" AND ".join(conditions) or None)
     session.register("arriving_rows", pa.RecordBatchReader.from_stream(arriving))
     present = {field.name for field in opened.schema().fields}

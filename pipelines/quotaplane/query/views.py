@@ -101,7 +101,7 @@ WHERE used_per_s IS NOT NULL
 MOST_UNREPORTED: Final = 5
 """Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
 windows a rate counts that is not reported again."""
-_MOST_WITHOUT_WINDOW_MS: Final = 60_000
+MOST_WITHOUT_WINDOW_MS: Final = 60_000
 
 # An amount is a rate times the window that the broker measured, and times what is missing until the
 # window of the next report begins.
@@ -114,7 +114,7 @@ FROM (
   SELECT
     *,
     CASE
-      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
+      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )

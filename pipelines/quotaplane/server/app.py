@@ -17,6 +17,7 @@ from quotaplane.server import (
     history_routes,
     page_routes,
     pulsar_routes,
+    series_routes,
     status_routes,
     system_routes,
     what_if_routes,
@@ -76,7 +77,7 @@ def create_app(
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
     for module in (
         *(pulsar_routes, group_routes, change_routes, status_routes, history_routes),
-        *(what_if_routes, system_routes),
+        *(series_routes, what_if_routes, system_routes),
     ):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
