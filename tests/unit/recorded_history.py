@@ -66,13 +66,14 @@ class Recording:
         dimension: str = DIMENSIONS[0],
         epoch: int = 1,
         garbage_at_s: int | None = None,
+        begin_ms: int = NOON_MS,
         **settings: Any,
     ) -> None:
         """``settings`` are sections of the job's settings. Brokers let no bursts through.
 
         ``garbage_at_s``: in this second a report arrives that can't be read.
         """
-        self.history = history
+        self.history, self._begin_ms = history, begin_ms
         base = {
             "transport": {"kind": "delta", "path": "unused"},
             "history": {"path": history.path},
@@ -92,7 +93,7 @@ class Recording:
             tuple(BrokerSpec(name, throttled=True) for name in self.brokers),
             groups,
             build_schedule(self.brokers, groups, steps),
-            started_at_ms=NOON_MS,
+            started_at_ms=begin_ms,
             throttle=ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD),
         )
         for group in groups:
@@ -151,7 +152,7 @@ class Recording:
         return self
 
     def _round(self) -> None:
-        now_ms = NOON_MS + 1000 * self.second
+        now_ms = self._begin_ms + 1000 * self.second
         interval = self.world.interval(float(self.second), now_ms)
         shards = self.settings.shards
         arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
@@ -213,7 +214,8 @@ class Recording:
         """Give the newest commit the recording's time, and the change to the next round."""
         table = open_table(self.history, RESOURCE_GROUPS.name)
         set_commit_time(
-            Path(table_uri(self.history, RESOURCE_GROUPS.name)), NOON_MS + 1000 * self.second
+            Path(table_uri(self.history, RESOURCE_GROUPS.name)),
+            self._begin_ms + 1000 * self.second,
         )
         row = dict.fromkeys(POLICY)
         if not deleted:
