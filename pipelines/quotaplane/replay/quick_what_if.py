@@ -216,14 +216,16 @@ def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray
 
     NaN counts as nothing; NaN if there is nothing else. The same of inf.
     """
-    shape = (len(period.brokers), period.grid.count)
-    chosen, values = period.broker[pairs], rates[pairs]
+    chosen = np.flatnonzero(pairs)
+    chosen = chosen[np.argsort(period.broker[chosen], kind="stable")]
+    brokers, starts = np.unique(period.broker[chosen], return_index=True)
+    values = rates[chosen]
     finite = np.isfinite(values)
-    sums = np.zeros(shape)
-    np.add.at(sums, chosen, np.where(finite, values, 0.0))
-    known, infinite = np.zeros(shape), np.zeros(shape)
-    np.add.at(known, chosen, finite)
-    np.add.at(infinite, chosen, np.isinf(values))
+    sums, known, infinite = np.zeros((3, len(period.brokers), period.grid.count))
+    if len(chosen):
+        sums[brokers] = np.add.reduceat(np.where(finite, values, 0.0), starts)
+        known[brokers] = np.add.reduceat(finite, starts, dtype=np.int64)
+        infinite[brokers] = np.add.reduceat(np.isinf(values), starts, dtype=np.int64)
     return np.where(known > 0, sums, np.where(infinite > 0, np.inf, np.nan))
 
 
