@@ -1,8 +1,5 @@
 # make            lists the targets
 # make test       is all that a fresh clone needs
-#
-# Tests of properties try the same examples every time; this looks for others:
-# .venv/bin/python -m pytest tests/unit --hypothesis-profile=explore
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
@@ -42,8 +39,9 @@ jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's o
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
-soak: env ## what takes too long for every commit (some 15 minutes; before a release)
+soak: env ## what takes too long for every commit (some 30 minutes; before a release)
 	$(PYTEST) --soak -m soak tests
+	$(PYTEST) -n 2 --hypothesis-profile=explore -m hypothesis tests/unit
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -7,11 +7,12 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures", "tests.order"]
 
-# A commit is always tested the same, however slow the machine. Who looks for what nobody thought of
-# yet runs pytest with --hypothesis-profile=explore. `make quick` tries few examples.
+# A commit is always tested the same, however slow the machine. `make soak` tries more examples and
+# other ones each time, `make quick` few. ``tests.examples`` is for tests that need more or fewer
+# than others.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("repeatable", ANY_SPEED, derandomize=True)
-settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=1000)
+settings.register_profile("repeatable", ANY_SPEED, derandomize=True, max_examples=40)
+settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=300)
 settings.register_profile("quick", ANY_SPEED, derandomize=True, max_examples=10)
 settings.load_profile("repeatable")
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
@@ -18,6 +17,7 @@ from quotaplane.streams.quota.recorded_program import RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from tests.closed_loop.conftest import Loop
+from tests.histories import make_history
 
 
 class RecordedLoop(Loop):
@@ -27,7 +27,7 @@ class RecordedLoop(Loop):
         self, history: History, *args: Any, killed_after: frozenset[int] = frozenset(), **more: Any
     ) -> None:
         super().__init__(*args, **more)
-        ensure_tables(history)
+        make_history(history)
         self._history, self._killed_after = history, killed_after
         self._packed: dict[str, list[bytes]] = defaultdict(list)
         self._stamp: Round | None = None

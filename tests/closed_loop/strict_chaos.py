@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +38,6 @@ MOST = np.array([100.0, 60.0])
 CALM = {"loss": 0.0, "most_delay_ms": 100}
 WILD = {"loss": 0.3, "most_delay_ms": 5000}
 NETWORKS = pytest.mark.parametrize("network", [CALM, WILD], ids=["calm", "wild"])
-
-
-def in_soak(*seeds: int) -> list[Any]:
-    """Seeds that only ``make soak`` runs."""
-    return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
 
 
 def totals(in_force: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.closed_loop.strict_chaos import NETWORKS, Chaos, in_soak, totals
+from tests.closed_loop.strict_chaos import NETWORKS, Chaos, totals
+from tests.examples import in_soak
 
 LOWERED = {"g": 40.0, "t": 20.0}
 

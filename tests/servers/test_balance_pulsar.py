@@ -100,7 +100,7 @@ class Rig:
 
     def actions(self) -> list[dict[str, Any]]:
         rows = DeltaTable(f"{self.settings.history.path}/balance_actions").to_pyarrow_table()
-        return sorted(rows.to_pylist(), key=lambda row: (row["epoch"], row["at"], row["seq"]))
+        return sorted(rows.to_pylist(), key=lambda row: (row["epoch"], row["round_at"], row["seq"]))
 
 
 def topics_in(namespace: str, part: int) -> list[str]:

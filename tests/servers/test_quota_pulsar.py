@@ -15,7 +15,8 @@ import pulsar
 import pytest
 
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.registry.table import group_changes, list_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits

@@ -37,6 +37,7 @@ def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
+@pytest.mark.soak
 def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path) -> None:
     answer = subprocess.run(
         [

@@ -21,7 +21,8 @@ from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.query.spark_engine import register_views
-from quotaplane.registry.table import delete_groups, group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.history_cases import old_groups
 

@@ -6,11 +6,14 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from quotaplane.streams.batch_attempts import MOST_FAILURES
 from quotaplane.transport import open_broker_link
 from tests.job import RunningJob, put_quotas, write_conf
 
 
+@pytest.mark.soak
 def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -> None:
     conf = write_conf(
         tmp_path,

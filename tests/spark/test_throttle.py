@@ -347,14 +347,14 @@ def test_a_dry_run_writes_what_came_of_it_and_sums_it_up(
         with pytest.raises(InputError, match=f"has a table {name} already; use another folder"):
             tried(spark, "--events", in_parquet, "--out", out)
         shutil.rmtree(f"{out}/{name}")
-    lines = tried(spark, "--events", in_parquet).splitlines()
+    lines = tried(spark, "--events", in_parquet, "--table").splitlines()
     assert lines[0].startswith("500 events of 10 entities, from 2023-07-22T04:2")
     assert lines[2].split()[:2] == ["entity", "dimension"]
 
 
 def test_a_dry_run_of_nothing_or_of_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "empty", recorded(0))
-    text = tried(spark, "--events", str(tmp_path / "empty"))
+    text = tried(spark, "--events", str(tmp_path / "empty"), "--table")
     assert text.startswith("0 events of 0 entities")
     with pytest.raises(InputError, match=r"--events: .*/none: can't be read: \[PATH_NOT_FOUND\]"):
         tried(spark, "--events", str(tmp_path / "none"))

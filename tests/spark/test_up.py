@@ -16,7 +16,10 @@ import pytest
 from tests.job import write_conf
 from tests.spark.test_stop import jvm_of
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses /proc and Linux's signals")
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(sys.platform != "linux", reason="uses /proc and Linux's signals"),
+]
 
 
 class RunningUp:

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from quotaplane.history.table_upgrade import upgrade
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.registry.table import group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.streams.job import JobSpec, StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.history.store import ensure_tables, table_uri
+from quotaplane.history.store import table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.laws import Reason
@@ -25,6 +25,7 @@ from quotaplane.query.usage_by_day import roll_up
 from quotaplane.query.views import BEGINNING
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.history_cases import (
     INF,
     NAN,
@@ -75,7 +76,7 @@ class Built:
 
 def write(history: History, happened: Mapping[float, Mapping[str, Any]], epoch: int = 1) -> None:
     """Rounds by the second they happened at; each is its own seq."""
-    ensure_tables(history)
+    make_history(history)
     with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
         for seq, (second, tables) in enumerate(happened.items()):
             stamp = Round(epoch, seq, NOON_MS + int(second * 1000))
@@ -91,7 +92,7 @@ def change(
     dimension: str = DIMENSIONS[0],
 ) -> None:
     """Set a quota, or delete a group (None), at a time."""
-    ensure_tables(history)
+    make_history(history)
     if quota is None:
         delete_groups(history, [group], by)
     else:
@@ -184,7 +185,7 @@ def _of_dimension(dimension: str) -> Build:
 
 
 def _of_an_earlier_version(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     old_table(history, "limits", limits([("b", "g", 10.0)]))
     old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
     old_groups(history, "g")
@@ -694,14 +695,14 @@ def _starving(history: History) -> None:
 
 def _with_weights(history: History) -> None:
     _starving(history)
-    ensure_tables(history)
+    make_history(history)
     terms = pa.table({"brokers": ['{"b3": {"weight": 0.1}}']})
     put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "ann", policy=terms)
 
 
 def _with_floors(history: History) -> None:
     _starving(history)
-    ensure_tables(history)
+    make_history(history)
     terms = pa.table({"brokers": ['{"b1": {"floor": {"publish_messages_per_s": 42}}}']})
     put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "ann", policy=terms)
 
@@ -729,7 +730,9 @@ def _changed(history: History) -> None:
     change(history, 0, "ann", "g", 1000.5)
     change(history, 10, "bob", "g", INF)
     policy = pa.table({"mode": ["soft"], "weight": [0.001], "priority": pa.array([-5])})
-    put_groups(history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "eve", policy=policy)
+    put_groups(
+        history, ["g"], np.full((1, len(DIMENSIONS)), NAN), "eve", policy=policy, why="night"
+    )
     set_commit_time(Path(history.path, "resource_groups"), NOON_MS + 20_000)
     change(history, 30, "zed", "g", None)
 
@@ -740,16 +743,16 @@ _CHANGES = (
         _changed,
         "changes",
         [
-            (at(0), "ann", "created", "g", "defined", None, "true", 1),
-            (at(0), "ann", "created", "g", "publish_messages_per_s", None, "1000.5", 1),
-            (at(10), "bob", "changed", "g", "publish_messages_per_s", "1000.5", None, 2),
-            (at(20), "eve", "changed", "g", "mode", None, "soft", 3),
-            (at(20), "eve", "changed", "g", "priority", None, "-5", 3),
-            (at(20), "eve", "changed", "g", "weight", None, "0.001", 3),
-            (at(30), "zed", "deleted", "g", "defined", "true", None, 4),
-            (at(30), "zed", "deleted", "g", "mode", "soft", None, 4),
-            (at(30), "zed", "deleted", "g", "priority", "-5", None, 4),
-            (at(30), "zed", "deleted", "g", "weight", "0.001", None, 4),
+            (at(0), "ann", "created", "g", "defined", None, "true", None, 1),
+            (at(0), "ann", "created", "g", "publish_messages_per_s", None, "1000.5", None, 1),
+            (at(10), "bob", "changed", "g", "publish_messages_per_s", "1000.5", None, None, 2),
+            (at(20), "eve", "changed", "g", "mode", None, "soft", "night", 3),
+            (at(20), "eve", "changed", "g", "priority", None, "-5", "night", 3),
+            (at(20), "eve", "changed", "g", "weight", None, "0.001", "night", 3),
+            (at(30), "zed", "deleted", "g", "defined", "true", None, None, 4),
+            (at(30), "zed", "deleted", "g", "mode", "soft", None, None, 4),
+            (at(30), "zed", "deleted", "g", "priority", "-5", None, None, 4),
+            (at(30), "zed", "deleted", "g", "weight", "0.001", None, None, 4),
         ],
     ),
     Case("in a time", _changed, "changes", [("bob",)], ("changed_by",), since=at(5), until=at(15)),

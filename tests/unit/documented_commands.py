@@ -1,8 +1,9 @@
 """The commands in pages: found in their blocks, run as a reader would, their output compared.
 
 A block of code is indented by four spaces. A line in it is a command if it begins with the name of
-one of our programs, ``cp`` or ``echo``, or with ``$``; then the lines after it, up to the next ``$``, are its output,
-in which ``...`` stands for anything. A comment ``# exit code N`` says how the command ends.
+one of our programs, ``cp`` or ``echo``, or with ``$``; then the lines after it, up to the next
+``$``, are its output, in which ``...`` stands for anything. A comment ``# exit code N`` says how
+the command ends.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from quotaplane.history.store import ensure_history
 from quotaplane.settings import load_settings
+from tests.histories import make_history
 from tests.unit.cli_reference import BEGIN, JOBS, parsers
 
 ROOT: Final = Path(__file__).parents[2]
+DAY_ONE: Final = ROOT / "docs" / "day-one.md"
 PAGES: Final = (
     ROOT / "README.md",
     ROOT / "docs" / "cli.md",
-    ROOT / "docs" / "day-one.md",
+    DAY_ONE,
     *sorted((ROOT / "examples").rglob("*.md")),
 )
 
@@ -32,6 +34,7 @@ _BLOCK: Final = re.compile(r"(?:^|(?<=\n\n))(?:    .*\n|\n(?=    ))+", re.MULTIL
 _OURS: Final = ("quotaplane ", ".venv/bin/quotaplane ", "./spark-submit.sh ")
 _PROGRAMS: Final = (*_OURS, "python ", "cp ", "echo ")
 _SPARK: Final = ("run", "demo", "up")
+_UP: Final = "quotaplane up "
 _SERVERS: Final = ("conf/kafka.yaml", "conf/pulsar.yaml", "conf/balance.yaml")
 _LASTS: Final = ("quotaplane serve", "agent.py", " &")
 
@@ -44,6 +47,8 @@ class Command(NamedTuple):
     output: str | None
     """What it prints; None: the page does not say."""
     code: int
+    beside_job: bool = False
+    """It is for a job that the page has started before."""
 
     @property
     def words(self) -> list[str]:
@@ -67,13 +72,13 @@ class Command(NamedTuple):
 
     @property
     def needs_more(self) -> bool:
-        """It needs a server or a cluster, or does not end by itself."""
-        return any(word in self.text for word in (*_SERVERS, *_LASTS))
+        """It needs a job, a server or a cluster, or does not end by itself."""
+        return self.beside_job or any(word in self.text for word in (*_SERVERS, *_LASTS))
 
 
 def commands_in(page: Path) -> list[Command]:
     """The commands of a page, in its order."""
-    found = []
+    found: list[Command] = []
     # What is behind BEGIN names no files.
     for block in _BLOCK.findall(page.read_text("utf-8").partition(BEGIN)[0]):
         lines = [line[4:] for line in re.sub(r"\\\n +", "", block).splitlines()]
@@ -88,7 +93,8 @@ def commands_in(page: Path) -> list[Command]:
                 continue
             code = re.search(r"# exit code (\d+)", line)
             text = None if output is None else "\n".join(output)
-            found.append(Command(page, line, text, int(code[1]) if code else 0))
+            beside_job = page == DAY_ONE and any(c.text.startswith(_UP) for c in found)
+            found.append(Command(page, line, text, int(code[1]) if code else 0, beside_job))
     return found
 
 
@@ -105,7 +111,16 @@ class Sandbox:
         self._program("python", f'exec {sys.executable} "$@"')
         self._program("git", "echo 0a1b2c3")
         history = load_settings(folder / "conf" / "local.yaml").history
-        ensure_history(history.model_copy(update={"path": str(folder / history.path)}))
+        make_history(history.model_copy(update={"path": str(folder / history.path)}))
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Arguments of ``subprocess``: the folder, and an environment with the programs."""
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        return {
+            "cwd": self.folder,
+            "env": {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "pipelines")},
+        }
 
     def _program(self, name: str, script: str) -> None:
         for place in ("bin", ".venv/bin"):
@@ -122,12 +137,7 @@ class Sandbox:
         """
         done = subprocess.run(
             ["bash", "-c", command.text],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-                "PYTHONPATH": str(ROOT / "pipelines"),
-            },
+            **self.place,
             capture_output=True,
             text=True,
             timeout=600,

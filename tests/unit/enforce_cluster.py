@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from quotaplane.enforce.agent.enforcer import Enforcer
-from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
+from tests.histories import make_history
 from tests.job import write_round
 from tests.unit.cluster_cases import Answer, FakeCluster
 
@@ -236,7 +236,7 @@ def _recorded() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     history = History(path=str(folder))
-    ensure_tables(history)
+    make_history(history)
     write_round(history, EPOCH)
     return folder
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import Cluster, Enforce, History, Settings
+from tests.histories import make_history
 from tests.unit.cluster_cases import FakeCluster
 from tests.unit.groups_cases import rates
 
@@ -27,7 +28,7 @@ class Rig:
         self.tenants: dict[str, str] = {}
         self.poll_interval_s = 2.0
         self.told: list[str] = []
-        ensure_tables(history)
+        make_history(history)
 
     @property
     def settings(self) -> Settings:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.history.store import ensure_history
 from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.settings import History
+from tests.histories import make_history
 
 NAN = float("nan")
 
@@ -30,7 +30,7 @@ class Command:
         """
         if action != "put":
             return self.answer(action, *words)
-        ensure_history(self._history)
+        make_history(self._history)
         answer = self.answer(action, *words)
         if "groups" in answer:
             return {"groups": answer["groups"]}
@@ -59,7 +59,7 @@ def warned(
     history: History, capsys: pytest.CaptureFixture[str], group: str, *words: str
 ) -> list[str]:
     """Run a put that must succeed; returns its warnings."""
-    ensure_history(history)
+    make_history(history)
     assert main(["groups", "put", group, *words, "--history", history.path]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["group"] == group

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from quotaplane.arrow_ipc import pack
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
-from quotaplane.history.store import ensure_tables, open_table, table_uri
+from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import DIMENSIONS, Round, group_id
@@ -37,6 +37,7 @@ from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.histories import make_history
 from tests.unit.history_cases import NOON_MS
 
 Wants = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
@@ -96,7 +97,7 @@ class Recording:
         )
         for group in groups:
             self.world.attach(group, np.array([name in wants[group] for name in self.brokers]))
-        ensure_tables(history)
+        make_history(history)
         self.second = 0
         self._garbage_s = garbage_at_s
         self._epoch = epoch

@@ -102,7 +102,7 @@ ROOMS: Final = {
     ),
     "query": Room(
         "questions to the history in SQL: audits, status, reasons; DuckDB in process, or Spark",
-        ("deltalog", "groups", "history", "laws", "settings"),
+        ("deltalog", "groups", "history", "laws", "registry", "settings"),
     ),
     "enforce": Room(
         "from limits of brokers to rates of topics: which rates to write, and when",

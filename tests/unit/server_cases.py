@@ -16,10 +16,10 @@ import httpx
 import jwt
 from fastapi import FastAPI
 
-from quotaplane.history.store import ensure_history
 from quotaplane.server.app import create_app
 from quotaplane.server.services import Services
 from quotaplane.settings import History, Settings, parse_settings
+from tests.histories import make_history
 from tests.unit.cluster_cases import Answer, FakeCluster
 
 SECRET: Final = "a secret of the tests, which has sixty-four bytes or a few more of them"
@@ -56,7 +56,7 @@ def _empty_history() -> Path:
     """A history without rows, to be copied: to make one takes most of a second."""
     folder = Path(tempfile.mkdtemp(prefix="quotaplane-history-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    ensure_history(History(path=str(folder / "history")))
+    make_history(History(path=str(folder / "history")))
     return folder / "history"
 
 

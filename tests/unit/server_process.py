@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History
+from tests.histories import make_history
 
 OPEN: Final[dict[str, Any]] = {"anonymous": "admin-without-authentication", "port": 0}
 """Everybody may do everything, on any free port."""
@@ -30,7 +30,7 @@ def conf(folder: Path, server: dict[str, Any] | None, *, history: bool = True) -
     if server is not None:
         raw["server"] = server
     if history:
-        ensure_tables(History(path=str(folder / "history")))
+        make_history(History(path=str(folder / "history")))
     path = folder / "conf.yaml"
     path.write_text(yaml.safe_dump(raw))
     return path

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.query.audit import list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.audit_cases import BY_HAND, Built, Case, equal
 
 
@@ -28,7 +28,7 @@ def test_an_audit_answers(case: Case, built: Built) -> None:
 
 
 def test_an_empty_history_has_no_answers(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     with DuckDBEngine(history) as engine:
         for audit in list_audits():
             assert engine.ask(audit.sql, audit.values()).rows == [], audit.name

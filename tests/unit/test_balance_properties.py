@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.balance.bundle_choice import cheapest_cover
@@ -14,9 +14,10 @@ from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.split_positions import split_positions
 from quotaplane.bundle_names import BundleName
+from tests.examples import examples
 from tests.unit.balance_cases import applied, cluster, once, ratio
 
-FEW = settings(max_examples=20)
+FEW = examples(0.2)
 SIZES = st.just(0.0) | st.floats(1e-3, 100)
 HELD = st.lists(st.lists(SIZES, max_size=12), min_size=2, max_size=6).map(
     lambda rows: {f"b{i}": row for i, row in enumerate(rows)}

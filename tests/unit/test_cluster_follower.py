@@ -15,7 +15,8 @@ from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
 from quotaplane.group_sync.runner import following
 from quotaplane.pulsar_admin.bulk import READS_PER_S
 from quotaplane.pulsar_admin.rest import RefusedError
-from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, put_groups
 from quotaplane.settings import History, Reports
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig

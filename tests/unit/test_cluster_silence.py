@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import ensure_tables
 from quotaplane.registry import table as storage
-from quotaplane.registry.table import delete_groups, get_group, group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, put_groups
+from tests.histories import make_history
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.groups_cases import quota, rates
@@ -140,7 +141,7 @@ class TestNobodyKnows:
         rig.cluster.put("told", publishRateInMsgs=100)
         rig.sync(lambda: None, lambda: hide(rig, "rg"))
         shutil.rmtree(Path(rig.history.path))
-        ensure_tables(rig.history)
+        make_history(rig.history)
 
     def test_the_group_gets_no_row_and_an_alarm_says_so(self, rig: Rig) -> None:
         rig.cluster.put("rg", dispatchRateInMsgs=5)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from quotaplane.agents.disappearance import TIMES, Vanished, some_of
 from quotaplane.errors import ClusterError
-from quotaplane.registry.table import delete_groups, group_changes, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, put_groups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import Rig
 from tests.unit.groups_cases import quota

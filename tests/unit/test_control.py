@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.arrays import to_single
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms
+from tests.examples import examples
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
 
@@ -281,7 +282,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-@settings(max_examples=200)
+@examples(2)
 def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_its_bytes(
     events: list[tuple[str, str, float]],
 ) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks.short_reads import aborted
 from quotaplane.deltalog.read import read_changes, read_rows
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.history_cases import NOON_MS, limits, rounds
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ UNSAFE = {"to_pyarrow_dataset", "to_pyarrow_table", "to_pandas"}
 
 @pytest.fixture
 def written(history: History) -> History:
-    ensure_tables(history)
+    make_history(history)
     with HistoryWriter(history, "x") as writer:
         for seq in range(20):
             tables = {"limits": limits([("b", "g", 5.0)]), "rounds": rounds()}
@@ -65,6 +66,7 @@ def test_what_a_job_reads_as_it_starts_uses_no_threads_that_call_python(written:
     assert subprocess.run([sys.executable, "-c", code, written.path]).returncode == 0
 
 
+@pytest.mark.soak
 def test_short_processes_do_not_abort(written: History) -> None:
     """A few; ``python -m benchmarks.short_reads`` starts as many as one likes."""
     with ThreadPoolExecutor(2) as pool:

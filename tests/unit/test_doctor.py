@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
@@ -22,13 +22,15 @@ from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.log import find_fault, list_log, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
+from tests.examples import examples
+from tests.histories import make_history
 from tests.unit.broken_cases import BREAKS, LAST, added, commit, cut, expected, harmless
 from tests.unit.history_cases import NOON_MS, read, rounds
 from tests.unit.power_cases import Disk, PowerLossError
@@ -196,7 +198,7 @@ def test_topics_are_mended_and_their_readers_go_on(doctor: Doctor) -> None:
 def test_a_table_whose_creation_was_cut_off_is_made_anew(doctor: Doctor) -> None:
     cut(commit(doctor.root / "history" / "usage", 0))
     assert doctor("--mend")[0] == 10  # it is missing now, which the next command mends
-    ensure_tables(doctor.history)
+    make_history(doctor.history)
     assert doctor()[0] == 0
 
 
@@ -394,14 +396,14 @@ _DAMAGE = st.lists(
 @pytest.fixture(scope="module")
 def nine_rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     history = History(path=str(tmp_path_factory.mktemp("nine")))
-    ensure_tables(history)
+    make_history(history)
     with HistoryWriter(history, "x") as writer:
         for seq in range(1, 10):
             writer.append("rounds", rounds(), Round(1, seq, NOON_MS))
     return Path(history.path)
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(damage=_DAMAGE, base=st.integers(-1, 9))
 def test_whatever_is_damaged_mending_leaves_a_whole_table_with_whole_rows_of_before(
     tmp_path_factory: pytest.TempPathFactory,

@@ -1,6 +1,6 @@
 """The commands in README.md, docs/cli.md, docs/day-one.md and examples/ do what the pages say.
 
-Those that start Spark are in tests/spark/test_documented_commands.py.
+docs/day-one.md as a whole, with its job, is in tests/spark/test_day_one.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import in_soak
 from tests.unit.documented_commands import PAGES, ROOT, Sandbox, check_options, commands_in
 
 COMMANDS = {page: commands_in(page) for page in PAGES}
@@ -18,7 +19,11 @@ def _id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_id)
+EXAMPLES = [page for page in PAGES if "examples" in page.parts]
+OTHERS = [page for page in PAGES if page not in EXAMPLES]
+
+
+@pytest.mark.parametrize("page", [*OTHERS, *EXAMPLES[:3], *in_soak(*EXAMPLES[3:])], ids=_id)
 def test_commands_run_as_written(page: Path, tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path / "repository")
     for command in COMMANDS[page]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from quotaplane.agents.pace import Bucket
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import LONGEST_WAIT_S, RatesInForce
+from tests.examples import examples
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 
 NONE = np.array([np.inf, np.inf])
@@ -111,7 +112,7 @@ def test_noise_costs_hardly_any_writes(share: float) -> None:
     assert len(cluster.written) <= 50  # a write a round, of 50 topics
 
 
-@settings(max_examples=30, phases=[Phase.generate])
+@examples(0.3, phases=[Phase.generate])
 @given(st.data())
 def test_constant_demands_come_to_rest(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
@@ -275,7 +276,7 @@ def test_partitions_on_several_brokers_are_raised_when_all_have_room() -> None:
     assert cluster.rates() == {"p": 20, "q": 20}
 
 
-@settings(max_examples=20)
+@examples(0.2)
 @given(st.data())
 def test_limits_are_kept_on_the_way_and_all_get_what_is_fair(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 8))

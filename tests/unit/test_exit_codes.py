@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.history.store import ensure_history
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
+from tests.histories import make_history
 from tests.unit.exit_codes import documented_codes
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ class Place:
         self.history = History(path=str(folder / "history"))
         self.conf = folder / "conf.yaml"
         self._settings(f"kind: delta, path: {folder}/topics")
-        ensure_history(self.history)
+        make_history(self.history)
         link = open_broker_link(DeltaTransport(kind="delta", path=str(folder / "topics")))
         link.send_reports([("b", b"", 1)])
 

@@ -23,13 +23,8 @@ from quotaplane.groups.policy_options import DEFAULTS
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry import table as storage
-from quotaplane.registry.table import (
-    delete_groups,
-    get_group,
-    group_changes,
-    list_groups,
-    put_groups,
-)
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.groups_cases import Command, quota, rates
 

@@ -13,10 +13,11 @@ import yaml
 
 from quotaplane.cli.main import main
 from quotaplane.groups.policy_options import OPTIONS
-from quotaplane.history.store import ensure_history, open_table
+from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.groups_cases import Command, rates
 
 TERMS = {
@@ -83,7 +84,7 @@ def test_what_list_prints_can_be_put_back(
     assert groups.answer("put", "--file", str(file))["created"] == 1
     assert held(history) == table
     other = History(path=str(tmp_path / "other"))
-    ensure_history(other)
+    make_history(other)
     assert main(["groups", "put", "--file", str(file), "--history", other.path]) == 0
     assert held(other) == table
 
@@ -118,13 +119,13 @@ def test_what_export_prints_can_be_applied(
 def test_an_empty_table_can_be_exported_and_applied(
     groups: Command, history: History, tmp_path: Path
 ) -> None:
-    ensure_history(history)
+    make_history(history)
     (tmp_path / "none.yaml").write_text(groups.text("export"), "utf-8")
     assert groups.answer("apply", "-f", str(tmp_path / "none.yaml"))["groups"] == 0
 
 
 def test_put_says_created_changed_or_unchanged(groups: Command, history: History) -> None:
-    ensure_history(history)
+    make_history(history)
     put = ["put", "g", "--publish-bytes-per-s", "5"]
     created = groups.answer(*put, "--weight", "1")
     assert created["result"] == "created"

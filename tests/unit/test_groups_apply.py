@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.history.store import ensure_history, open_table
+from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import attach
 from quotaplane.registry.group_files import read_group_files
 from quotaplane.registry.table import list_groups, put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota
 
 Write = Callable[..., Path]
@@ -28,7 +29,7 @@ Write = Callable[..., Path]
 @pytest.fixture
 def write(history: History, tmp_path: Path) -> Write:
     """Writes files of groups, with the history's tables there."""
-    ensure_history(history)
+    make_history(history)
 
     def files(**texts: str) -> Path:
         for name, text in texts.items():

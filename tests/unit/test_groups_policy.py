@@ -14,10 +14,12 @@ from deltalake import DeltaTable
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.history import store
-from quotaplane.history.store import ensure_tables, open_table, open_to_write
+from quotaplane.history.store import open_table, open_to_write
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.registry.table import get_group, group_changes, list_groups, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota, warned
 from tests.unit.history_cases import old_groups
 
@@ -204,7 +206,7 @@ def test_a_policy_of_another_shape_is_refused(history: History) -> None:
 @pytest.fixture(params=["before policies", "before totals"])
 def old(history: History, request: pytest.FixtureRequest) -> History:
     """A history whose groups an earlier version put."""
-    ensure_tables(history)
+    make_history(history)
     lacking = {name for name in RESOURCE_GROUPS.since_later if "total" in name or "contr" in name}
     if request.param == "before policies":
         lacking = set(RESOURCE_GROUPS.since_later)
@@ -239,8 +241,8 @@ def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Comm
 
 
 def test_the_job_adds_the_columns_once(old: History) -> None:
-    ensure_tables(old)
-    ensure_tables(old)
+    make_history(old)
+    make_history(old)
     assert open_table(old, "resource_groups").version() == 2
     assert list_groups(old).num_rows == 2
     assert len(group_changes(old)) == 2

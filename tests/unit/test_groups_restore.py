@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from quotaplane.cli.main import main
 from quotaplane.errors import InputError, TableChangedError
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.registry import restore as group_restore
+from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.restore import last_states, states_at
-from quotaplane.registry.table import group_changes, put_groups
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota, rates
 
 FROM = "--from-history"
@@ -143,7 +145,7 @@ def test_a_history_that_was_made_anew_has_nothing(
     shutil.rmtree(Path(history.path))
     assert main(["groups", "restore", FROM, "--history", history.path]) == 2
     assert "there is no history at" in capsys.readouterr().err
-    ensure_tables(history)
+    make_history(history)
     assert groups.refused("restore", FROM).startswith("nothing to restore")
     assert "has no other state of it" in groups.refused("restore", FROM, "a")
 

@@ -19,13 +19,14 @@ from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError
 from quotaplane.history import maintenance
 from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
-from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES, THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry.table import group_changes, list_groups, put_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
+from tests.histories import make_history
 from tests.unit.history_cases import (
     DAY_MS,
     NOON_MS,
@@ -44,7 +45,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 def history(tmp_path: Path) -> History:
     """Ten days with two rounds each, the last one ending at noon of 1 March."""
     made = History(path=str(tmp_path))
-    ensure_tables(made)
+    make_history(made)
     with HistoryWriter(made, "checkpoint-1") as writer:
         for seq in range(20):
             now_ms = NOON_MS - (9 - seq // 2) * DAY_MS + seq % 2

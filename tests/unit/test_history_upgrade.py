@@ -15,7 +15,8 @@ from quotaplane.history.table_upgrade import upgrade
 from quotaplane.history.tables import TABLES
 from quotaplane.laws import Reason
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.registry.table import group_changes, list_groups
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
 EARLIER = Path(__file__).parents[1] / "spark" / "job_before_one_mechanism.tar.gz"

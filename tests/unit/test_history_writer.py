@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, TABLES, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import THROTTLED_COLUMNS, Round
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.history_cases import (
     DAY_MS,
     INF,
@@ -56,7 +57,7 @@ def full_round() -> dict[str, pa.Table]:
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     made = History(path=str(tmp_path))
-    ensure_tables(made)
+    make_history(made)
     return made
 
 
@@ -113,7 +114,7 @@ def test_a_table_of_an_earlier_version_gets_what_it_lacks(history: History, name
     old_table(history, name)
     lacks = TABLES[name].since_later
     assert lacks.isdisjoint(read(history, name).column_names)
-    ensure_tables(history)
+    make_history(history)
     with HistoryWriter(history, "checkpoint-1") as writer:
         writer.append_round(at(0), full_round())
     written = read(history, name)

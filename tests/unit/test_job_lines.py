@@ -240,6 +240,34 @@ def test_signals_end_a_job_that_only_starts(
 
 
 @pytest.mark.usefixtures("handlers")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("number", "raised", "says"),
+    [(signal.SIGINT, KeyboardInterrupt, "Ctrl-C"), (signal.SIGTERM, SystemExit, "SIGTERM")],
+)
+def test_a_signal_that_came_in_a_destructor_is_no_failure_of_spark(
+    lines: JobLines,
+    printed: list[str],
+    tmp_path: Path,
+    number: signal.Signals,
+    raised: type[BaseException],
+    says: str,
+) -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    def run() -> None:
+        with speaking("quota", f"{tmp_path}/checkpoint", lines):
+            Interrupted()  # Python drops what is raised here
+            raise QuotaplaneError("Spark did not start")
+
+    with pytest.raises(raised):
+        run()
+    assert f": ended: {says} before the first round" in printed[-1]
+
+
+@pytest.mark.usefixtures("handlers")
 def test_while_spark_starts_the_handler_for_ctrl_c_stays_ours() -> None:
     end_at_once_on_signals()
     ours = signal.getsignal(signal.SIGINT)

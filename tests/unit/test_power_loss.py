@@ -21,7 +21,6 @@ from quotaplane.deltalog.log import find_fault
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
@@ -30,6 +29,8 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import delta, open_broker_link, open_transport
 from quotaplane.transport.base import Message
+from tests.examples import in_soak
+from tests.histories import make_history
 from tests.unit.history_cases import NOON_MS, limits, read, rounds, usage
 from tests.unit.power_cases import Disk, PowerLossError, Unsynced
 
@@ -94,7 +95,7 @@ def published(place: Place) -> Any:
 
 
 def begun(place: Place) -> None:
-    ensure_tables(place.history)
+    make_history(place.history)
     put(place, 1.0)
     write_round(place, 0)
     send(place, 0)
@@ -153,10 +154,7 @@ def test_what_is_acknowledged_is_there_after_a_power_loss(
 
 @pytest.mark.parametrize(
     "write",
-    [
-        pytest.param(name, marks=[pytest.mark.soak] if name == "maintenance" else [])
-        for name in WRITES
-    ],
+    ["a round", "limits", *in_soak("a put", "a delete", "reports", "maintenance")],
 )
 def test_a_power_loss_within_a_write_takes_nothing_of_before(
     beginning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.history.ddl import sql_type
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
@@ -31,6 +31,7 @@ from quotaplane.query.live_files import live_files
 from quotaplane.query.views import VIEWS
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.audit_cases import change, given, used, write
 from tests.unit.history_cases import (
     DAY_MS,
@@ -76,11 +77,11 @@ def test_a_query_sees_the_tables(made: History) -> None:
 
 
 def test_every_table_and_view_is_there_even_if_nothing_was_recorded(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     for table in TABLES.values():
         if table.name != "resource_groups":
             shutil.rmtree(Path(history.path, table.name))
-            ensure_tables(history)
+            make_history(history)
     with DuckDBEngine(history) as engine:
         for name in (*TABLES, *VIEWS, *FEEDS):
             answer = engine.ask(f"SELECT * FROM {name}")
@@ -90,7 +91,7 @@ def test_every_table_and_view_is_there_even_if_nothing_was_recorded(history: His
 
 
 def test_types_are_those_of_the_tables(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     of_duckdb = {"STRING": "VARCHAR", "BINARY": "BLOB", "INT": "INTEGER"}
     of_duckdb["TIMESTAMP"] = "TIMESTAMP WITH TIME ZONE"
     with DuckDBEngine(history) as engine:
@@ -151,7 +152,7 @@ def test_the_change_feed_says_who_when_from_what_to_what(history: History) -> No
 
 
 def test_tables_of_an_earlier_version_are_completed(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     old_table(history, "limits", limits([("b", "g", 10.0)]))
     with HistoryWriter(history, "x") as writer:
         writer.append("usage", usage([("b", "g", 1.0)]), Round(1, 0, NOON_MS))
@@ -163,7 +164,7 @@ def test_tables_of_an_earlier_version_are_completed(history: History) -> None:
         assert engine.ask("SELECT mode, weight FROM resource_groups").rows == [(None, None)]
         assert engine.ask("SELECT * FROM decisions").rows == []
         # the job adds the columns; the old file lacks them
-        ensure_tables(history)
+        make_history(history)
         with HistoryWriter(history, "y", [TABLES["limits"]], last=None) as writer:
             writer.append("limits", limits([("b", "g", 20.0)]), Round(1, 1, NOON_MS))
         assert sorted(engine.ask(sql).rows) == [(10.0, None, None), (20.0, True, None)]
@@ -391,7 +392,7 @@ def test_a_table_of_a_later_delta_version_is_not_read_file_by_file(made: History
 
 
 def test_groups_of_a_tree_have_those_above_them(history: History) -> None:
-    ensure_tables(history)
+    make_history(history)
     names = ["a", "a::b", "a::b::c", "x::y"]
     put_groups(history, names, np.full((4, len(RATE_COLUMNS)), 5.0), "ann")
     delete_groups(history, ["a::b"], "ann")
@@ -403,7 +404,7 @@ def test_groups_of_a_tree_have_those_above_them(history: History) -> None:
 
 def test_rounds_are_written_meanwhile(history: History) -> None:
     """A reader sees whole commits of a table that grows and is compacted."""
-    ensure_tables(history)
+    make_history(history)
     stop = threading.Event()
 
     def write_on() -> None:

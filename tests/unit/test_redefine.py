@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.groups.hierarchy import ancestors
@@ -21,6 +21,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.throttle.coded import changed as changed_terms
 from quotaplane.wire.shard_inputs import GROUPS, pack_groups, unpack_groups
+from tests.examples import examples
 
 D = len(DIMENSIONS)
 TEXTS = (
@@ -100,7 +101,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-@settings(max_examples=200)
+@examples(2)
 def test_changes_one_by_one_end_where_all_at_once_does(
     batches: list[list[tuple[str, bool, str | None, float | None, str | None, str | None]]],
 ) -> None:

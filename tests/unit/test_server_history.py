@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.query.audit import list_audits
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.closed_loop.recorded_loop import RecordedLoop
+from tests.histories import make_history
 from tests.unit.groups_cases import quota
 from tests.unit.server_cases import TOKENS, Served, settings_with, token
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty rounds of three groups of two tenants."""
     folder: Path = tmp_path_factory.mktemp("recorded")
     history = History(path=str(folder / "history"))
-    ensure_tables(history)
+    make_history(history)
     quotas = {"orders": 100.0, "acme": 50.0, "acme::web": 40.0}
     put_groups(history, list(quotas), np.vstack([quota(rate) for rate in quotas.values()]), "ann")
     loop = RecordedLoop(

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import open_table
 from quotaplane.server.readiness import HANGS_AFTER_S, Readiness, last_round
 from quotaplane.settings import History
+from tests.histories import make_history
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
@@ -34,7 +35,7 @@ class Clocks:
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     history = History(path=str(tmp_path / "history"))
-    ensure_tables(history)
+    make_history(history)
     return history
 
 

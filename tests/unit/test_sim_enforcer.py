@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.sim.broker_throttle import SLOTS_PER_S, BrokerThrottle, BrokerThrottles
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
+from tests.examples import examples
 
 BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw
 HARD, SOFT = ThrottleMode
@@ -125,7 +126,7 @@ def test_who_begins_anew_is_as_one_that_is_new(law) -> None:
 RATES = st.floats(0.1, 1e5)
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(
     st.lists(st.tuples(RATES, RATES), min_size=1, max_size=5),
     st.sampled_from(ThrottleMode),
@@ -153,7 +154,7 @@ def test_a_bucket_admits_rate_and_burst_and_one_request_in_any_time(
         assert (total[begin + 1 :] - total[begin] <= most * (1 + 1e-9)).all()
 
 
-@settings(max_examples=40)
+@examples(0.4)
 @given(st.data(), st.sampled_from(ThrottleMode))
 def test_buckets_of_one_quota_admit_it_and_one_burst_whoever_has_it(data, mode) -> None:
     """Limits that add up to no more than a quota, and move: quota times time, the quota for a
@@ -174,7 +175,7 @@ def test_buckets_of_one_quota_admit_it_and_one_burst_whoever_has_it(data, mode) 
         assert (total[begin + 1 :] - total[begin] <= most * (1 + 1e-9)).all()
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(st.lists(st.tuples(RATES, RATES), min_size=1, max_size=5), st.integers(1, 10))
 def test_a_hard_sliding_window_never_has_more_in_it_than_it_allows(pairs, samples) -> None:
     demand, limit = np.array(pairs).T

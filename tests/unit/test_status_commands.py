@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.history.store import ensure_tables
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_status import group_status, standing_leases
@@ -22,6 +21,7 @@ from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS
 from tests.closed_loop.recorded_loop import RecordedLoop
+from tests.histories import make_history
 
 WANTS = {
     "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 5.0)]},
@@ -35,7 +35,7 @@ QUOTAS = {"orders": 100.0, "acme": 50.0}
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Thirty rounds of three groups, one below another; broker c is silent from round 20 on."""
     history = History(path=str(tmp_path_factory.mktemp("status") / "history"))
-    ensure_tables(history)
+    make_history(history)
     rates = np.full((3, len(RATE_COLUMNS)), np.nan)
     rates[:2, 0] = list(QUOTAS.values())
     put_groups(history, ["orders", "acme", "acme::web"], rates, "ann")
@@ -170,7 +170,7 @@ def test_before_the_first_round_there_is_nothing_to_show(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = History(path=str(tmp_path / "history"))
-    ensure_tables(history)
+    make_history(history)
     found = answer(capsys, "status", "--history", history.path)
     assert (found["job"], found["groups"], found["brokers_live"]) == (None, [], 0)
     assert answer(capsys, "limits", "--history", history.path) == []

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quotaplane.arrow_ipc import unpack
@@ -25,6 +25,7 @@ from quotaplane.quota.step import step
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.coded import Throttles
+from tests.examples import examples
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (
     EPOCH,
@@ -102,14 +103,14 @@ def assert_same(one: Outcome, other: Outcome) -> None:
 
 @given(seeds)
 @example(280)  # soft, hard, soft under strict
-@settings(max_examples=15)
+@examples(0.15)
 def test_a_state_that_was_written_and_read_is_the_same(seed: int) -> None:
     for *_, state, _ in told(Story(seed)):
         assert differences(state, load(dump(state))) == []
 
 
 @given(seeds)
-@settings(max_examples=15)
+@examples(0.15)
 def test_events_have_the_same_outcome_in_any_order_and_any_payloads(seed: int) -> None:
     story, rng, other = Story(seed), np.random.default_rng([seed, 1]), ShardState()
     for round_, made, changed, state, outcome in told(story):
@@ -120,7 +121,7 @@ def test_events_have_the_same_outcome_in_any_order_and_any_payloads(seed: int) -
 
 
 @given(seeds)
-@settings(max_examples=4)
+@examples(0.04)
 def test_a_round_has_the_same_outputs_in_any_order_of_its_payloads(seed: int) -> None:
     story, rng, other = Story(seed), np.random.default_rng([seed, 2]), ShardState()
     most = int(rng.integers(1, 9))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.groups.terms_by_broker import TermsByBroker, read_terms
@@ -16,6 +16,7 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.state import ShardState
+from tests.examples import examples
 from tests.unit.test_redefine import change, changes, groups_after
 
 BROKERS = ("b0", "b1", "b2")
@@ -55,7 +56,7 @@ def plainly(overrides: dict[str, Any], broker: str) -> tuple[Any, ...]:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.data())
-@settings(max_examples=200)
+@examples(2)
 def test_row_terms_are_what_one_would_look_up_by_hand(
     given_: list[dict[str, Any]], data: st.DataObject
 ) -> None:

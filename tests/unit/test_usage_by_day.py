@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
+from tests.histories import make_history
 from tests.unit.history_cases import DAY_MS, NAN, NOON_MS, read, rounds, usage
 
 DAY = date(2026, 3, 1)
@@ -23,7 +23,7 @@ NEXT = datetime(2026, 3, 2, 0, 30, tzinfo=timezone.utc)
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     history = History(path=str(tmp_path / "history"))
-    ensure_tables(history)
+    make_history(history)
     return history
 
 

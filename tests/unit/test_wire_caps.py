@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
 from quotaplane.wire import batch_caps, report_own, report_stock
 from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.reports import encode_stock_report
+from tests.examples import examples
 from tests.unit.wire_cases import decode_now, own_report, refused
 
 GOOD = encode_stock_report("good", ["a group as it may be called"], np.array([[5, 10, 15, 20]]))
@@ -67,7 +68,7 @@ def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
 
 
 @pytest.mark.parametrize("format_", ["stock", "stock, odd", "ours", "ids"])
-@settings(max_examples=5, deadline=None)
+@examples(0.05)
 @given(st.data())
 def test_brokers_with_5000_idle_groups_are_used_whatever_the_length_of_names(
     format_: str, data: st.DataObject

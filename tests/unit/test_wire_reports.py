@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.model import RATE_COLUMNS
@@ -18,6 +18,7 @@ from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import BATCH_REASONS, REASONS
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
+from tests.examples import examples
 from tests.unit.wire_cases import (
     NOW_MS,
     REPORTS,
@@ -296,13 +297,13 @@ ANY_OWN = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.lists(st.one_of(damaged(ANY_STOCK), damaged(ANY_OWN), ANY_OWN, ANY_STOCK), max_size=4))
 def test_damaged_reports_never_raise(values: list[bytes]) -> None:
     _consistent(values)
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(
     st.lists(
         st.one_of(

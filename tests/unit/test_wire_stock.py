@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.settings import Reports
@@ -18,6 +18,7 @@ from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import open_batch
 from quotaplane.wire.reports import _read_stock, encode_stock_report
+from tests.examples import examples
 from tests.unit.wire_cases import (
     NOW_MS,
     REPORTS,
@@ -123,7 +124,7 @@ def test_any_uint64_reads_as_protobuf_reads_it(messages: list[Any]) -> None:
     assert _read(values) == [entries_by_protobuf(value) for value in values]
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.lists(damaged(stock_messages().map(lambda m: m.SerializeToString())), max_size=3))
 def test_damaged_reports_are_read_as_protobuf_reads_them_or_not_at_all(values: list[bytes]) -> None:
     for value, found in zip(values, _read(values), strict=True):

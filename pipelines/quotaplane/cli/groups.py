@@ -14,10 +14,11 @@ from quotaplane.errors import ConfigError
 from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
+from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.group_files import group_file
 from quotaplane.registry.group_json import shown, shown_changes
 from quotaplane.registry.scopes import resolved
-from quotaplane.registry.table import get_group, group_changes, list_groups
+from quotaplane.registry.table import get_group, list_groups
 from quotaplane.settings import History
 
 _EPILOG: Final = """\

@@ -135,7 +135,7 @@ def last_quotas(changes: Iterable[Mapping[str, Any]]) -> dict[str, FloatArray]:
     """The newest publish quota (2,) of each group in the table's history; inf = unlimited.
 
     Groups that were always unlimited are left out. ``changes`` come from
-    ``registry.table.group_changes``.
+    ``registry.change_feed.group_changes``.
     """
     names = RATE_COLUMNS[PUBLISH]
     quotas: dict[str, FloatArray] = {}

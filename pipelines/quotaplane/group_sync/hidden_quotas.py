@@ -16,8 +16,8 @@ from quotaplane.agents.disappearance import some_of
 from quotaplane.errors import HistoryError
 from quotaplane.group_sync.changes import Puts, known, last_quotas, puts
 from quotaplane.model import PUBLISH, FloatArray
+from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import GroupSnapshot
-from quotaplane.registry.table import group_changes
 from quotaplane.settings import History
 
 _GIVE: Final = (

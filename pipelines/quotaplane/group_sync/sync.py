@@ -29,8 +29,9 @@ from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
-from quotaplane.registry.table import delete_groups, group_changes, put_groups
+from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Cluster, Settings
 
 Say = Callable[[str], None]

@@ -4,6 +4,9 @@ The job appends a small file per round and table; each live file slows every lat
 a little (docs/adr/0004 has the numbers). A commit of the job or of ``quotaplane groups`` in between
 at worst makes a step run again. But delta-rs does not detect that two compactions rewrite the same
 files, which would duplicate every row. So a run first claims a table by a transaction in its log.
+
+The files of ``usage`` and ``limits`` are sorted on this occasion (see ``group_order``), but on an
+object store.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
+from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
     keep,
     one_line,
@@ -92,12 +97,12 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
             uri = table_uri(history, table.name)
             there = table not in OPTIONAL or DeltaTable.is_deltatable(uri, options)
             if there and table is not RESOURCE_GROUPS:
-                done.append(_maintain(history, table, limits.get(table.name, before)))
+                done.append(_maintain(history, table, limits.get(table.name, before), now))
         # Quotas last, as other programs may be changing that table.
-        return [*done, _maintain(history, RESOURCE_GROUPS, before)]
+        return [*done, _maintain(history, RESOURCE_GROUPS, before, now)]
 
 
-def _maintain(history: History, table: Table, before: datetime) -> Kept:
+def _maintain(history: History, table: Table, before: datetime, now: datetime) -> Kept:
     uri = table_uri(history, table.name)
     synced = Synced(uri)
 
@@ -127,11 +132,7 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
             "round_at" in table.schema.names and not table.snapshot
         ):
             expired = retried(lambda t: _expire(t, table, before))
-        compacted = retried(
-            lambda t: t.optimize.compact(
-                writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
-            )
-        )
+        compacted = retried(lambda t: _compact(t, table, uri, now))
         # A full vacuum also deletes files that a killed writer left behind, but it would delete
         # change data as well. So tables with a change feed get the other kind, which deletes only
         # files that the log has removed.
@@ -140,7 +141,7 @@ def _maintain(history: History, table: Table, before: datetime) -> Kept:
             lambda t: t.vacuum(dry_run=False, full=full, post_commithook_properties=COMMIT_ONLY)
         )
     files = retried(finish)
-    return Kept(table.name, expired, int(compacted["numFilesRemoved"]), len(deleted), files)
+    return Kept(table.name, expired, compacted, len(deleted), files)
 
 
 @contextmanager
@@ -193,6 +194,17 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
             predicate += f" AND round_at < '{_text(pc.max(ats).as_py())}'"
     deleted = opened.delete(predicate, post_commithook_properties=COMMIT_ONLY)
     return int(deleted["num_deleted_rows"] or 0)
+
+
+def _compact(opened: DeltaTable, table: Table, uri: str, now: datetime) -> int:
+    """Make few files of many; returns how many were replaced."""
+    folder = local_folder(uri)
+    if table.by_group and folder is not None and can_sort(opened):
+        return sort_by_group(opened, folder, now)
+    done = opened.optimize.compact(
+        writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
+    )
+    return int(done["numFilesRemoved"])
 
 
 def _text(at: datetime) -> str:

@@ -35,6 +35,8 @@ class Table:
     """Nullable columns that rows may lack, as may a table made by an earlier version."""
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
+    by_group: bool = False
+    """``maintain`` sorts its files by resource group: see ``group_order``."""
 
     @property
     def has_change_feed(self) -> bool:
@@ -85,13 +87,15 @@ def appended(
     columns: list[pa.Field],
     *,
     by_date: bool = False,
+    by_group: bool = False,
     since_later: tuple[str, ...] = (),
 ) -> Table:
     """A table that a job appends to: the stamp of its round, then ``columns``."""
     stamp = [*_STAMP, _DATE] if by_date else _STAMP
     partitions = ("date",) if by_date else ()
     schema = pa.schema([*stamp, *columns])
-    return Table(name, comment, schema, partitions, HOT, frozenset(since_later))
+    later = frozenset(since_later)
+    return Table(name, comment, schema, partitions, HOT, later, by_group=by_group)
 
 
 _REPLACES: Final = b"replaces"

@@ -87,6 +87,7 @@ USAGE: Final = appended(
         ),
     ],
     by_date=True,
+    by_group=True,
     since_later=(*_LATER_RATES, *THROTTLED_COLUMNS, "window_ms"),
 )
 
@@ -123,6 +124,7 @@ LIMITS: Final = appended(
         ),
     ],
     by_date=True,
+    by_group=True,
     since_later=(
         "enforced",
         "ended_because",

@@ -32,7 +32,7 @@ from quotaplane.errors import HistoryError, InputError
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer
-from quotaplane.query.group_feed import feed_tables
+from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.live_files import is_plain, live_files
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, to_duckdb
@@ -90,6 +90,7 @@ class DuckDBEngine:
         self, history: History, *, threads: int | None = None, memory: str = MEMORY
     ) -> None:
         self._history = history
+        self._group_feed = GroupFeed(history)
         self._folder = local_folder(history.path)
         self._database = duckdb.connect(
             config={
@@ -145,6 +146,7 @@ class DuckDBEngine:
         since: datetime = BEGINNING,
         until: datetime | None = None,
         read_since: datetime | None = None,
+        group: str | None = None,
     ) -> Answer:
         """Answer a query: one SELECT (``docs/history.md`` says what it may name).
 
@@ -157,6 +159,8 @@ class DuckDBEngine:
                 None: everything is seen, and ``:until`` is now.
             read_since: files of earlier rounds only need not be read. For a query that asks for
                 rounds since then and no earlier ones.
+            group: files without this resource group need not be read. For a query that asks for
+                rows of this group only.
 
         Raises:
             InputError: the query is wrong, or needs more memory than it may have.
@@ -170,7 +174,7 @@ class DuckDBEngine:
         wanted = parameters_in(sql)
         with self._session() as session:
             with _errors(self._history):
-                self._register(session, sources_of(sql), since, until, read_since)
+                self._register(session, sources_of(sql), since, until, read_since, group)
             with _errors(self._history, of_the_query=True):
                 statement = _only_select(session, sql)
                 used = {n: v for n, v in values.items() if n in wanted}
@@ -184,6 +188,7 @@ class DuckDBEngine:
         *,
         since: datetime = BEGINNING,
         until: datetime | None = None,
+        group: str | None = None,
     ) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The answers to queries that see the same versions of the tables, as arrays by column.
 
@@ -196,7 +201,8 @@ class DuckDBEngine:
         given = parameters or {}
         with self._session() as session:
             with _errors(self._history):
-                self._register(session, sources_of(" ".join(queries)), since, until, None)
+                sources = sources_of(" ".join(queries))
+                self._register(session, sources, since, until, None, group)
             with _errors(self._history, of_the_query=True):
                 found = []
                 for sql in queries:
@@ -236,17 +242,18 @@ class DuckDBEngine:
         since: datetime,
         until: datetime | None,
         read_since: datetime | None,
+        group: str | None,
     ) -> None:
         for name in sources.tables:
             from_then = read_since
             if name == USAGE.name and name not in sources.named:
                 from_then = usage_since(since)
-            rows = self._rows(session, TABLES[name], from_then, until)
+            rows = self._rows(session, TABLES[name], from_then, until, group)
             condition = ""
             if until is not None and "round_at" in TABLES[name].schema.names:
                 condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
-        for name, feed in feed_tables(self._history, sources.feeds, until).items():
+        for name, feed in self._group_feed.tables(sources.feeds, until).items():
             session.register(name, feed)
         for view in sources.views:
             session.execute(f"CREATE TEMP VIEW {view.name} AS {to_duckdb(view.since(since))}")
@@ -257,14 +264,16 @@ class DuckDBEngine:
         table: Table,
         since: datetime | None,
         until: datetime | None,
+        group: str | None,
     ) -> str:
         """A query for the rows of a table, with all columns that this version knows."""
         if table in OPTIONAL and not has_table(self._history, table.name):
             return _no_rows(table)
         opened = open_table(self._history, table.name)
         if self._folder is None or not is_plain(opened):
-            return _copied(session, table, opened, since, until)
-        files = live_files(opened, self._folder / table.name, since=since, until=until)
+            return _copied(session, table, opened, since, until, group)
+        folder = self._folder / table.name
+        files = live_files(opened, folder, since=since, until=until, group=group)
         if not files:
             return _no_rows(table)
         session.execute(
@@ -311,6 +320,7 @@ def _copied(
     opened: DeltaTable,
     since: datetime | None,
     until: datetime | None,
+    group: str | None,
 ) -> str:
     """Copy the rows into a temporary table, which may be larger than the memory."""
     conditions = [
@@ -318,6 +328,8 @@ def _copied(
         for comparison, limit in ((">=", since), ("<=", until))
         if limit is not None and "round_at" in table.schema.names
     ]
+    if group is not None and "resource_group" in table.schema.names:
+        conditions.append(f"resource_group = {_quoted(group)}")
     arriving = opened.scan(predicate=" AND ".join(conditions) or None)
     session.register("arriving_rows", pa.RecordBatchReader.from_stream(arriving))
     present = {field.name for field in opened.schema().fields}

@@ -12,16 +12,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
-from quotaplane.deltalog.read import read_changes
-from quotaplane.errors import HistoryError
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.terms_by_broker import BrokerTerms, read_terms
-from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, TIMESTAMP
+from quotaplane.registry.change_feed import ChangeFeed, read_feed
+from quotaplane.registry.commits import WHY
 from quotaplane.settings import History
 
+_CHANGES: Final = "resource_group_changes"
 _FIELDS: Final = [f for f in RESOURCE_GROUPS.schema if not f.name.startswith("updated_")]
 
 CHANGES_SCHEMA: Final = pa.schema(
@@ -29,6 +28,7 @@ CHANGES_SCHEMA: Final = pa.schema(
         pa.field("version", pa.int64()),
         pa.field("changed_at", TIMESTAMP),
         pa.field("changed_by", pa.string()),
+        pa.field("why", pa.string()),
         pa.field("change", pa.string()),
         *(pa.field(field.name, field.type) for field in _FIELDS),
     ]
@@ -46,52 +46,63 @@ TERMS_SCHEMA: Final = pa.schema(
 )
 
 
-def feed_tables(
-    history: History, names: Collection[str], until: datetime | None = None
-) -> dict[str, pa.Table]:
-    """Those of the tables with these names of views; for ``until`` see ``group_changes``."""
-    if not names:
-        return {}
-    changes = group_changes(history, until)
-    return {name: make(changes) for name, make in FEEDS.items() if name in names}
+class GroupFeed:
+    """The change feed of a history, kept: each time only newer changes are read."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._read: ChangeFeed | None = None
+        self._made: dict[str, pa.Table] = {}
+
+    def tables(self, names: Collection[str], until: datetime | None = None) -> dict[str, pa.Table]:
+        """Those of the tables ``FEEDS`` with these names.
+
+        Args:
+            names: of views; other names are passed over.
+            until: later changes are left out.
+
+        Raises:
+            HistoryError: the table is missing, or its log or its changes can't be read.
+        """
+        wanted = FEEDS.keys() & names
+        if not wanted:
+            return {}
+        feed, made = read_feed(self._history, self._read), self._made
+        if feed is not self._read:
+            made = {_CHANGES: group_changes(feed)}
+            self._read, self._made = feed, made
+        if until is not None:
+            changes = made[_CHANGES]
+            then = pc.less_equal(changes["changed_at"], pa.scalar(until, TIMESTAMP))
+            made = {_CHANGES: changes.filter(then)}
+        for name in wanted - made.keys():
+            made[name] = FEEDS[name](made[_CHANGES])
+        return {name: made[name] for name in wanted}
 
 
-def group_changes(history: History, until: datetime | None = None) -> pa.Table:
-    """All changes of resource groups as far back as the table's log goes: see ``CHANGES_SCHEMA``.
+def group_changes(feed: ChangeFeed) -> pa.Table:
+    """All changes of groups as far back as the log of the table goes: see ``CHANGES_SCHEMA``."""
+    rows, log = feed.rows, feed.log.values()
+    index = pc.index_in(
+        rows["_commit_version"], value_set=pa.array([e["version"] for e in log], pa.int64())
+    ).combine_chunks()
 
-    Args:
-        history: the tables' location.
-        until: later changes are left out.
+    def of_commit(key: str, kind: pa.DataType) -> pa.Array:
+        return pa.array([entry.get(key) for entry in log], kind).take(index)
 
-    Raises:
-        HistoryError: the table is missing, or its log or its changes can't be read.
-    """
-    table = open_table(history, RESOURCE_GROUPS.name)
-    try:
-        log = [(e["version"], e["timestamp"], e.get("userName")) for e in table.history()]
-        feed = read_changes(table, since=min(version for version, _, _ in log))
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
-    versions, times_ms, users = map(list, zip(*log, strict=True))
-    commit = pc.index_in(feed["_commit_version"], value_set=pa.array(versions, pa.int64()))
-    at = pa.array(times_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
     columns = {
-        "version": feed["_commit_version"],
-        "changed_at": at.take(commit.combine_chunks()),
-        "changed_by": pc.coalesce(
-            pa.array(users, pa.string()).take(commit.combine_chunks()), feed["updated_by"]
-        ),
-        "change": feed["_change_type"],
-        **{name: feed[name] for name in feed.column_names if name in CHANGES_SCHEMA.names},
+        "version": rows["_commit_version"],
+        "changed_at": of_commit("timestamp", pa.timestamp("ms", tz="UTC")),
+        "changed_by": pc.coalesce(of_commit("userName", pa.string()), rows["updated_by"]),
+        "why": of_commit(WHY, pa.string()),
+        "change": rows["_change_type"],
+        **{name: rows[name] for name in rows.column_names if name in CHANGES_SCHEMA.names},
     }
     for field in CHANGES_SCHEMA:  # a table of an earlier version
         if field.name not in columns:
-            columns[field.name] = pa.nulls(len(feed), field.type)
-    changes = pa.table([columns[name] for name in CHANGES_SCHEMA.names], CHANGES_SCHEMA.names)
-    changes = changes.cast(CHANGES_SCHEMA)
-    if until is not None:
-        changes = changes.filter(pc.less_equal(changes["changed_at"], pa.scalar(until, TIMESTAMP)))
-    return changes
+            columns[field.name] = pa.nulls(len(rows), field.type)
+    names = CHANGES_SCHEMA.names
+    return pa.table([columns[name] for name in names], names).cast(CHANGES_SCHEMA)
 
 
 def group_tree(changes: pa.Table) -> pa.Table:
@@ -139,7 +150,7 @@ def broker_terms(changes: pa.Table) -> pa.Table:
 
 
 FEEDS: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
-    "resource_group_changes": lambda changes: changes,
+    _CHANGES: lambda changes: changes,
     "group_tree": group_tree,
     "broker_terms": broker_terms,
 }

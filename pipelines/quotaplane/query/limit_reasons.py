@@ -55,6 +55,8 @@ SELECT epoch, seq, law FROM rounds WHERE epoch = :epoch AND seq = :seq
 """
 
 _LOOK_BACK: Final = timedelta(days=1)
+_ARRIVES: Final = timedelta(hours=1)
+"""The rounds after the time may have reports of before it."""
 
 
 def why(
@@ -82,12 +84,12 @@ def why(
     """
     asked = {"resource_group": group, "broker": broker or "", "moment": moment}
     quotas = {row["dimension"]: row for row in _rows(engine.ask(_QUOTA, asked))}
-    limits = _rows(engine.ask(_LIMITS, asked))
+    limits = _rows(engine.ask(_LIMITS, asked, until=moment, group=group))
     in_force = [row for row in limits if not row["ended"]]
     if not in_force:
         raise InputError(_nothing(group, broker, quotas, limits, moment))
-    recent = moment - _LOOK_BACK
-    used = {_pair(row): row for row in _rows(engine.ask(_USED, asked, since=recent))}
+    period = {"since": moment - _LOOK_BACK, "until": moment + _ARRIVES}
+    used = {_pair(row): row for row in _rows(engine.ask(_USED, asked, group=group, **period))}
     laws = {
         (epoch, seq): _law(engine, epoch, seq)
         for epoch, seq in {(row["epoch"], row["seq"]) for row in in_force}

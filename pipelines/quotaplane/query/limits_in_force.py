@@ -38,7 +38,7 @@ FROM (
   SELECT *, row_number() OVER (
     PARTITION BY resource_group, broker, dimension ORDER BY epoch DESC, seq DESC
   ) AS place
-  FROM limit_values WHERE list_contains(:groups, resource_group)
+  FROM limit_values WHERE {of_groups}
 ) AS numbered
 WHERE place = 1
 """
@@ -59,9 +59,13 @@ def limits_in_force(
         HistoryError: the history can't be read.
     """
     asked = {"resource_group": group or "", "broker": broker or "", "most": most}
-    leases = engine.ask(_LEASES, asked).rows
+    leases = engine.ask(_LEASES, asked, group=group).rows
     groups = sorted({row[0] for row in leases})
-    found = engine.ask(_REASONS, {"groups": groups}).rows if groups else []
+    # Files and their parts are left out for single values, but not for a list in a parameter.
+    of_groups = " OR ".join(f"resource_group = :group_{place}" for place in range(len(groups)))
+    given = {f"group_{place}": name for place, name in enumerate(groups)}
+    sql = _REASONS.replace("{of_groups}", of_groups)
+    found = engine.ask(sql, given, group=group).rows if groups else []
     reasons = {tuple(row[:3]): row[3:] for row in found}
     answers = []
     for name, of_broker, dimension, limit, used, demand, enforced, status in leases:

@@ -12,7 +12,7 @@ from quotaplane.history.ddl import sql_type
 from quotaplane.history.store import has_table, open_table, table_uri
 from quotaplane.history.tables import OPTIONAL, TABLES, Table
 from quotaplane.query.answer import Answer
-from quotaplane.query.group_feed import feed_tables
+from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, with_times
 from quotaplane.query.views import BEGINNING, sources_of
@@ -76,7 +76,7 @@ def register_views(
         if until is not None and "round_at" in rows.columns:
             rows = rows.where(f"round_at <= TIMESTAMP '{until.isoformat()}'")
         rows.createOrReplaceTempView(name)
-    for name, feed in feed_tables(history, sources.feeds, until).items():
+    for name, feed in GroupFeed(history).tables(sources.feeds, until).items():
         spark.createDataFrame(feed).createOrReplaceTempView(name)
     for view in sources.views:
         spark.sql(view.since(since)).createOrReplaceTempView(view.name)

@@ -101,7 +101,7 @@ WHERE used_per_s IS NOT NULL
 MOST_UNREPORTED: Final = 5
 """Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
 windows a rate counts that is not reported again."""
-_MOST_WITHOUT_WINDOW_MS: Final = 60_000
+MOST_WITHOUT_WINDOW_MS: Final = 60_000
 
 # An amount is a rate times the window that the broker measured, and times what is missing until the
 # window of the next report begins.
@@ -114,7 +114,7 @@ FROM (
   SELECT
     *,
     CASE
-      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
+      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )
@@ -227,6 +227,7 @@ _QUOTA_CHANGES: Final = f"""
 SELECT
   resource_group, dimension, version,
   min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  min(why) AS why,
   bool_or(change = 'insert') AS created, bool_or(change = 'delete') AS deleted,
   max(quota) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_per_s,
   max(quota) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_per_s,
@@ -255,13 +256,14 @@ _SETTING_CHANGES: Final = f"""
 SELECT
   resource_group, setting, version,
   min(changed_at) AS changed_at, min(changed_by) AS changed_by,
+  min(why) AS why,
   CASE WHEN bool_or(change = 'insert') THEN 'created' WHEN bool_or(change = 'delete') THEN 'deleted'
     ELSE 'changed' END AS change,
   max(setting_value) FILTER (WHERE change IN ('update_preimage', 'delete')) AS from_value,
   max(setting_value) FILTER (WHERE change IN ('update_postimage', 'insert')) AS to_value
 FROM (
   SELECT
-    resource_group, version, changed_at, changed_by, change, 'true' AS defined,
+    resource_group, version, changed_at, changed_by, why, change, 'true' AS defined,
     {", ".join(map(_as_text, _SETTINGS))}
   FROM resource_group_changes
 ) AS in_words UNPIVOT INCLUDE NULLS (

@@ -32,7 +32,6 @@ from quotaplane.history.store import ensure_history, one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
-from quotaplane.registry.change_feed import group_changes as group_changes
 from quotaplane.registry.commits import merging, optimistically
 from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents

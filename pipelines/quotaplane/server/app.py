@@ -15,7 +15,9 @@ from quotaplane.server import (
     change_routes,
     group_routes,
     history_routes,
+    page_routes,
     pulsar_routes,
+    series_routes,
     status_routes,
     system_routes,
     what_if_routes,
@@ -75,10 +77,11 @@ def create_app(
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
     for module in (
         *(pulsar_routes, group_routes, change_routes, status_routes, history_routes),
-        *(what_if_routes, system_routes),
+        *(series_routes, what_if_routes, system_routes),
     ):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
+    app.include_router(page_routes.routes)
     add_error_answers(app)
     app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one

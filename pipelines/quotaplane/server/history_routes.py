@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -21,6 +20,14 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
 from quotaplane.query.limits_in_force import limits_in_force
 from quotaplane.server.access import Role
+from quotaplane.server.history_parts import (
+    A_DAY_AGO,
+    LONGEST_SINCE,
+    Since,
+    Until,
+    now,
+    period,
+)
 from quotaplane.server.history_schemas import (
     AuditList,
     AuditRows,
@@ -35,24 +42,11 @@ from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
 
-_LONGEST_SINCE: Final = 64
-_A_DAY_AGO: Final = "1d"
-
 _GroupFilter = Annotated[
     str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
 ]
 _BrokerFilter = Annotated[
     str | None, Query(max_length=MAX_BROKER_CHARS, description="Of this broker only.")
-]
-_Since = Annotated[
-    str,
-    Query(
-        max_length=_LONGEST_SINCE,
-        description="A time (2026-03-01T12:00:00Z) or an age (2h, 7d).",
-    ),
-]
-_Until = Annotated[
-    str | None, Query(max_length=_LONGEST_SINCE, description="As `since`; by default now.")
 ]
 
 
@@ -87,13 +81,13 @@ async def limit_reasons(
     broker: _BrokerFilter = None,
     at: Annotated[
         str | None,
-        Query(max_length=_LONGEST_SINCE, description="A time or an age; by default now."),
+        Query(max_length=LONGEST_SINCE, description="A time or an age; by default now."),
     ] = None,
 ) -> Response:
     """Why the brokers of a group have their limits, now or then: inputs, law, round, reason."""
     allow_group(caller, Role.VIEWER, group, served)
-    now = _now()
-    moment = now if at is None else parse_since(at, now, option="query parameter at")
+    asked_at = now()
+    moment = asked_at if at is None else parse_since(at, asked_at, option="query parameter at")
     found = await served.queries.ask(
         ("why", group, broker, at),
         lambda engine: why(engine, group, broker, moment),
@@ -105,7 +99,7 @@ async def limit_reasons(
 async def brokers(caller: Caller, served: Served) -> Response:
     """The brokers: status and since when, last report, groups, limits reached, rejected reports."""
     allow(caller, Role.VIEWER, None, served)
-    found = await served.queries.ask("brokers", lambda engine: broker_status(engine, _now()))
+    found = await served.queries.ask("brokers", lambda engine: broker_status(engine, now()))
     return finite_answer({"brokers": found})
 
 
@@ -125,7 +119,7 @@ async def _rows(
     table: Any, caller: Any, served: Any, since: str, until: str | None, limit: int, offset: int
 ) -> Response:
     allow(caller, Role.VIEWER, None, served)
-    begin, end = _period(since, until)
+    begin, end = period(since, until)
 
     def read(engine: DuckDBEngine) -> list[dict[str, Any]]:
         given = {"most": limit, "begin": offset}
@@ -142,8 +136,8 @@ async def _rows(
 async def rounds(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -155,8 +149,8 @@ async def rounds(
 async def rejected(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -168,8 +162,8 @@ async def rejected(
 async def balance(
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -198,8 +192,8 @@ async def audit(
     name: str,
     caller: Caller,
     served: Served,
-    since: _Since = _A_DAY_AGO,
-    until: _Until = None,
+    since: Since = A_DAY_AGO,
+    until: Until = None,
     given: Annotated[
         str | None,
         Query(
@@ -217,7 +211,7 @@ async def audit(
     if asked is None:
         raise AnswerError(404, f"there is no audit {name!r}")
     values = asked.values(_numbers(given))
-    begin, end = _period(since, until)
+    begin, end = period(since, until)
 
     def read(engine: DuckDBEngine) -> dict[str, Any]:
         answer = engine.ask(asked.sql, values, since=begin, until=end)
@@ -248,16 +242,3 @@ def _numbers(given: str | None) -> dict[str, float]:
             )
         found[name] = value
     return found
-
-
-def _period(since: str, until: str | None) -> tuple[datetime, datetime]:
-    now = _now()
-    begin = parse_since(since, now, option="query parameter since")
-    end = now if until is None else parse_since(until, now, option="query parameter until")
-    return begin, end
-
-
-def _now() -> datetime:
-    # Whole milliseconds, as answers have them.
-    now = datetime.now(timezone.utc)
-    return now - timedelta(microseconds=now.microsecond % 1000)

@@ -119,3 +119,22 @@ class AuditRows(BaseModel):
     total: int = Field(description="How many rows the answer has; `rows` has the first ones.")
     rows: list[list[Any]]
     violations: int
+
+
+class RejectedKind(BaseModel):
+    """The reports of a sender that were refused for the same reason."""
+
+    reason: str = Field(examples=["stale"])
+    sender: str | None = Field(description="The broker; null: not known.")
+    reports: int = Field(description="How many; at least so many if some were not counted.")
+    last_at: datetime = Field(description="The round of the newest.")
+    detail: str | None = Field(description="What was wrong with the newest.")
+
+
+class RejectedSummary(BaseModel):
+    """Refused reports by reason and sender, most first."""
+
+    since: datetime
+    until: datetime
+    total: int = Field(description="How many rows there are.")
+    rows: list[RejectedKind]

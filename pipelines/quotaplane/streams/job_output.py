@@ -33,12 +33,19 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
     log = open_log(job, checkpoint, lines.warn)
     log.take_python_logs()
     # Before the first line: whoever waits for it may interrupt the job at once.
-    end_at_once_on_signals()
+    requests = end_at_once_on_signals()
     lines.start()
     lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
     sys.stderr = log.as_text()
     try:
-        yield log
+        try:
+            yield log
+        except Exception as error:
+            # Python drops an exception that a signal raises in a destructor, and the JVM gets
+            # Ctrl-C as well: then Spark's complaint is all that is left of it.
+            if requests:
+                raise requests[0] from error
+            raise
     except QuotaplaneError as error:
         lines.end(f"failed with exit code {error.exit_code}, Spark's log {log.path}")
         raise
@@ -75,14 +82,21 @@ def own_signal_handlers() -> Iterator[None]:
         signal.signal = set_handler
 
 
-def end_at_once_on_signals() -> None:
-    """Let SIGTERM and Ctrl-C end the process; for the time before the job runs."""
+def end_at_once_on_signals() -> list[BaseException]:
+    """Let SIGTERM and Ctrl-C end the process; for the time before the job runs.
+
+    Returns:
+        The exceptions that signals have raised so far; it grows with each signal.
+    """
+    raised: list[BaseException] = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
+        raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(0))
+        raise raised[-1]
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    return raised
 
 
 def absolute(place: str) -> str:

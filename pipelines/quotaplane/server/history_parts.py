@@ -1,0 +1,42 @@
+"""What routes about the history share: the period that a request is about."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Annotated, Final
+
+from fastapi import Query
+
+from quotaplane.point_in_time import parse_since
+
+LONGEST_SINCE: Final = 64
+A_DAY_AGO: Final = "1d"
+
+Since = Annotated[
+    str,
+    Query(
+        max_length=LONGEST_SINCE,
+        description="A time (2026-03-01T12:00:00Z) or an age (2h, 7d).",
+    ),
+]
+Until = Annotated[
+    str | None, Query(max_length=LONGEST_SINCE, description="As `since`; by default now.")
+]
+
+
+def period(since: str, until: str | None) -> tuple[datetime, datetime]:
+    """The times of two query parameters.
+
+    Raises:
+        InputError: one is neither a time nor an age.
+    """
+    at = now()
+    begin = parse_since(since, at, option="query parameter since")
+    end = at if until is None else parse_since(until, at, option="query parameter until")
+    return begin, end
+
+
+def now() -> datetime:
+    """The time in whole milliseconds, as answers have them."""
+    at = datetime.now(timezone.utc)
+    return at - timedelta(microseconds=at.microsecond % 1000)

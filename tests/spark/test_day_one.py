@@ -1,0 +1,101 @@
+"""docs/day-one.md from its first command to its last, with the real job and the page's agents."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from tests.unit.documented_commands import DAY_ONE, Command, Sandbox, commands_in
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's signals"),
+]
+
+PORT = 8460
+
+
+@contextmanager
+def started(sandbox: Sandbox, text: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that goes on in the background; ended by Ctrl-C."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {text.rstrip(' &')}"],
+            **sandbox.place,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+def wait_until(done: Callable[[], object], log: Path, within_s: float = 120.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+def limits(sandbox: Sandbox) -> dict[str, float]:
+    text = subprocess.run(
+        ["quotaplane", "limits", "orders", "--conf", "my.yaml", "--json"],
+        **sandbox.place,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    rows: list[dict[str, Any]] = json.loads(text or "[]")
+    return {row["broker"]: row["limit_per_s"] for row in rows}
+
+
+def test_day_one(tmp_path: Path) -> None:
+    sandbox, log = Sandbox(tmp_path / "repository"), tmp_path / "up.log"
+    commands = iter(commands_in(DAY_ONE))
+
+    def run_until(begin: str) -> Command:
+        for command in commands:
+            if command.text.startswith(begin):
+                return command
+            if not command.starts_spark:
+                sandbox.run(command)
+        raise AssertionError(f"{DAY_ONE}: no command begins with {begin!r}")
+
+    with ExitStack() as stack:
+        stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
+        for part in ("quota", "serve"):
+            wait_until(
+                lambda p=part: re.search(rf"^{p} +\| .*: ready: ", log.read_text(), re.M), log
+            )
+        agents = [run_until("python examples/agent/agent.py").text for _ in range(2)]
+        one, _ = [stack.enter_context(started(sandbox, a, log.with_suffix(".out"))) for a in agents]
+        wait_until(lambda: limits(sandbox) == {"broker-1": 50.0, "broker-2": 50.0}, log)
+        put = run_until("quotaplane groups put")
+        with urlopen(f"http://127.0.0.1:{PORT}/api/v1/status", timeout=10) as answer:
+            [group] = json.load(answer)["groups"]
+        assert (group["group"], group["quota_per_s"]) == ("orders", 100.0)
+        sandbox.run(put)
+        wait_until(lambda: limits(sandbox) == {"broker-1": 30.0, "broker-2": 30.0}, log)
+        brokers = run_until("quotaplane brokers")
+        one.send_signal(signal.SIGINT)
+        wait_until(lambda: limits(sandbox).get("broker-2", 0.0) == 60.0, log)
+        sandbox.run(brokers)
+        for command in commands:
+            sandbox.run(command)
+    assert re.search(r"^quota +\| .*: ended: ", log.read_text(), re.M)
