@@ -9,11 +9,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, Spans, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS
+from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS, usage_since
 
 MOST_BROKERS: Final = 20
 """The others are one line together."""
@@ -22,21 +23,36 @@ MOST_REASONS: Final = 500
 _ARRIVES: Final = timedelta(hours=1)
 """Rounds so long after the period may have reports of it."""
 
+# Not from the views: those read the columns of all dimensions.
 _USAGE: Final = """
 SELECT broker, unix_millis(reported_at) AS at_ms, window_ms, used_per_s, throttled_per_s
-FROM usage_values
-WHERE resource_group = :resource_group AND dimension = :dimension
+FROM (
+  SELECT
+    broker, coalesce(published_at, round_at) AS reported_at, window_ms,
+    last_value({dimension}_per_s) IGNORE NULLS OVER (
+      PARTITION BY broker ORDER BY coalesce(published_at, round_at), epoch, seq
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS used_per_s,
+    throttled_{dimension}_per_s AS throttled_per_s
+  FROM usage
+  WHERE resource_group = :resource_group AND round_at >= :begin
+) AS filled
+WHERE used_per_s IS NOT NULL
 ORDER BY broker, at_ms
 """
 
 _LIMITS: Final = """
 SELECT
-  broker, unix_millis(round_at) AS at_ms, limit_per_s, demand_per_s, quota_per_s,
-  coalesce(reason_code, -1) AS reason_code, reason_numbers IS NOT NULL AS has_numbers,
-  coalesce(reason_numbers, CAST([] AS DOUBLE[])) AS reason_numbers,
+  broker, unix_millis(round_at) AS at_ms,
+  CASE WHEN ended OR {dimension}_per_s IS NULL THEN CAST('Infinity' AS DOUBLE)
+    ELSE {dimension}_per_s END AS limit_per_s,
+  demand_{dimension}_per_s AS demand_per_s, quota_{dimension}_per_s AS quota_per_s,
+  coalesce({dimension}_reason_code, -1) AS reason_code,
+  {dimension}_reason_numbers IS NOT NULL AS has_numbers,
+  coalesce({dimension}_reason_numbers, CAST([] AS DOUBLE[])) AS reason_numbers,
   coalesce(ended_because, '') AS ended_because
-FROM limit_values
-WHERE resource_group = :resource_group AND dimension = :dimension AND round_at <= :until
+FROM limits
+WHERE resource_group = :resource_group AND round_at <= :until
 ORDER BY broker, epoch, seq
 """
 
@@ -80,15 +96,25 @@ def group_series(
         it is unlimited.
 
     Raises:
+        InputError: there is no such dimension.
         HistoryError: the history can't be read.
     """
+    if dimension not in DIMENSIONS:
+        raise InputError(f"dimension {dimension!r}: must be one of {', '.join(DIMENSIONS)}")
     grid, end_ms = grid_of(_ms(since), _ms(until), points), _ms(until)
     asked = {"resource_group": group, "dimension": dimension}
-    usage, limits, changes = engine.columns(
-        [_USAGE, _LIMITS, _QUOTAS],
-        {**asked, "until": until},
-        since=since,
+    begin = usage_since(since)
+    (usage,) = engine.columns(
+        [_USAGE.replace("{dimension}", dimension)],
+        {**asked, "begin": begin},
         until=until + _ARRIVES,
+        read_since=begin,
+        group=group,
+    )
+    limits, changes = engine.columns(
+        [_LIMITS.replace("{dimension}", dimension), _QUOTAS],
+        {**asked, "until": until},
+        until=until,
         group=group,
     )
     brokers, place = _numbered(usage["broker"], limits["broker"])
@@ -204,7 +230,7 @@ def _reasons(limits: Mapping[str, npt.NDArray[Any]], changed: IntArray) -> list[
             "reason": limit_reason(
                 row["ended_because"] or None,
                 None if row["reason_code"] < 0 else row["reason_code"],
-                row["reason_numbers"] if row["has_numbers"] else None,
+                list(row["reason_numbers"]) if row["has_numbers"] else None,
                 *(_or_none(row[name]) for name in ("limit_per_s", "demand_per_s", "quota_per_s")),
             ),
         }
