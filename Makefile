@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_lo
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
+.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,6 +60,9 @@ bench-throttle: env ## measure the throttle laws (minutes; the results page is d
 bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (twenty minutes; the results page is docs/balance-benchmarks.md)
 	$(PYTHON) -m benchmarks.balance_speed
 	$(PYTHON) -m benchmarks.balance_bound
+
+bench-page: env ## the page's questions with 100,000 groups and a week of history (a quarter of an hour, 5 GB in /tmp; the results page is docs/page-benchmarks.md)
+	$(PYTHON) -m benchmarks.page_speed
 
 proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \

@@ -15,8 +15,10 @@ import random
 import re
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,11 +28,11 @@ import jwt
 import numpy as np
 import pyarrow as pa
 import yaml
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.program import Program
 from quotaplane.history.store import ensure_tables, table_uri
-from quotaplane.history.tables import LEASES
+from quotaplane.history.tables import LEASES, ROUNDS
 from quotaplane.model import BASIC, DEMAND_COLUMNS, DIMENSIONS, LIMIT_COLUMNS, USED_COLUMNS
 from quotaplane.option_parser import OptionParser
 from quotaplane.registry.table import put_groups
@@ -166,6 +168,25 @@ def cases(names: Sequence[str]) -> dict[str, tuple[Ask, int]]:
     }
 
 
+@contextmanager
+def rounds(history: History, every_s: float) -> Iterator[None]:
+    """Let the table ``rounds`` change again and again, so that a picture is always due."""
+    ended = threading.Event()
+
+    def commit() -> None:
+        while not ended.wait(every_s):
+            table = DeltaTable(table_uri(history, ROUNDS.name))
+            table.alter.set_table_properties({"delta.appendOnly": "false"})
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the report."""
     parser = OptionParser(prog="python -m benchmarks.serve", description=__doc__)
@@ -204,6 +225,11 @@ def main(argv: Sequence[str]) -> int:
             for name, (ask, connections) in cases(names).items():
                 measured = measure(port, server.pid, token, ask, connections, args.seconds)
                 print(measured.line(name), flush=True)
+            with rounds(history, 2.0):
+                for name in ("a group", "status"):
+                    ask, connections = cases(names)[name]
+                    measured = measure(port, server.pid, token, ask, connections, args.seconds)
+                    print(measured.line(f"{name}, during rounds"), flush=True)
         finally:
             server.stop()
     return 0

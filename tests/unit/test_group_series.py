@@ -45,7 +45,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 
         add(1, 30, limits=limits([("a", "g", 20.0), ("a", "other", 7.0)], quota=50.0))
         add(2, 60, usage=used(("a", "g", 10.0), ("b", "g", 5.0), ("a", "other", 1e6), until=60))
-        add(3, 90, limits=limits([("a", "g", 40.0)]))
+        numbers = pa.array([[80.0, 2.0]], pa.list_(pa.float64()))
+        changed = limits([("a", "g", 40.0)], quota=50.0)
+        add(3, 90, limits=changed.append_column("publish_messages_reason_numbers", numbers))
         add(4, 120, usage=used(("a", "g", 30.0), until=120))
     return made
 
@@ -95,7 +97,13 @@ def test_changes_of_limits_have_their_reasons_the_newest_first(history: History)
         (NOON_MS + 90 * S, "a", 40.0),
         (NOON_MS + 30 * S, "a", 20.0),
     ]
-    assert all("saturated" in r["reason"] for r in found["reasons"])
+    with DuckDBEngine(history) as engine:
+        texts = engine.ask(
+            "SELECT reason FROM limit_values WHERE resource_group = 'g' "
+            "AND dimension = 'publish_messages' ORDER BY round_at DESC"
+        ).rows
+    assert [r["reason"] for r in found["reasons"]] == [text for (text,) in texts]
+    assert "fair share of 80" in found["reasons"][0]["reason"]
 
 
 def test_nothing_is_known_of_another_dimension_or_group(history: History) -> None:

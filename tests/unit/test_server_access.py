@@ -66,6 +66,8 @@ ROUTES: Final = {
     ("GET", "/api/v1/attachments"): Route(V, FILTERED, "/api/v1/attachments"),
     ("GET", "/api/v1/status"): Route(V, FILTERED, "/api/v1/status"),
     ("GET", "/api/v1/heat-map"): Route(V, FILTERED, "/api/v1/heat-map"),
+    ("GET", "/api/v1/series"): Route(V, TENANT, "/api/v1/series?group=T::a"),
+    ("GET", "/api/v1/rejected/summary"): Route(V, ALL, "/api/v1/rejected/summary"),
     ("GET", "/api/v1/limits"): Route(V, TENANT, "/api/v1/limits?group=T::a"),
     ("GET", "/api/v1/why"): Route(V, TENANT, "/api/v1/why?group=T::a"),
     ("POST", "/api/v1/what-if"): Route(

@@ -89,5 +89,5 @@ def test_every_operation_names_its_errors_and_every_field_says_what_it_is(
         "in bytes per second"
         in schemas["Group"]["properties"]["publish_bytes_per_s"]["description"]
     )
-    for name in ("GroupBody", "PulsarGroup", "RollbackBody"):
+    for name in ("GroupBody", "PulsarGroup", "RollbackBody", "WhatIfBody"):
         assert schemas[name]["additionalProperties"] is False

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from quotaplane.history.store import ensure_tables
+from quotaplane.query.buckets import Grid
 from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.replay.period import Period
+from quotaplane.replay.quick_what_if import KnownPeriod
+from quotaplane.server.recorded_periods import KEPT_S, RecordedPeriods, Span
 from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS
 from tests.closed_loop.recorded_loop import RecordedLoop
@@ -178,3 +184,41 @@ def test_a_viewer_of_another_tenant_is_refused(served: Served) -> None:
     served.token = token("viewer:acme")
     served.ok("POST", PATH, asked("acme::web"))
     served.refused(403, "POST", PATH, asked("orders"))
+
+
+class FakeQueries:
+    """Answers with periods of so many pairs, and counts."""
+
+    def __init__(self, pairs: int) -> None:
+        self.pairs, self.asked = pairs, 0
+
+    async def ask(self, key: object, query: object) -> KnownPeriod:
+        self.asked += 1
+        rates, empty = np.zeros((0, 0, 0)), np.zeros(0, np.int64)
+        period = Period(
+            0, 1, Grid(0, 1, 1000), (), np.zeros(self.pairs, np.int64), empty, *[rates] * 6
+        )
+        return KnownPeriod(period, ROWS_OF_ONE, None, rates)  # type: ignore[arg-type]
+
+
+ROWS_OF_ONE = pa.table({"group": ["g"], "updated_at": [1]})
+
+
+def test_periods_are_kept_for_a_while_and_not_too_many() -> None:
+    now = [0.0]
+    queries = FakeQueries(pairs=400)
+    settings = settings_with(Path("unused"), TOKENS)
+    periods = RecordedPeriods(queries, settings, lambda: now[0])  # type: ignore[arg-type]
+    bounds = (datetime.now(timezone.utc), datetime.now(timezone.utc))
+
+    def get(since: str, rows: pa.Table = ROWS_OF_ONE) -> int:
+        asyncio.run(periods.get(Span("g", since, None, 300), rows, bounds))
+        return queries.asked
+
+    assert [get("1h"), get("1h"), get("2h"), get("1h")] == [1, 1, 2, 2]
+    assert get("3h") == 3  # 1.2 million cells are too many: that of an hour goes
+    assert [get("2h"), get("1h")] == [3, 4]
+    # A definition of the tree was changed.
+    assert get("1h", pa.table({"group": ["g"], "updated_at": [2]})) == 5
+    now[0] += KEPT_S
+    assert get("1h") == 6

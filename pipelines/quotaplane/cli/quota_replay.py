@@ -40,7 +40,8 @@ been another: the mean limit before and after; how much of the recorded usage th
 would not have allowed (less_units), for how long, from when to when; and how much more the broker
 could have used while it was at its limit (more_units). The recorded usage stays as it was: brokers
 are not made to use what they would have been given. FILE is what `quotaplane groups put --file`
-takes.
+takes. For an answer about one group within milliseconds, not exact, ask `quotaplane serve`: POST
+/api/v1/what-if.
 """
 
 

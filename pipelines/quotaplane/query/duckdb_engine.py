@@ -188,6 +188,7 @@ class DuckDBEngine:
         *,
         since: datetime = BEGINNING,
         until: datetime | None = None,
+        read_since: datetime | None = None,
         group: str | None = None,
     ) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The answers to queries that see the same versions of the tables, as arrays by column.
@@ -202,7 +203,7 @@ class DuckDBEngine:
         with self._session() as session:
             with _errors(self._history):
                 sources = sources_of(" ".join(queries))
-                self._register(session, sources, since, until, None, group)
+                self._register(session, sources, since, until, read_since, group)
             with _errors(self._history, of_the_query=True):
                 found = []
                 for sql in queries:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, Spans, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS
+from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS, usage_since
 
 MOST_BROKERS: Final = 20
 """The others are one line together."""
@@ -22,17 +23,36 @@ MOST_REASONS: Final = 500
 _ARRIVES: Final = timedelta(hours=1)
 """Rounds so long after the period may have reports of it."""
 
+# Not from the views: those read the columns of all dimensions.
 _USAGE: Final = """
 SELECT broker, unix_millis(reported_at) AS at_ms, window_ms, used_per_s, throttled_per_s
-FROM usage_values
-WHERE resource_group = :resource_group AND dimension = :dimension
+FROM (
+  SELECT
+    broker, coalesce(published_at, round_at) AS reported_at, window_ms,
+    last_value({dimension}_per_s) IGNORE NULLS OVER (
+      PARTITION BY broker ORDER BY coalesce(published_at, round_at), epoch, seq
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS used_per_s,
+    throttled_{dimension}_per_s AS throttled_per_s
+  FROM usage
+  WHERE resource_group = :resource_group AND round_at >= :begin
+) AS filled
+WHERE used_per_s IS NOT NULL
 ORDER BY broker, at_ms
 """
 
 _LIMITS: Final = """
-SELECT broker, unix_millis(round_at) AS at_ms, limit_per_s, demand_per_s, reason_code
-FROM limit_values
-WHERE resource_group = :resource_group AND dimension = :dimension AND round_at <= :until
+SELECT
+  broker, unix_millis(round_at) AS at_ms,
+  CASE WHEN ended OR {dimension}_per_s IS NULL THEN CAST('Infinity' AS DOUBLE)
+    ELSE {dimension}_per_s END AS limit_per_s,
+  demand_{dimension}_per_s AS demand_per_s, quota_{dimension}_per_s AS quota_per_s,
+  coalesce({dimension}_reason_code, -1) AS reason_code,
+  {dimension}_reason_numbers IS NOT NULL AS has_numbers,
+  coalesce({dimension}_reason_numbers, CAST([] AS DOUBLE[])) AS reason_numbers,
+  coalesce(ended_because, '') AS ended_because
+FROM limits
+WHERE resource_group = :resource_group AND round_at <= :until
 ORDER BY broker, epoch, seq
 """
 
@@ -45,15 +65,6 @@ ORDER BY version
 _QUOTA_NOW: Final = """
 SELECT quota_per_s FROM quotas
 WHERE resource_group = :resource_group AND dimension = :dimension
-"""
-
-_REASONS: Final = """
-SELECT
-  unix_millis(round_at) AS at_ms, broker, limit_per_s, ended_because, reason_code, reason_numbers,
-  demand_per_s, quota_per_s
-FROM limit_values
-WHERE resource_group = :resource_group AND dimension = :dimension
-  AND round_at >= :since AND round_at <= :until
 """
 
 
@@ -85,12 +96,27 @@ def group_series(
         it is unlimited.
 
     Raises:
+        InputError: there is no such dimension.
         HistoryError: the history can't be read.
     """
+    if dimension not in DIMENSIONS:
+        raise InputError(f"dimension {dimension!r}: must be one of {', '.join(DIMENSIONS)}")
     grid, end_ms = grid_of(_ms(since), _ms(until), points), _ms(until)
     asked = {"resource_group": group, "dimension": dimension}
-    (usage,) = engine.columns([_USAGE], asked, since=since, until=until + _ARRIVES, group=group)
-    (limits,) = engine.columns([_LIMITS], {**asked, "until": until}, until=until, group=group)
+    begin = usage_since(since)
+    (usage,) = engine.columns(
+        [_USAGE.replace("{dimension}", dimension)],
+        {**asked, "begin": begin},
+        until=until + _ARRIVES,
+        read_since=begin,
+        group=group,
+    )
+    limits, changes = engine.columns(
+        [_LIMITS.replace("{dimension}", dimension), _QUOTAS],
+        {**asked, "until": until},
+        until=until,
+        group=group,
+    )
     brokers, place = _numbered(usage["broker"], limits["broker"])
     of_usage, of_limits = place[: len(usage["broker"])], place[len(usage["broker"]) :]
     used = BucketedSpans(_reported(usage, of_usage, end_ms), len(brokers), grid)
@@ -109,10 +135,10 @@ def group_series(
         "step_ms": grid.step_ms,
         "begin_ms": grid.begin_ms,
         "times": grid.times_ms().tolist(),
-        "quota_per_s": _quota(engine, asked, grid, end_ms).tolist(),
+        "quota_per_s": _quota(engine, asked, changes, grid, end_ms).tolist(),
         "brokers_total": len(brokers),
         "brokers": _lines(brokers, rates),
-        "reasons": _reasons(engine, asked, limits, changed, until),
+        "reasons": _reasons(limits, changed),
         "reasons_total": len(changed),
     }
 
@@ -151,9 +177,14 @@ def _reported(usage: Mapping[str, npt.NDArray[Any]], row: IntArray, end_ms: int)
     return of_reports(row, _whole(usage["at_ms"]), _whole(window), _whole(hold), end_ms)
 
 
-def _quota(engine: DuckDBEngine, asked: Mapping[str, Any], grid: Grid, end_ms: int) -> FloatArray:
+def _quota(
+    engine: DuckDBEngine,
+    asked: Mapping[str, Any],
+    changes: Mapping[str, npt.NDArray[Any]],
+    grid: Grid,
+    end_ms: int,
+) -> FloatArray:
     """(T,) the group's quota; NaN: unlimited, or there was no group."""
-    (changes,) = engine.columns([_QUOTAS], asked)
     at = _whole(changes["at_ms"])
     rates = np.where(_truth(changes["deleted"]), np.nan, changes["to_per_s"])
     if not len(at):  # longer ago than the table's log goes back
@@ -177,44 +208,41 @@ def _truth(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def _changed(limits: Mapping[str, npt.NDArray[Any]], series: IntArray, since_ms: int) -> IntArray:
     """The rows, from some time on, whose limit or reason is another than the broker's before."""
-    limit, code = limits["limit_per_s"], np.asarray(limits["reason_code"], np.float64)
+    limit, code = limits["limit_per_s"], limits["reason_code"]
     if not len(series):
         return np.zeros(0, np.int64)
     first = np.append(True, series[1:] != series[:-1])
-    differs = np.append(
-        True, (limit[1:] != limit[:-1]) | (np.nan_to_num(code[1:]) != np.nan_to_num(code[:-1]))
-    )
+    differs = np.append(True, (limit[1:] != limit[:-1]) | (code[1:] != code[:-1]))
     changed = np.where(first, np.isfinite(limit), differs)
     return np.flatnonzero(changed & (limits["at_ms"] >= since_ms))
 
 
-def _reasons(
-    engine: DuckDBEngine,
-    asked: Mapping[str, Any],
-    limits: Mapping[str, npt.NDArray[Any]],
-    changed: IntArray,
-    until: datetime,
-) -> list[dict[str, Any]]:
+def _reasons(limits: Mapping[str, npt.NDArray[Any]], changed: IntArray) -> list[dict[str, Any]]:
     """The newest of the changes, with their reasons in words."""
-    at = limits["at_ms"][changed]
-    newest = changed[np.argsort(-at, kind="stable")[:MOST_REASONS]]
-    if not len(newest):
-        return []
-    wanted = set(zip(limits["at_ms"][newest].tolist(), limits["broker"][newest], strict=True))
-    since = datetime.fromtimestamp(min(wanted)[0] / 1000, timezone.utc)
-    group = asked["resource_group"]
-    rows = engine.ask(_REASONS, asked, since=since, until=until, read_since=since, group=group).rows
-    reasons = [
+    order = np.argsort(-limits["at_ms"][changed], kind="stable")
+    newest = changed[order[:MOST_REASONS]]
+    chosen = {name: column[newest].tolist() for name, column in limits.items()}
+    return [
         {
-            "at_ms": at_ms,
-            "broker": broker,
-            "limit_per_s": limit,
-            "reason": limit_reason(ended, code, numbers, limit, demand, quota),
+            "at_ms": row["at_ms"],
+            "broker": row["broker"],
+            "limit_per_s": row["limit_per_s"],
+            "reason": limit_reason(
+                row["ended_because"] or None,
+                None if row["reason_code"] < 0 else row["reason_code"],
+                list(row["reason_numbers"]) if row["has_numbers"] else None,
+                *(_or_none(row[name]) for name in ("limit_per_s", "demand_per_s", "quota_per_s")),
+            ),
         }
-        for at_ms, broker, limit, ended, code, numbers, demand, quota in rows
-        if (at_ms, broker) in wanted
+        for row in (
+            dict(zip(chosen, values, strict=True)) for values in zip(*chosen.values(), strict=True)
+        )
     ]
-    return sorted(reasons, key=lambda reason: (-reason["at_ms"], reason["broker"]))
+
+
+def _or_none(rate: float) -> float | None:
+    """None: unlimited, or not known."""
+    return rate if np.isfinite(rate) else None
 
 
 def _ms(moment: datetime) -> int:

@@ -18,7 +18,6 @@ from quotaplane.model import (
     DIMENSIONS,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
-    SEPARATOR,
     THROTTLED_COLUMNS,
     USED_COLUMNS,
     BoolArray,
@@ -134,10 +133,8 @@ class StandingLeases:
         """(b,) names of brokers."""
         self.broker_stale: BoolArray = brokers["stale"].astype(bool)
         """(b,) silent ones."""
-        self.parent: IntArray = np.full(len(self.names), -1, np.int64)
+        self.parent: IntArray = parents_of(pa.array(self.names, pa.string()))
         """(g,) the place of the group above; -1: none."""
-        if any(SEPARATOR in name for name in self.names.tolist()):
-            self.parent = parents_of(pa.array(self.names, pa.string()))
         self.group: IntArray = leases["place"].astype(np.int64)
         """(n,)"""
         self.broker: IntArray = leases["broker_place"].astype(np.int64)

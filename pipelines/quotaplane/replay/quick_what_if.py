@@ -156,36 +156,52 @@ def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatA
         after: (D, n, T) what it gives with the change.
         quota: (D, g, T) with the change.
     """
-    with np.errstate(invalid="ignore"):
-        same = (before == after) | (np.abs(after - before) <= _SAME * np.abs(before))
-    limit = np.where(same, period.limit, after)
-    less, more = less_and_more(np.nan_to_num(period.used), period.limit, limit)
+    limit, (less, more) = period.limit.copy(), np.zeros((2, *period.limit.shape))
     seconds = period.used_ms / 1000.0
-    return Effect(quota, limit, less * seconds, more * seconds)
+    for dimension in _other(before, after):
+        old, new = before[dimension], after[dimension]
+        with np.errstate(invalid="ignore"):
+            same = (old == new) | (np.abs(new - old) <= _SAME * np.abs(old))
+        limit[dimension] = np.where(same, period.limit[dimension], new)
+        rates = np.nan_to_num(period.used[dimension]), period.limit[dimension], limit[dimension]
+        less[dimension], more[dimension] = (units * seconds for units in less_and_more(*rates))
+    return Effect(quota, limit, less, more)
+
+
+def _other(before: FloatArray, after: FloatArray) -> list[int]:
+    """The dimensions in which anything differs."""
+    return [int(place) for place in np.flatnonzero((before != after).any(axis=(1, 2)))]
 
 
 def totals(period: Period, found: Effect) -> Totals:
     """The sums over the period."""
-    less, more = found.less > 0, found.more > 0
+    at = _other(period.limit, found.limit)
+    limit, changed = period.limit[at], found.limit[at]
+    less, more = found.less[at] > 0, found.more[at] > 0
     begin_ms = np.maximum(period.grid.times_ms(), period.since_ms).astype(np.float64)
     end_ms = np.minimum(period.grid.times_ms() + period.grid.step_ms, period.until_ms)
-    both = np.isfinite(period.limit) & np.isfinite(found.limit)
-    ms = period.used_ms * both
+    ms = period.used_ms * (np.isfinite(limit) & np.isfinite(changed))
+
+    def spread(sums: FloatArray, otherwise: float = 0.0) -> FloatArray:
+        everywhere = np.full(period.limit.shape[:2], otherwise)
+        everywhere[at] = sums
+        return everywhere
 
     def summed(rates: FloatArray) -> FloatArray:
-        total: FloatArray = (np.where(both, rates, 0.0) * ms).sum(axis=-1)
-        return total
+        return spread((np.where(ms > 0, rates, 0.0) * ms).sum(axis=-1))
 
+    first = np.where(less, begin_ms, np.inf).min(axis=-1, initial=np.inf)
+    last = np.where(less, end_ms, -np.inf).max(axis=-1, initial=-np.inf)
     return Totals(
-        less=found.less.sum(axis=-1),
-        less_ms=(less * period.used_ms).sum(axis=-1),
-        more=found.more.sum(axis=-1),
-        more_ms=(more * period.used_ms).sum(axis=-1),
-        first_ms=_extreme(np.where(less, begin_ms, np.inf).min(axis=-1, initial=np.inf)),
-        last_ms=_extreme(np.where(less, end_ms, -np.inf).max(axis=-1, initial=-np.inf)),
-        limit_ms=summed(period.limit),
-        changed_ms=summed(found.limit),
-        both_ms=ms.sum(axis=-1),
+        less=spread(found.less[at].sum(axis=-1)),
+        less_ms=spread((less * period.used_ms).sum(axis=-1)),
+        more=spread(found.more[at].sum(axis=-1)),
+        more_ms=spread((more * period.used_ms).sum(axis=-1)),
+        first_ms=spread(np.where(np.isfinite(first), first, np.nan), np.nan),
+        last_ms=spread(np.where(np.isfinite(last), last, np.nan), np.nan),
+        limit_ms=summed(limit),
+        changed_ms=summed(changed),
+        both_ms=spread(ms.sum(axis=-1)),
     )
 
 
@@ -216,14 +232,16 @@ def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray
 
     NaN counts as nothing; NaN if there is nothing else. The same of inf.
     """
-    shape = (len(period.brokers), period.grid.count)
-    chosen, values = period.broker[pairs], rates[pairs]
+    chosen = np.flatnonzero(pairs)
+    chosen = chosen[np.argsort(period.broker[chosen], kind="stable")]
+    brokers, starts = np.unique(period.broker[chosen], return_index=True)
+    values = rates[chosen]
     finite = np.isfinite(values)
-    sums = np.zeros(shape)
-    np.add.at(sums, chosen, np.where(finite, values, 0.0))
-    known, infinite = np.zeros(shape), np.zeros(shape)
-    np.add.at(known, chosen, finite)
-    np.add.at(infinite, chosen, np.isinf(values))
+    sums, known, infinite = np.zeros((3, len(period.brokers), period.grid.count))
+    if len(chosen):
+        sums[brokers] = np.add.reduceat(np.where(finite, values, 0.0), starts)
+        known[brokers] = np.add.reduceat(finite, starts, dtype=np.int64)
+        infinite[brokers] = np.add.reduceat(np.isinf(values), starts, dtype=np.int64)
     return np.where(known > 0, sums, np.where(infinite > 0, np.inf, np.nan))
 
 
@@ -262,10 +280,6 @@ def _copies(groups: Groups, quota: FloatArray) -> Groups:
         throttle=groups.throttle.take(each),
         template=groups.template[each],
     )
-
-
-def _extreme(ms: FloatArray) -> FloatArray:
-    return np.where(np.isfinite(ms), ms, np.nan)
 
 
 def dimensions_shown(period: Period, found: Effect, groups: Groups, group: int) -> list[int]:

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from quotaplane.model import SEPARATOR
 from quotaplane.server.queries import Queries
-from quotaplane.server.workers import Workers
 from quotaplane.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,11 +39,10 @@ class RecordedPeriods:
     def __init__(
         self,
         queries: Queries,
-        workers: Workers,
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._queries, self._workers, self._settings = queries, workers, settings
+        self._queries, self._settings = queries, settings
         self._clock = clock
         self._kept: dict[Span, tuple[float, KnownPeriod]] = {}
 

@@ -29,7 +29,7 @@ async def series(
     served: Served,
     group: Annotated[str, Query(max_length=MAX_GROUP_CHARS, description="The group.")],
     dimension: Annotated[
-        str, Query(max_length=64, description=f"One of {', '.join(DIMENSIONS)}.")
+        str, Query(description="What is used.", json_schema_extra={"enum": DIMENSIONS})
     ] = DIMENSIONS[0],
     since: Since = A_DAY_AGO,
     until: Until = None,

@@ -69,7 +69,7 @@ class Services:
         self.metrics = RequestMetrics()
         self.queries = Queries(settings.history, self.workers)
         self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
-        self.periods = RecordedPeriods(self.queries, self.workers, settings)
+        self.periods = RecordedPeriods(self.queries, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
         self.readiness = Readiness(settings.history, server.max_round_age_s, say)

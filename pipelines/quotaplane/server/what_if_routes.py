@@ -60,7 +60,7 @@ async def what_if(request: Request, caller: Caller, served: Served) -> Response:
     known = await served.periods.get(span, rows, bounds)
     law = body.law or served.settings.law.name
     return await served.workers.query(
-        lambda: json_answer(_compared(known, body.group, changed, config, law))
+        lambda: json_answer(compared(known, body.group, changed, config, law))
     )
 
 
@@ -95,9 +95,10 @@ def _changed_rows(rows: pa.Table, group: str, raw: Mapping[str, Any]) -> pa.Tabl
     return pa.concat_tables([others, after.cast(others.schema)])
 
 
-def _compared(
+def compared(
     known: KnownPeriod, group: str, changed: pa.Table, config: SteadyConfig, law: str
 ) -> dict[str, Any]:
+    """The answer about a group whose tree has the ``changed`` rows."""
     from quotaplane.replay.quick_what_if import (
         below,
         compare,
