@@ -30,6 +30,11 @@ class Program:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def check(self) -> None:
         """Check that it runs.
 

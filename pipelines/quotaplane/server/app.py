@@ -15,6 +15,7 @@ from quotaplane.server import (
     change_routes,
     group_routes,
     history_routes,
+    page_routes,
     pulsar_routes,
     series_routes,
     status_routes,
@@ -80,6 +81,7 @@ def create_app(
     ):
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
+    app.include_router(page_routes.routes)
     add_error_answers(app)
     app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
