@@ -190,8 +190,9 @@ def page(
         "the system's cache.",
         "",
         f"**Cold**: the first time that a new server is asked this, {SERVERS} servers; each begins "
-        "with another question. **Warm**: the second time. Seconds; those above what is wished are "
-        "marked.",
+        "with another question, so for most the server has answered others before, and `most` is "
+        "about the very first request of a server. **Warm**: the second time. Seconds; those above "
+        "what is wished are marked.",
         "",
         "| question | wished | cold: median | most | warm: median | most |",
         "|---|---|---|---|---|---|",
