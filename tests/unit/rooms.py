@@ -168,7 +168,7 @@ ROOMS: Final = {
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
             *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
-            *("registry", "replay", "settings"),
+            *("laws", "registry", "replay", "settings"),
         ),
     ),
     "cli": Room(

@@ -101,7 +101,7 @@ function App() {
     location.hash = `#/${path}${query({ ...options, ...changed })}`;
   };
   const shared = { options, setOptions, may, me: me.content };
-  let shown = html`<p>There is no such view. <a href="#/">All groups</a></p>`;
+  let shown = html`<h1>There is no such view</h1><p><a href="#/">All groups</a></p>`;
   if (view === "groups" && name) shown = html`<${Group} key=${name} name=${name} ...${shared} />`;
   else if (place) shown = html`<${place[2]} ...${shared} />`;
   const logOut = () => {

@@ -3,7 +3,28 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { short } from "./format.js";
 
 const NEAR_PX = 9;
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
+
+/** The colour that a CSS variable stands for now; a canvas does not know `light-dark()`. */
+function colour(name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+/** Times on the axis: the day where one begins, else the time of day. */
+function moments(plot, seconds, axis, space, step) {
+  return seconds.map((second) => {
+    const date = new Date(second * 1000);
+    if (step >= 86400 || (date.getHours() === 0 && date.getMinutes() === 0)) return DAY.format(date);
+    return (step < 60 ? SECONDS : CLOCK).format(date);
+  });
+}
 
 /** Rises with each change between light and dark: what is drawn has to be drawn again. */
 export function useTheme() {
@@ -22,11 +43,11 @@ export function useTheme() {
 }
 
 function drawQuota(plot, quota) {
-  if (quota === null) return;
+  if (!quota?.isChanged) return;
   const y = Math.round(plot.valToPos(quota.value, "y", true));
   const { ctx, bbox } = plot;
   ctx.save();
-  ctx.strokeStyle = colour(quota.isChanged ? "--accent" : "--text");
+  ctx.strokeStyle = colour("--change");
   ctx.lineWidth = 2 * devicePixelRatio;
   ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
   ctx.beginPath();
@@ -72,7 +93,7 @@ function options(current, series, width, height) {
       x: { time: true },
       y: { range: (plot, least, most) => [0, Math.max(most ?? 0, (current().quota?.top ?? 0), 1e-9) * 1.08] },
     },
-    axes: [axis, { ...axis, size: 56, values: (plot, values) => values.map(short) }],
+    axes: [{ ...axis, values: moments }, { ...axis, size: 56, values: (plot, values) => values.map(short) }],
     series: [
       {},
       ...series.map((s) => ({
@@ -135,5 +156,5 @@ export function Chart({ label, times, series, quota = null, onCursor, onQuota = 
   };
   return html`<div class="chart" ref=${place} tabindex="0" role="slider" aria-label=${`${label}; arrow keys move the time`}
     aria-valuemin="0" aria-valuemax=${times.length - 1} aria-valuenow=${cursor ?? times.length - 1}
-    aria-valuetext=${new Date(times[cursor ?? times.length - 1] * 1000).toLocaleTimeString()} onKeyDown=${move}></div>`;
+    aria-valuetext=${SECONDS.format(new Date(times[cursor ?? times.length - 1] * 1000))} onKeyDown=${move}></div>`;
 }

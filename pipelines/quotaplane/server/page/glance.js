@@ -8,6 +8,7 @@ import { Bar, Choice, Empty, Failure, Pager, Search, Table, Time } from "./parts
 
 const EVERY_MS = 3000;
 const PAGE = 25;
+const LATE_S = 120;
 const MOST_USED = "-used_part";
 const SORTS = [
   [MOST_USED, "Most used"],
@@ -19,7 +20,7 @@ export const groupLink = (group, dimension) =>
   `#/groups/${encodeURIComponent(group)}${query({ dimension })}`;
 
 function Job({ job }) {
-  const isLate = job.age_s > Math.max(120, 10 * (job.duration_s ?? 0));
+  const isLate = job.age_s > LATE_S;
   return html`<p class="job ${isLate ? "late" : ""}">
     <span>
       Last round <b>${duration(Math.round(job.age_s))}</b> ago at <${Time} at=${job.round_at} />

@@ -29,7 +29,7 @@ export function HeatMap({ answer }) {
   if (error) return html`<${Failure} error=${error} retry=${reload} />`;
   if (!content || !content.groups.length || !content.brokers.length) return null;
   const hidden = content.brokers_total - content.brokers.length;
-  return html`<section aria-labelledby="map-title">
+  return html`<section>
     <h2 id="map-title">Where it is used
       <span class="hint">percent of the broker's limit, ${named(content.dimension)}${hidden > 0 ? `; ${hidden} more brokers are not shown` : ""}</span>
     </h2>
