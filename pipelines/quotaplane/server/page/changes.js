@@ -1,5 +1,5 @@
 // Who changed a group, when, from what to what and why; and going back.
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, query, useAnswer } from "./api.js";
 import { Dialog, Failure, Pager, Time } from "./parts.js";
 import { Differences } from "./what_if.js";
@@ -11,14 +11,9 @@ function GoBack({ name, version, onClose, done }) {
   const [error, setError] = useState(null);
   const [shown, setShown] = useState(null);
   const asked = { groups: [name], version };
-  const dry = async () => {
-    try {
-      setShown((await ask("rollback?dry_run=true", { method: "POST", body: asked })).content);
-    } catch (refusal) {
-      setError(refusal);
-    }
-  };
-  if (shown === null && error === null) dry();
+  useEffect(() => {
+    ask("rollback?dry_run=true", { method: "POST", body: asked }).then(({ content }) => setShown(content), setError);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     try {

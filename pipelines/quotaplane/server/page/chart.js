@@ -3,7 +3,17 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { short } from "./format.js";
 
 const NEAR_PX = 9;
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** A CSS variable as a colour that a canvas understands: the variable itself is `light-dark(…)`. */
+function colour(name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
 
 /** Rises with each change between light and dark: what is drawn has to be drawn again. */
 export function useTheme() {
