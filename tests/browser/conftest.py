@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the story."""
     folder: Path = tmp_path_factory.mktemp("story")
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def url(folder: Path) -> Iterator[str]:
     """A server that needs tokens."""
     with serving(folder, TOKENS) as url:

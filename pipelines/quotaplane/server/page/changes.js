@@ -38,11 +38,15 @@ function GoBack({ name, version, onClose, done }) {
   </${Dialog}>`;
 }
 
-export function Changes({ name, mayChange, changed }) {
+/** `state`: another one means that the group was changed. */
+export function Changes({ name, state, mayChange, changed }) {
   const [offset, setOffset] = useState(0);
   const [version, setVersion] = useState(null);
   const answer = useAnswer(`changes${query({ group: name, limit: PAGE, offset })}`, 15000);
   const { content } = answer;
+  useEffect(() => {
+    if (state) answer.reload();
+  }, [state]);
   const done = () => {
     setVersion(null);
     answer.reload();
