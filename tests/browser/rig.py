@@ -1,4 +1,4 @@
-"""A real server on a loopback port, and Debian's Chromium: what tests and pictures of the page need."""
+"""A real server on a loopback port and Debian's Chromium, for tests and pictures of the page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def serving(folder: Path, server: dict[str, Any]) -> Iterator[str]:
         try:
             until = time.monotonic() + 30
             while not running.started:
-                assert thread.is_alive() and time.monotonic() < until, "the server does not start"
+                assert thread.is_alive(), "the server ended"
+                assert time.monotonic() < until, "the server does not start"
                 time.sleep(0.02)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:

@@ -1,4 +1,4 @@
-"""The page for everybody: axe's rules, narrow windows, light and dark; and its files as they are sent."""
+"""The page keeps axe's rules, in narrow windows, light and dark; and its files as they are sent."""
 
 from __future__ import annotations
 
