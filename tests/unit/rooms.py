@@ -167,7 +167,16 @@ ROOMS: Final = {
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
-            *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
+            *(
+                "agents",
+                "deltalog",
+                "groups",
+                "history",
+                "laws",
+                "metrics",
+                "pulsar_admin",
+                "query",
+            ),
             *("registry", "replay", "settings"),
         ),
     ),
