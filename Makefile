@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/browser t
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,12 +20,16 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 test: env ## the whole suite
 	$(PYTEST) $(NO_JVM)
 	$(PYTEST) $(WITH_JVM)
+	$(PYTEST) tests/browser
 
 quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
 	$(PYTEST) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
 
 unit: env ## tests and doctests that start no JVM; those of the page need Chromium
 	$(PYTEST) $(NO_JVM)
+
+browser: env ## tests of the server's page in Chromium (apt-get install chromium; skipped without it)
+	$(PYTEST) tests/browser
 
 spark: env ## tests with one shared Spark session
 	$(PYTEST) tests/spark
@@ -85,6 +89,9 @@ pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (ten m
 
 balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/balance-proof.md)
 	$(PYTHON) -m benchmarks.balance_proof
+
+page-pictures: env ## the pictures of docs/page.md, in Chromium
+	$(PYTHON) -m benchmarks.page_pictures
 
 lock: env ## choose versions anew; needs python3.10 to python3.13
 	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13

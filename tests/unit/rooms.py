@@ -167,8 +167,17 @@ ROOMS: Final = {
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
         (
-            *("agents", "deltalog", "groups", "history", "metrics", "pulsar_admin", "query"),
-            *("laws", "registry", "replay", "settings"),
+            *(
+                "agents",
+                "deltalog",
+                "groups",
+                "history",
+                "laws",
+                "metrics",
+                "pulsar_admin",
+                "query",
+            ),
+            *("registry", "replay", "settings"),
         ),
     ),
     "cli": Room(

@@ -1,4 +1,4 @@
-"""The page at ``/``: static files, for everybody. Its data is that of ``/api/v1``, with a role.
+"""The page at ``/``: static files, for everybody. Its data come from ``/api/v1``, with a role.
 
 The browser runs no script, loads no file and sends nothing but to and from this server.
 """

@@ -80,9 +80,9 @@ function App() {
     };
   }, []);
   const { view, name, options } = link;
-  const place = VIEWS.find(([path]) => path === view);
+  const place = VIEWS.find(([path]) => path === (view === "groups" ? "" : view));
   useEffect(() => {
-    const title = view === "groups" ? name : place?.[1] ?? "";
+    const title = view === "groups" && name ? name : place?.[1] ?? "";
     document.title = `${title} – quotaplane`;
   }, [view, name]);
   if (isLoginNeeded) return html`<${Login} known=${hasToken()} />`;

@@ -1,5 +1,5 @@
 // Who changed a group, when, from what to what and why; and going back.
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, query, useAnswer } from "./api.js";
 import { Dialog, Failure, Pager, Time } from "./parts.js";
 import { Differences } from "./what_if.js";
@@ -11,14 +11,9 @@ function GoBack({ name, version, onClose, done }) {
   const [error, setError] = useState(null);
   const [shown, setShown] = useState(null);
   const asked = { groups: [name], version };
-  const dry = async () => {
-    try {
-      setShown((await ask("rollback?dry_run=true", { method: "POST", body: asked })).content);
-    } catch (refusal) {
-      setError(refusal);
-    }
-  };
-  if (shown === null && error === null) dry();
+  useEffect(() => {
+    ask("rollback?dry_run=true", { method: "POST", body: asked }).then(({ content }) => setShown(content), setError);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     try {
@@ -43,11 +38,15 @@ function GoBack({ name, version, onClose, done }) {
   </${Dialog}>`;
 }
 
-export function Changes({ name, mayChange, changed }) {
+/** `state`: another one means that the group was changed. */
+export function Changes({ name, state, mayChange, changed }) {
   const [offset, setOffset] = useState(0);
   const [version, setVersion] = useState(null);
   const answer = useAnswer(`changes${query({ group: name, limit: PAGE, offset })}`, 15000);
   const { content } = answer;
+  useEffect(() => {
+    if (state) answer.reload();
+  }, [state]);
   const done = () => {
     setVersion(null);
     answer.reload();

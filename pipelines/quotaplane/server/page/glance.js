@@ -27,7 +27,7 @@ function Job({ job }) {
       ${isLate && html` – <strong>the job is down or hangs: its limits run out with their leases</strong>`}
     </span>
     <span>lag <b>${duration(job.lag_s)}</b></span>
-    <span>law <b>${job.law ?? NOTHING}</b></span>
+    ${job.law && html`<span>law <b>${job.law}</b></span>`}
     <span>in the last minute <b>${whole(job.rounds)}</b> rounds, <b>${whole(job.reports)}</b> reports,${" "}
       <a href="#/rejected"><b>${whole(job.rejected)}</b> rejected</a>, <b>${whole(job.limits)}</b> limits sent</span>
   </p>`;
@@ -78,7 +78,7 @@ const COLUMNS = [
   {
     title: "Of the quota",
     isNumber: true,
-    cell: (row) => html`<span class="part"><${Bar} part=${row.used_part} />${percent(row.used_part, "> 9,999 %")}</span>`,
+    cell: (row) => html`<span class="part"><${Bar} part=${row.used_part} /><span class="percent">${percent(row.used_part, "> 9,999 %")}</span></span>`,
   },
   { title: "Used", isNumber: true, cell: (row) => rate(row.used_per_s, row.dimension) },
   { title: "Quota", isNumber: true, cell: (row) => rate(row.quota_per_s, row.dimension) },

@@ -165,7 +165,7 @@ export function Group({ name, options, setOptions, may }) {
       <p>No broker reported ${named(dimension)} of this group in this time. Choose a longer time, or see
         <a href="#/rejected">rejected reports</a>.</p>
     </${Empty}>`}
-    <${Changes} key=${times} name=${name} mayChange=${may("operator", tenantOf(name))} changed=${done} />
+    <${Changes} name=${name} state=${group.etag} mayChange=${may("operator", tenantOf(name))} changed=${done} />
   `;
 }
 

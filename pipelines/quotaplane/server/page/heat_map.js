@@ -33,7 +33,7 @@ export function HeatMap({ answer }) {
     <h2 id="map-title">Where it is used
       <span class="hint">percent of the broker's limit, ${named(content.dimension)}${hidden > 0 ? `; ${hidden} more brokers are not shown` : ""}</span>
     </h2>
-    <div class="scrolls" tabindex="0" role="region" aria-labelledby="map-title">
+    <div class="scrolls map-card" tabindex="0" role="region" aria-label="Map of groups and brokers">
       <table class="map">
         <thead>
           <tr>

@@ -56,6 +56,8 @@ export function Search({ label, value, onChange }) {
   const [text, setText] = useState(value);
   const timer = useRef(0);
   useEffect(() => setText(value), [value]);
+  // Whoever follows a link right after typing stays where it leads.
+  useEffect(() => () => clearTimeout(timer.current), []);
   const typed = (event) => {
     const now = event.target.value;
     setText(now);

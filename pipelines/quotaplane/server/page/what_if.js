@@ -107,7 +107,7 @@ function Result({ content, dimension, name }) {
     ${rows.length > 0 && html`<${Table} label="Brokers with the change" columns=${columns} rows=${rows.slice(0, 100)}
       keyOf=${(row) => `${row.group} ${row.broker}`} />`}
     ${rows.length > 100 && html`<p class="hint">${rows.length - 100} more brokers and groups are not shown.</p>`}
-    <p class="hint">As the law would have decided at once, on the recorded use. For the exact steps of the job:
+    <p class="hint">As the law would have decided at once, on the recorded use. For the exact steps of the job:${" "}
       <code>quotaplane replay --set ... --conf FILE</code></p>
   </div>`;
 }
