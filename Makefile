@@ -4,7 +4,7 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/browser tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
@@ -25,7 +25,7 @@ test: env ## the whole suite
 quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
 	$(PYTEST) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
 
-unit: env ## tests and doctests that start no JVM; those of the page need Chromium
+unit: env ## tests and doctests that start no JVM
 	$(PYTEST) $(NO_JVM)
 
 browser: env ## tests of the server's page in Chromium (apt-get install chromium; skipped without it)

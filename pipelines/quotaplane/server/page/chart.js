@@ -3,8 +3,11 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { short } from "./format.js";
 
 const NEAR_PX = 9;
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
 
-/** A CSS variable as a colour that a canvas understands: the variable itself is `light-dark(…)`. */
+/** The colour that a CSS variable stands for now; a canvas does not know `light-dark()`. */
 function colour(name) {
   const probe = document.createElement("i");
   probe.style.color = `var(${name})`;
@@ -14,6 +17,14 @@ function colour(name) {
   return found;
 }
 
+/** Times on the axis: the day where one begins, else the time of day. */
+function moments(plot, seconds, axis, space, step) {
+  return seconds.map((second) => {
+    const date = new Date(second * 1000);
+    if (step >= 86400 || (date.getHours() === 0 && date.getMinutes() === 0)) return DAY.format(date);
+    return (step < 60 ? SECONDS : CLOCK).format(date);
+  });
+}
 
 /** Rises with each change between light and dark: what is drawn has to be drawn again. */
 export function useTheme() {

@@ -118,7 +118,6 @@ export function Group({ name, options, setOptions, may }) {
   const range = RANGES.some(([r]) => r === options.range) ? options.range : "1h";
   const [asked, setAsked] = useState(null);
   const [cursor, setCursor] = useState(null);
-  const [times, setTimes] = useState(0);
   const every = asked ? 0 : EVERY_MS[range] ?? 0;
   const isKnown = group.content !== null || group.error !== null;
   const path = isKnown ? `series${query({ group: name, dimension, since: range, points: POINTS })}` : null;
@@ -131,14 +130,13 @@ export function Group({ name, options, setOptions, may }) {
   const change = (changed) => setAsked((before) => ({ ...before, ...changed }));
   const done = () => {
     setAsked(null);
-    setTimes((n) => n + 1);
     group.reload();
     series.reload();
   };
   if (group.error?.status === 404 && !content?.brokers.length)
     return html`<${Title} name=${name} /><${Empty}>
       <p>There is no group of this name. <a href="#/">All groups</a></p>
-      <${Changes} key=${times} name=${name} mayChange=${may("operator", tenantOf(name))} changed=${done} />
+      <${Changes} name=${name} mayChange=${may("operator", tenantOf(name))} changed=${done} />
     </${Empty}>`;
   const index = cursor === null ? null : Math.min(cursor, (content?.times.length ?? 1) - 1);
   return html`
