@@ -65,7 +65,7 @@ class Took(NamedTuple):
 
 
 def questions(big: str, small: str, now: datetime) -> list[Question]:
-    """What the page asks; ``big`` and ``small`` are groups."""
+    """The questions of the page; ``big`` and ``small`` are groups."""
     then = (now - timedelta(days=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def of(path: str, group: str, more: str = "") -> tuple[str, ...]:

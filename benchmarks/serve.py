@@ -143,7 +143,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def cases(names: Sequence[str]) -> dict[str, tuple[Ask, int]]:
-    """What is asked, and on how many connections at once."""
+    """The questions, and the number of connections on which they are asked at once."""
     pick = random.Random(3)
 
     def get(path: Callable[[], str]) -> Ask:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
-import shutil
-import tempfile
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,21 +48,12 @@ def settings_with(folder: Path, server: dict[str, Any], **sections: Any) -> Sett
     )
 
 
-@cache
-def _empty_history() -> Path:
-    """A history without rows, to be copied: to make one takes most of a second."""
-    folder = Path(tempfile.mkdtemp(prefix="quotaplane-history-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    make_history(History(path=str(folder / "history")))
-    return folder / "history"
-
-
 class Served:
     """An app of these settings, whose history exists; ``said`` are its warnings."""
 
     def __init__(self, settings: Settings) -> None:
         if not Path(settings.history.path).exists():
-            shutil.copytree(_empty_history(), settings.history.path)
+            make_history(settings.history)
         assert settings.server is not None
         self.said: list[str] = []
         self.settings = settings

@@ -87,6 +87,21 @@ def roots_of(parent: IntArray) -> IntArray:
         root = further
 
 
+def and_below(parent: IntArray, chosen: BoolArray) -> BoolArray:
+    """The ``chosen`` groups and those below them, shape (n,).
+
+    >>> and_below(np.array([-1, 0, 1, -1]), np.array([False, True, False, False])).tolist()
+    [False, True, True, False]
+    """
+    inside = chosen.copy()
+    nested = np.flatnonzero(parent >= 0)
+    while True:  # once for each level
+        more = nested[inside[parent[nested]] & ~inside[nested]]
+        if not len(more):
+            return inside
+        inside[more] = True
+
+
 def subtree_totals(parent: IntArray, values: FloatArray) -> FloatArray:
     """Each group's value and those of all groups below it, added up; shape (n,).
 

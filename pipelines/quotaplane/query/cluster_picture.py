@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.groups.hierarchy import and_below
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.query.cluster_status import RoundStatus, job_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_status import (
     GROUP_COLUMNS,
     StandingLeases,
+    row_dicts,
     standing_leases,
     status_columns,
 )
@@ -97,14 +99,10 @@ class ClusterPicture:
         columns["parent"] = [
             None if place < 0 else str(self._leases.names[place]) for place in above.tolist()
         ]
-        rows = [
-            {name: None if v != v else v for name, v in zip(columns, row, strict=True)}
-            for row in zip(*columns.values(), strict=True)
-        ]
-        return len(found), rows
+        return len(found), row_dicts(columns)
 
     def counts(self, chosen: BoolArray) -> dict[str, int]:
-        """What there is of the ``chosen`` (g,) groups, and the brokers that report them."""
+        """Numbers of the ``chosen`` (g,) groups by how they stand, and of their brokers."""
         rows, part = self._rows, self._rows["used_part"]
 
         def count(which: BoolArray) -> int:
@@ -188,15 +186,9 @@ class ClusterPicture:
 
     def _and_below(self, groups: IntArray) -> BoolArray:
         """(g,) these groups and those below them."""
-        inside = np.zeros(len(self.names), np.bool_)
-        inside[groups] = True
-        parent = self._leases.parent
-        nested = np.flatnonzero(parent >= 0)
-        while True:  # once for each level
-            more = nested[inside[parent[nested]] & ~inside[nested]]
-            if not len(more):
-                return inside
-            inside[more] = True
+        chosen = np.zeros(len(self.names), np.bool_)
+        chosen[groups] = True
+        return and_below(self._leases.parent, chosen)
 
     def _matrices(
         self, page: IntArray, shown: IntArray, dimension: int

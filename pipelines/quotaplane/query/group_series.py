@@ -14,7 +14,7 @@ from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, Spans, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.views import MOST_UNREPORTED, MOST_WITHOUT_WINDOW_MS, usage_since
+from quotaplane.query.views import hold_ms, usage_since
 
 MOST_BROKERS: Final = 20
 """The others are one line together."""
@@ -25,7 +25,9 @@ _ARRIVES: Final = timedelta(hours=1)
 
 # Not from the views: those read the columns of all dimensions.
 _USAGE: Final = """
-SELECT broker, unix_millis(reported_at) AS at_ms, window_ms, used_per_s, throttled_per_s
+SELECT
+  broker, unix_millis(reported_at) AS at_ms, coalesce(window_ms, -1) AS window_ms, used_per_s,
+  throttled_per_s
 FROM (
   SELECT
     broker, coalesce(published_at, round_at) AS reported_at, window_ms,
@@ -170,11 +172,8 @@ def _numbered(*names: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
 
 def _reported(usage: Mapping[str, npt.NDArray[Any]], row: IntArray, end_ms: int) -> Spans:
     """From when to when each rate holds: as in the view ``usage_amounts``."""
-    window = np.asarray(usage["window_ms"], np.float64)
-    has_window = np.isfinite(window)
-    hold = np.where(has_window, MOST_UNREPORTED * window, MOST_WITHOUT_WINDOW_MS)
-    window = np.where(has_window, window, 0.0)
-    return of_reports(row, _whole(usage["at_ms"]), _whole(window), _whole(hold), end_ms)
+    at_ms, window_ms = _whole(usage["at_ms"]), _whole(usage["window_ms"])
+    return of_reports(row, at_ms, np.maximum(window_ms, 0), hold_ms(window_ms), end_ms)
 
 
 def _quota(

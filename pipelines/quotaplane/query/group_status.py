@@ -108,10 +108,7 @@ class GroupStatus:
     def rows(self, most: int) -> list[dict[str, Any]]:
         """The first rows as dicts; None in place of NaN."""
         columns = {name: getattr(self, name)[:most].tolist() for name in GROUP_COLUMNS}
-        return [
-            {n: None if v != v else v for n, v in zip(columns, row, strict=True)}
-            for row in zip(*columns.values(), strict=True)
-        ]
+        return row_dicts(columns)
 
 
 GROUP_COLUMNS: Final = tuple(field.name for field in fields(GroupStatus))
@@ -190,6 +187,18 @@ def standing_leases(engine: DuckDBEngine, now: datetime) -> StandingLeases:
     """
     queries = (_GROUPS, _BROKERS, _LEASES, _THROTTLED)
     return StandingLeases(*engine.columns(queries, {"recent": now - RECENT}))
+
+
+def row_dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Columns as a dict for each row; None in place of NaN.
+
+    >>> row_dicts({"group": ["a"], "worst_share": [float("nan")]})
+    [{'group': 'a', 'worst_share': None}]
+    """
+    return [
+        {name: None if v != v else v for name, v in zip(columns, row, strict=True)}
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 def group_status(leases: StandingLeases) -> GroupStatus:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
 from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import names_in, with_times
 
@@ -101,7 +102,8 @@ WHERE used_per_s IS NOT NULL
 MOST_UNREPORTED: Final = 5
 """Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
 windows a rate counts that is not reported again."""
-MOST_WITHOUT_WINDOW_MS: Final = 60_000
+_MOST_WITHOUT_WINDOW_MS: Final = 60_000
+"""For so long a rate counts that was reported without its window."""
 
 # An amount is a rate times the window that the broker measured, and times what is missing until the
 # window of the next report begins.
@@ -114,7 +116,7 @@ FROM (
   SELECT
     *,
     CASE
-      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {MOST_WITHOUT_WINDOW_MS})
+      WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )
@@ -343,6 +345,17 @@ def sources_of(sql: str | None) -> Sources:
 
 def _of(known: Iterable[str], names: set[str]) -> tuple[str, ...]:
     return tuple(name for name in known if name in names)
+
+
+def hold_ms(window_ms: IntArray) -> IntArray:
+    """For how long a rate counts behind its window if it is not reported again.
+
+    ``window_ms`` (n,) is negative where a rate came without one.
+
+    >>> hold_ms(np.array([1000, -1])).tolist()
+    [5000, 60000]
+    """
+    return np.where(window_ms < 0, _MOST_WITHOUT_WINDOW_MS, MOST_UNREPORTED * window_ms)
 
 
 def usage_since(since: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""What other limits would have meant for recorded usage: how much less, how much more, for whom."""
+"""The effect of other limits on recorded usage: how much less and how much more, by broker."""
 
 from __future__ import annotations
 

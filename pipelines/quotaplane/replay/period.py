@@ -16,13 +16,11 @@ from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, PARTS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.views import MOST_UNREPORTED
+from quotaplane.query.views import hold_ms
 
 _D: Final = len(DIMENSIONS)
 MOST_CELLS: Final = 500_000
 """Brokers of all groups of a tree, times points: 30 MB for each four dimensions."""
-_WITHOUT_WINDOW_MS: Final = 60_000
-"""How long a rate holds that came without its window."""
 
 _USAGE: Final = """
 SELECT resource_group, broker, dimension, unix_millis(reported_at) AS at_ms,
@@ -186,8 +184,7 @@ def _usage(
     order = np.lexsort((at_ms, row))
     row, at_ms = row[order], at_ms[order]
     window_ms = usage["window_ms"].astype(np.int64)[order]
-    hold_ms = np.where(window_ms < 0, _WITHOUT_WINDOW_MS, MOST_UNREPORTED * window_ms)
-    spans = of_reports(row, at_ms, np.maximum(window_ms, 0), hold_ms, until_ms)
+    spans = of_reports(row, at_ms, np.maximum(window_ms, 0), hold_ms(window_ms), until_ms)
     spans = replace(
         spans, begin_ms=np.clip(spans.begin_ms, since_ms, np.maximum(spans.end_ms, since_ms))
     )

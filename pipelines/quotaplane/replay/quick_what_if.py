@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.groups.hierarchy import and_below
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, FloatArray, IntArray, Transition
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -36,7 +37,7 @@ from quotaplane.settings import Settings
 from quotaplane.streams.quota.program import quota_program
 
 SteadyConfig: TypeAlias = StepConfig
-"""What ``steady_config`` makes of settings."""
+"""Settings as ``steady_config`` returns them."""
 
 _SAME: Final = 1e-9
 """Limits that differ by this part are the same."""
@@ -90,7 +91,7 @@ def groups_of(rows: pa.Table) -> Groups:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change would have meant: D dimensions, n pairs, T buckets, as in the ``Period``."""
+    """The effect of a change on a ``Period`` of D dimensions, n pairs and T buckets."""
 
     quota: FloatArray
     """(D, g, T) the changed quotas; inf: unlimited."""
@@ -147,7 +148,7 @@ def steady_limits(
 
 
 def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatArray) -> Effect:
-    """What limits would have meant.
+    """The effect of other limits on a period.
 
     Args:
         period: what is recorded.
@@ -217,14 +218,9 @@ def difference_rows(period: Period, groups: Groups, found: Effect) -> pa.Table:
 
 def below(groups: Groups, group: int) -> BoolArray:
     """(g,) the group and those below it."""
-    inside = np.zeros(len(groups), np.bool_)
-    inside[group] = True
-    for _ in range(len(groups)):  # once for each level
-        more = ~inside & (groups.parent >= 0) & inside[np.maximum(groups.parent, 0)]
-        if not more.any():
-            break
-        inside |= more
-    return inside
+    chosen = np.zeros(len(groups), np.bool_)
+    chosen[group] = True
+    return and_below(groups.parent, chosen)
 
 
 def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray:

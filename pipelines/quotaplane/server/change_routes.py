@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from quotaplane.errors import InputError
 from quotaplane.history.store import require_history
-from quotaplane.model import MAX_GROUP_CHARS
 from quotaplane.point_in_time import parse_since
 from quotaplane.registry.group_input import given_state
 from quotaplane.registry.group_json import shown
@@ -23,6 +22,7 @@ from quotaplane.server.group_writer import ChangeRequest
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import (
     DryRun,
+    GroupFilter,
     Limit,
     Offset,
     WhyHeader,
@@ -43,9 +43,6 @@ from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["changes"])
 
-_GroupFilter = Annotated[
-    str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
-]
 _Name = Annotated[str | None, Query(max_length=1024, description="As requests have it.")]
 
 
@@ -53,7 +50,7 @@ _Name = Annotated[str | None, Query(max_length=1024, description="As requests ha
 async def list_changes(
     caller: Caller,
     served: Served,
-    group: _GroupFilter = None,
+    group: GroupFilter = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -147,7 +144,7 @@ async def resolve(
 async def list_attachments(
     caller: Caller,
     served: Served,
-    group: _GroupFilter = None,
+    group: GroupFilter = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:

@@ -1,4 +1,4 @@
-"""What routes about the history share: the period that a request is about."""
+"""The period that a request about the history has: shared by its routes."""
 
 from __future__ import annotations
 

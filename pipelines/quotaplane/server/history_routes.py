@@ -37,14 +37,11 @@ from quotaplane.server.history_schemas import (
     WhyAnswer,
 )
 from quotaplane.server.refusals import AnswerError, answers
-from quotaplane.server.request_parts import Limit, Offset, finite_answer, json_answer
+from quotaplane.server.request_parts import GroupFilter, Limit, Offset, finite_answer, json_answer
 from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])
 
-_GroupFilter = Annotated[
-    str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
-]
 _BrokerFilter = Annotated[
     str | None, Query(max_length=MAX_BROKER_CHARS, description="Of this broker only.")
 ]
@@ -54,7 +51,7 @@ _BrokerFilter = Annotated[
 async def limits(
     caller: Caller,
     served: Served,
-    group: _GroupFilter = None,
+    group: GroupFilter = None,
     broker: _BrokerFilter = None,
     limit: Limit = 100,
 ) -> Response:

@@ -62,9 +62,13 @@ class RecordedPeriods:
         if known is not None and self._clock() < until and known.rows.equals(rows):
             return known
         key = ("period", span, pc.max(rows["updated_at"]).as_py(), len(rows))
-        read: KnownPeriod = await self._queries.ask(
-            key, lambda engine: _read(engine, rows, bounds, span.points, self._settings)
-        )
+
+        def ask(engine: DuckDBEngine) -> KnownPeriod:
+            from quotaplane.replay.quick_what_if import known_period
+
+            return known_period(engine, rows, bounds, span.points, self._settings)
+
+        read: KnownPeriod = await self._queries.ask(key, ask)
         self._keep(span, read)
         return read
 
@@ -88,15 +92,3 @@ def tree_of(rows: pa.Table, group: str) -> pa.Table:
     names = rows["group"]
     inside = pc.or_(pc.equal(names, root), pc.starts_with(names, root + SEPARATOR))
     return rows.filter(inside)
-
-
-def _read(
-    engine: DuckDBEngine,
-    rows: pa.Table,
-    bounds: tuple[datetime, datetime],
-    points: int,
-    settings: Settings,
-) -> KnownPeriod:
-    from quotaplane.replay.quick_what_if import known_period
-
-    return known_period(engine, rows, bounds, points, settings)

@@ -50,6 +50,9 @@ GroupName = Annotated[
     ),
 ]
 DryRun = Annotated[bool, Query(description="Change nothing, and answer what would change.")]
+GroupFilter = Annotated[
+    str | None, Query(max_length=MAX_GROUP_CHARS, description="Of this group only.")
+]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items in the answer.")]
 Offset = Annotated[int, Query(ge=0, le=10**9, description="How many items to pass over.")]
 

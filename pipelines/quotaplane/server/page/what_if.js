@@ -171,13 +171,13 @@ export function Differences({ from, to }) {
   </ul>`;
 }
 
-function NumberField({ label, value, unit, onChange, step, least = 0 }) {
+function NumberField({ label, value, unit, onChange, least = 0 }) {
   const typed = (event) => {
     const number = event.target.valueAsNumber;
     if (!Number.isNaN(number) && number >= least) onChange(number);
   };
   return html`<label><span>${label}${unit && html` <span class="hint">${unit}</span>`}</span>
-    <input type="number" min=${least} step="any" value=${value ?? ""} placeholder="unlimited" onInput=${typed} data-step=${step} /></label>`;
+    <input type="number" min=${least} step="any" value=${value ?? ""} placeholder="unlimited" onInput=${typed} /></label>`;
 }
 
 export function WhatIf({ group, name, dimension, series, asked, change, result, done, mayChange }) {
