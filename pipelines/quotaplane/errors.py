@@ -66,6 +66,10 @@ class HistoryError(QuotaplaneError):
     exit_code = 4
 
 
+class QueryTimeoutError(HistoryError):
+    """A query took longer than it may, and was ended."""
+
+
 class TableChangedError(HistoryError):
     """A history table has changed since it was read; read it again and repeat the decision."""
 

@@ -27,6 +27,7 @@ from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.wire.shard_inputs import GROUPS, pack_groups
 from tests.closed_loop.conftest import START_MS, Loop, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
+from tests.examples import in_soak
 
 WANTS: Final = {
     "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 5.0), (60, 60.0)]},
@@ -45,7 +46,7 @@ def at(second: float) -> datetime:
     return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
 
 
-@pytest.fixture(scope="module", params=["with refusals", "stock"])
+@pytest.fixture(scope="module", params=["with refusals", *in_soak("stock")])
 def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     """120 rounds: a group whose third broker wakes up, and two groups below one quota."""
     history = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
@@ -111,13 +112,18 @@ def sums(found: list[dict[str, Any]], column: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("changed", "law", "moves"),
     [
-        ({"orders": {"publish_messages_per_s": 50.0}}, None, "less_units"),
-        ({"orders": {"publish_messages_per_s": 160.0}}, None, "more_units"),
-        ({"acme": {"publish_messages_per_s": 40.0}}, None, "less_units"),
-        ({}, "static", "less_units"),
-        ({}, "proportional", "less_units"),
+        pytest.param({"orders": {"publish_messages_per_s": 50.0}}, None, "less_units", id="cut"),
+        pytest.param({"acme": {"publish_messages_per_s": 40.0}}, None, "less_units", id="parent"),
+        pytest.param({}, "proportional", "less_units", id="proportional"),
+        pytest.param({}, "static", "less_units", id="static", marks=pytest.mark.soak),
+        pytest.param(
+            {"orders": {"publish_messages_per_s": 160.0}},
+            None,
+            "more_units",
+            id="raise",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["cut", "raise", "parent", "static", "proportional"],
 )
 def test_it_agrees_with_the_exact_one(
     history: History, changed: dict[str, dict[str, Any]], law: str | None, moves: str
@@ -139,21 +145,25 @@ def test_without_a_change_it_finds_no_difference(history: History) -> None:
     assert found == []
 
 
+OTHER: Final = {
+    "cut": {"orders": {"publish_messages_per_s": 50.0}},
+    "weight": {"acme::web": {"weight": 4.0}},
+    "floor": {"acme::batch": {FLOOR_COLUMNS[0]: 60.0}},
+    "raise": {"orders": {"publish_messages_per_s": 160.0}},
+    "priority": {"acme::batch": {"priority": 2}},
+    "brokers": {
+        "orders": {"brokers": '{"a": {"weight": 3, "ceiling": {"publish_messages_per_s": 55}}}'}
+    },
+}
+
+
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"orders": {"publish_messages_per_s": 50.0}},
-        {"orders": {"publish_messages_per_s": 160.0}},
-        {"acme::web": {"weight": 4.0}},
-        {"acme::batch": {FLOOR_COLUMNS[0]: 60.0}},
-        {"acme::batch": {"priority": 2}},
-        {"orders": {"brokers": '{"a": {"weight": 3, "ceiling": {"publish_messages_per_s": 55}}}'}},
-    ],
-    ids=["cut", "raise", "weight", "floor", "priority", "brokers"],
+    "name", ["cut", "weight", "floor", *in_soak("raise", "priority", "brokers")]
 )
 def test_limits_are_those_of_a_loop_that_really_has_the_change(
-    history: History, request: pytest.FixtureRequest, changed: dict[str, dict[str, Any]]
+    history: History, request: pytest.FixtureRequest, name: str
 ) -> None:
+    changed = OTHER[name]
     told = "with refusals" in request.node.name
     loop = ChangedLoop(rows(**changed), told).run(UNTIL)
     found, ours = quick(history, rows(**changed))
@@ -166,6 +176,6 @@ def test_limits_are_those_of_a_loop_that_really_has_the_change(
         assert ours == pytest.approx(theirs, rel=TOLERANCE, abs=3.0)
     # What a stock broker at its limit wants is not known, so only sums need agree.
     for group in WANTS:
-        total = sum(limit for (name, _), limit in ours.items() if name == group)
-        real = sum(limit for (name, _), limit in theirs.items() if name == group)
+        total = sum(limit for (of, _), limit in ours.items() if of == group)
+        real = sum(limit for (of, _), limit in theirs.items() if of == group)
         assert total == pytest.approx(real, rel=TOLERANCE)

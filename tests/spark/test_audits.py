@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,9 +20,32 @@ from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.spark_engine import ask, collected
 from quotaplane.settings import History
+from tests.examples import in_soak
 from tests.unit.audit_cases import BY_HAND, Built, Case, equal, given, used, write
 from tests.unit.recorded_history import at
 from tests.unit.twenty_questions import Question, questions, recorded_day
+
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_compiling(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark interprets queries of a few rows in a fraction of the time that compiling them takes.
+
+    ``make soak`` compiles them, as jobs do.
+    """
+    options = {} if request.config.getoption("--soak") else INTERPRETED
+    before = {name: spark.conf.get(name) for name in options}
+    for name, value in options.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +60,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history
 
 
-def _some(cases: tuple[Case, ...]) -> list[Any]:
-    """The first case of each audit; the others only run with --soak."""
-    seen: set[str] = set()
-    chosen = []
-    for case in cases:
-        marks = [pytest.mark.soak] if case.audit in seen else []
-        seen.add(case.audit)
-        chosen.append(pytest.param(case, marks=marks, id=f"{case.audit}: {case.name}"))
-    return chosen
-
-
-@pytest.mark.parametrize("case", _some(BY_HAND))
+@pytest.mark.soak
+@pytest.mark.parametrize("case", BY_HAND, ids=lambda case: f"{case.audit}: {case.name}")
 def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None:
     audit = load_audit(case.audit)
     history = built.history(case.build)
@@ -92,13 +105,14 @@ def test_an_empty_history_has_no_answers(spark: SparkSession, history: History) 
         assert collected(ask(spark, history, audit.sql, audit.values())).rows == [], audit.name
 
 
+@pytest.mark.parametrize("names", [("usage", "rounds"), *in_soak(tuple(TABLES))], ids=len)
 def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
-    spark: SparkSession, history: History
+    spark: SparkSession, history: History, names: tuple[str, ...]
 ) -> None:
     spark.sql("CREATE DATABASE quotaplane_ddl")
     try:
         spark.sql("USE quotaplane_ddl")
-        for table in TABLES.values():
+        for table in map(TABLES.__getitem__, names):
             spark.sql(render(table).rstrip().rstrip(";"))
             pair = f"quotaplane_ddl.{table.name}", f"delta.`{history.path}/{table.name}`"
             theirs, ours = (spark.table(name).schema for name in pair)

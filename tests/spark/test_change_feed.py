@@ -24,6 +24,7 @@ from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from tests.examples import in_soak
 from tests.unit.history_cases import old_groups
 
 NAN, INF = float("nan"), float("inf")
@@ -98,7 +99,7 @@ def test_a_stream_follows_every_kind_of_change(history: History, follow: Follow)
     assert follow() == []
 
 
-@pytest.mark.parametrize("before", ["policies", "totals"])
+@pytest.mark.parametrize("before", [*in_soak("policies"), "totals"])
 def test_a_stream_goes_on_where_columns_are_added_to_an_old_table(
     spark: SparkSession, history: History, follow: Follow, before: str
 ) -> None:

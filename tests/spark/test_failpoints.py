@@ -144,7 +144,10 @@ CASES = {
     "twice": [amid_the_messages, after_the_operator],
 }
 
-SOAK = ("before the batch", "after the operator", "without the round's row", "before the commit")
+SOAK = (
+    *("before the batch", "after the operator", "without the round's row", "before the commit"),
+    *("twice", "amid the messages"),
+)
 """Cases whose faults are much like those of the others."""
 
 

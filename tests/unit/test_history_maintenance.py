@@ -41,16 +41,23 @@ from tests.unit.history_cases import (
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Ten days with two rounds each, the last one ending at noon of 1 March."""
-    made = History(path=str(tmp_path))
+    made = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
     make_history(made)
     with HistoryWriter(made, "checkpoint-1") as writer:
         for seq in range(20):
             now_ms = NOON_MS - (9 - seq // 2) * DAY_MS + seq % 2
             writer.append_round(Round(1, seq, now_ms), full_round())
     return made
+
+
+@pytest.fixture
+def history(recorded: History, tmp_path: Path) -> History:
+    """A copy of it."""
+    shutil.copytree(recorded.path, tmp_path, dirs_exist_ok=True)
+    return History(path=str(tmp_path))
 
 
 def full_round() -> dict[str, object]:

@@ -112,7 +112,7 @@ WRITES: dict[str, tuple[Callable[[Place], None], Callable[[Place], Any]]] = {
 }
 
 
-STRIDES = {"a round": 3, "maintenance": 29}
+STRIDES = {"a round": 7, "maintenance": 29}
 """Several tables go through the same: not every moment of all of them is tried."""
 
 

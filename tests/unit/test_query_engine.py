@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.errors import HistoryError, InputError, QueryTimeoutError
 from quotaplane.history.ddl import sql_type
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table
@@ -258,6 +258,14 @@ def test_what_does_not_fit_into_memory_goes_to_the_disk_and_is_removed(
     assert list((tmp_path / "spill").iterdir()) == []
 
 
+def test_a_folder_that_can_t_be_made_is_one_line(
+    made: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(HistoryError, match=r"missing/quotaplane-spill-\w+ can't be made: No such"):
+        DuckDBEngine(made)
+
+
 def test_nothing_is_written(made: History) -> None:
     before = sorted(map(str, Path(made.path).rglob("*")))
     for name in VIEWS:
@@ -316,8 +324,24 @@ def test_no_spark_is_loaded(made: History) -> None:
     assert run_alone(made, f"{use}; print(*{{'pyspark', 'py4j'}} & set(sys.modules))") == ""
 
 
+ENDLESS = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
+
+
+@pytest.mark.parametrize("ask", ["ask", "columns"])
+def test_a_deadline_ends_a_query_and_those_after_it(made: History, ask: str) -> None:
+    with DuckDBEngine(made) as engine:
+        query = ENDLESS if ask == "ask" else [ENDLESS]
+        with engine.within(0.2):
+            for _ in range(2):
+                with pytest.raises(QueryTimeoutError, match="took too long and was ended"):
+                    getattr(engine, ask)(query)
+            with ThreadPoolExecutor(1) as pool:
+                other = pool.submit(engine.ask, "SELECT count(*) FROM usage")
+                assert other.result().rows == [(5,)]
+        assert engine.ask("SELECT count(*) FROM usage").rows == [(5,)]
+
+
 def test_ctrl_c_ends_a_query(made: History) -> None:
-    endless = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
     code = (
         "import os, signal, sys, threading\n"
         "from quotaplane.query.duckdb_engine import DuckDBEngine\n"
@@ -326,7 +350,7 @@ def test_ctrl_c_ends_a_query(made: History) -> None:
         "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
         "    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    try:\n"
-        f"        engine.ask({endless!r})\n"
+        f"        engine.ask({ENDLESS!r})\n"
         "    except KeyboardInterrupt:\n"
         "        print('ended', engine.ask('SELECT count(*) FROM usage').rows)\n"
     )

@@ -23,6 +23,7 @@ from typing import Final, cast
 
 from quotaplane import __version__
 from quotaplane.cli import spark_jobs
+from quotaplane.cli.no_pandas import hide_pandas
 from quotaplane.command_output import discard_unwritten, exit_code_of
 from quotaplane.errors import ConfigError
 from quotaplane.option_parser import OptionParser
@@ -76,6 +77,9 @@ PURPOSES: Final = {
 }
 """The subcommands as ``--help`` groups them."""
 
+_AT_ONCE: Final = {*PURPOSES["quotas"], *PURPOSES["how things stand"]}
+"""Answered in half a second, so they do without what takes long to import."""
+
 _BECOMES_A_JOB: Final = ("run", "demo")
 
 
@@ -119,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if " ".join(arguments[:2]) in COMMANDS:
         arguments[:2] = [" ".join(arguments[:2])]
+    if argv is None and _AT_ONCE.intersection(arguments):
+        hide_pandas()
     code = exit_code_of(lambda: _run(arguments), print_to_stderr)
     if sys.stderr is not None:
         discard_unwritten(sys.stderr)

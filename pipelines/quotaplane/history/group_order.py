@@ -11,7 +11,6 @@ are no larger, so a day has few runs and a row is rewritten few times.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from deltalake import DeltaTable, Schema
 
 from quotaplane.deltalog.rewrite import MOST_WRITER_VERSION, NewFile, commit_rewrite
 from quotaplane.errors import HistoryError
+from quotaplane.history.spill_folder import spill_folder
 
 SORTED: Final = ("resource_group", "broker", "epoch", "seq")
 PREFIX: Final = "sorted-"
@@ -267,21 +267,19 @@ def _rows_of(folder: Path, files: Iterable[_File]) -> int:
 
 @contextmanager
 def _database() -> Iterator[duckdb.DuckDBPyConnection]:
-    database = duckdb.connect(
-        config={
-            "memory_limit": MEMORY,
-            "threads": min(2, os.cpu_count() or 1),
-            # DuckDB makes this folder when it needs it, and removes it.
-            "temp_directory": str(
-                Path(tempfile.gettempdir(), f"quotaplane-sort-{uuid.uuid4().hex}")
-            ),
-        }
-    )
-    try:
-        database.execute("SET TimeZone = 'UTC'")
-        yield database
-    finally:
-        database.close()
+    with spill_folder() as spill:
+        database = duckdb.connect(
+            config={
+                "memory_limit": MEMORY,
+                "threads": min(2, os.cpu_count() or 1),
+                "temp_directory": str(spill),
+            }
+        )
+        try:
+            database.execute("SET TimeZone = 'UTC'")
+            yield database
+        finally:
+            database.close()
 
 
 def _as_json(value: Any) -> Any:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import threading
-import uuid
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +27,9 @@ from deltalake.exceptions import DeltaError
 from duckdb.func import SPECIAL
 
 from quotaplane.deltalog.log import local_folder
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.errors import HistoryError, InputError, QueryTimeoutError
+from quotaplane.history.spill_folder import NAME as SPILL_NAME
+from quotaplane.history.spill_folder import spill_folder
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer
@@ -49,7 +50,7 @@ MEMORY: Final = "1GB"
 SPILL: Final = "10GB"
 THREADS: Final = 4
 
-_SPILL_NAME: Final = "quotaplane-query"
+_TOO_LATE: Final = "the query took too long and was ended; ask for less, for example a shorter time"
 _Result = TypeVar("_Result")
 
 _TYPES: Final = {
@@ -91,15 +92,15 @@ class DuckDBEngine:
     ) -> None:
         self._history = history
         self._group_feed = GroupFeed(history)
+        self._deadline = threading.local()
         self._folder = local_folder(history.path)
+        self._stack = ExitStack()
+        spill = self._stack.enter_context(_spill_folder())
         self._database = duckdb.connect(
             config={
                 "threads": threads or min(THREADS, os.cpu_count() or 1),
                 "memory_limit": memory,
-                # DuckDB makes this folder when it needs it, and removes it.
-                "temp_directory": str(
-                    Path(tempfile.gettempdir(), f"{_SPILL_NAME}-{uuid.uuid4().hex}")
-                ),
+                "temp_directory": str(spill),
                 "max_temp_directory_size": SPILL,
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
@@ -137,6 +138,19 @@ class DuckDBEngine:
     def close(self) -> None:
         """Free the memory; queries that run end with an error."""
         self._database.close()
+        self._stack.close()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """End the queries that this thread makes meanwhile when so many seconds have passed.
+
+        A query that is ended raises ``QueryTimeoutError``, and so does each that begins later.
+        """
+        self._deadline.at_s = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            del self._deadline.at_s
 
     def ask(
         self,
@@ -229,11 +243,24 @@ class DuckDBEngine:
 
     @contextmanager
     def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection of its own: temporary views are not seen by others."""
+        """A connection of its own: temporary views are not seen by others.
+
+        It is interrupted at the thread's deadline (``within``).
+        """
+        at_s = getattr(self._deadline, "at_s", None)
+        remaining_s = None if at_s is None else at_s - time.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
+            raise QueryTimeoutError(_TOO_LATE)
         session = self._database.cursor()
+        timer = None if remaining_s is None else threading.Timer(remaining_s, session.interrupt)
         try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
             yield session
         finally:
+            if timer is not None:
+                timer.cancel()
             session.close()
 
     def _register(
@@ -281,6 +308,20 @@ class DuckDBEngine:
             f"SET VARIABLE {table.name}_files = $files", {"files": list(map(_escaped, files))}
         )
         return _read_files(table)
+
+
+@contextmanager
+def _spill_folder() -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(spill_folder())
+        except OSError as error:
+            raise HistoryError(
+                "the history can't be read: queries need a folder for large answers, and "
+                f"{error.filename or 'the temporary folder'} can't be made: {error.strerror}; "
+                "TMPDIR names another place"
+            ) from None
+        yield folder
 
 
 def _has_nulls(column: np.ndarray[Any, Any]) -> bool:
@@ -382,15 +423,17 @@ def _errors(history: History, *, of_the_query: bool = False) -> Iterator[None]:
     """Turn errors of DuckDB and of the deltalake package into ours, of one line."""
     try:
         yield
+    except duckdb.InterruptException:
+        raise QueryTimeoutError(_TOO_LATE) from None
     except duckdb.OutOfMemoryException as error:
         raise InputError(
             f"the query needs more memory than it may have: {_first_line(error)}; ask for less, "
             "for example with --since"
         ) from None
     except duckdb.IOException as error:
-        if _SPILL_NAME in str(error):
+        if SPILL_NAME in str(error):
             raise InputError(
-                f"the query needs more memory and more of {tempfile.gettempdir()} than there is: "
+                f"the query needs more memory and more disk than there is: "
                 f"{_first_line(error)}; ask for less, for example with --since"
             ) from None
         raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None

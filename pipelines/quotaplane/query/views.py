@@ -149,12 +149,39 @@ FROM usage_daily {
 WHERE used IS NOT NULL
 """
 
+# Of earlier limits, only the newest of each broker and group matters; few columns are read to find
+# it. Most rows are of groups that did not report.
+_RECENT_LIMITS: Final = """
+WITH reported AS (
+  SELECT DISTINCT broker, resource_group FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+),
+newest_of_epochs AS (
+  SELECT l.broker, l.resource_group, l.epoch, max(l.seq) AS seq
+  FROM limits AS l
+  JOIN reported AS r ON r.broker = l.broker AND r.resource_group = l.resource_group
+  WHERE l.round_at < :usage_since
+  GROUP BY l.broker, l.resource_group, l.epoch
+),
+newest AS (
+  SELECT broker, resource_group, max(epoch) AS epoch, max_by(seq, epoch) AS seq
+  FROM newest_of_epochs
+  GROUP BY broker, resource_group
+)
+SELECT l.*
+FROM limits AS l
+JOIN newest AS n ON n.broker = l.broker AND n.resource_group = l.resource_group
+  AND n.epoch = l.epoch AND n.seq = l.seq
+UNION ALL
+SELECT * FROM limits WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+"""
+
 # The limits of a broker and group are numbered: the highest number so far is of the newest one.
 _USAGE_AND_LIMITS: Final = f"""
 WITH numbered AS (
   SELECT
     *, row_number() OVER (PARTITION BY broker, resource_group ORDER BY epoch, seq) AS limit_no
-  FROM limits
+  FROM recent_limits
 ),
 limits_in_order AS ({_limit_values("numbered", " limit_no,")}),
 events AS (
@@ -185,10 +212,10 @@ reports AS (
   SELECT * FROM (SELECT * FROM filled WHERE is_report = 1) AS reported {_USAGE_BY_DIMENSION}
   WHERE used_per_s IS NOT NULL
 ),
-ever_limited AS (
+limited AS (
   SELECT DISTINCT broker, resource_group, dimension
   FROM limits_in_order
-  WHERE limit_per_s < CAST('Infinity' AS DOUBLE)
+  WHERE ended OR limit_per_s < CAST('Infinity' AS DOUBLE)
 )
 SELECT
   r.broker, r.resource_group, r.dimension, r.report_no, r.reported_at, r.window_ms, r.used_per_s,
@@ -196,7 +223,7 @@ SELECT
   l.epoch AS limit_epoch, l.seq AS limit_seq, l.demand_per_s, l.quota_per_s, l.reason_code,
   l.reason_numbers, l.ended_because
 FROM reports AS r
-JOIN ever_limited AS e
+JOIN limited AS e
   ON e.broker = r.broker AND e.resource_group = r.resource_group AND e.dimension = r.dimension
 LEFT JOIN limits_in_order AS l
   ON l.broker = r.broker AND l.resource_group = r.resource_group AND l.dimension = r.dimension
@@ -298,6 +325,8 @@ VIEWS: Final[Mapping[str, View]] = {
     for view in (
         View("usage_values", _USAGE_VALUES),
         View("limit_values", _limit_values("limits")),
+        View("recent_limits", _RECENT_LIMITS),
+        View("recent_limit_values", _limit_values("recent_limits")),
         View("usage_and_limits", _USAGE_AND_LIMITS),
         View("usage_amounts", _USAGE_AMOUNTS),
         View("daily_values", _DAILY_VALUES),

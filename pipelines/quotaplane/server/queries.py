@@ -32,12 +32,20 @@ class _Kept:
 
 
 class Queries:
-    """Runs queries with one DuckDB, which is started by the first."""
+    """Runs queries with one DuckDB, which is started by the first.
+
+    A query that runs for longer than ``timeout_s`` is ended.
+    """
 
     def __init__(
-        self, history: History, workers: Workers, clock: Callable[[], float] = time.monotonic
+        self,
+        history: History,
+        workers: Workers,
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._history, self._workers, self._clock = history, workers, clock
+        self._history, self._workers, self._timeout_s = history, workers, timeout_s
+        self._clock = clock
         self._lock = threading.Lock()
         self._engine: DuckDBEngine | None = None
         self._kept: dict[Hashable, _Kept] = {}
@@ -54,10 +62,15 @@ class Queries:
         if kept is None or kept.until <= self._clock():
             self._forget()
             kept = self._kept[key] = _Kept(
-                asyncio.create_task(self._workers.query(lambda: query(self._started())))
+                asyncio.create_task(self._workers.query(lambda: self._run(query)))
             )
             kept.task.add_done_callback(lambda task: self._answered(kept, task))
         return await asyncio.shield(kept.task)
+
+    def _run(self, query: Callable[[DuckDBEngine], Any]) -> Any:
+        engine = self._started()
+        with engine.within(self._timeout_s):
+            return query(engine)
 
     def _answered(self, kept: _Kept, task: asyncio.Task[Any]) -> None:
         failed = task.cancelled() or task.exception() is not None

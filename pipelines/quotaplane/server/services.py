@@ -67,7 +67,7 @@ class Services:
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
         self.metrics = RequestMetrics()
-        self.queries = Queries(settings.history, self.workers)
+        self.queries = Queries(settings.history, self.workers, server.request_timeout_s)
         self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
         self.periods = RecordedPeriods(self.queries, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)

@@ -43,15 +43,18 @@ class Workers:
         Raises:
             AnswerError: it took too long (503).
         """
-        return await self._within(self._readers, work, "the history could not be read")
+        return await self._within(
+            self._readers, work, "the history could not be read", "try again later"
+        )
 
     async def query(self, work: Callable[[], _Done]) -> _Done:
-        """Run a query, which may take seconds of all cores.
+        """Run a query, which may take seconds of all cores, and ends itself when it takes too long.
 
         Raises:
             AnswerError: it took too long (503).
         """
-        return await self._within(self._queries, work, "the query was not answered")
+        advice = "ask for less, for example a shorter time"
+        return await self._within(self._queries, work, "the query was not answered", advice)
 
     async def write(self, work: Callable[[], _Done]) -> _Done:
         """Run work that writes, after the writes before it.
@@ -65,12 +68,17 @@ class Workers:
             )
         self._writes += 1
         try:
-            return await self._within(self._writer, work, "the change could not be written")
+            return await self._within(
+                self._writer,
+                work,
+                "the change could not be written",
+                "it may still be done: look before you try again",
+            )
         finally:
             self._writes -= 1
 
     async def _within(
-        self, threads: ThreadPoolExecutor, work: Callable[[], _Done], what: str
+        self, threads: ThreadPoolExecutor, work: Callable[[], _Done], what: str, if_begun: str
     ) -> _Done:
         future = threads.submit(work)
         self._running.add(future)  # type: ignore[arg-type]
@@ -82,7 +90,7 @@ class Workers:
         begun = not future.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             waiting.cancel()
-        outcome = "it may still be done: look before you try again" if begun else "it was not begun"
+        outcome = if_begun if begun else "it was not begun: the server is busy"
         raise AnswerError(503, f"{what} within {self._timeout_s:g} s; {outcome}")
 
     def close(self) -> bool:

@@ -8,4 +8,10 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Unknown keys, NaN and infinity are errors; values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        # Short commands use few sections: validators are built when they are used.
+        defer_build=True,
+    )

@@ -15,7 +15,7 @@ WITH changes AS (
     greatest(limit_per_s, lag(limit_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
       PARTITION BY broker, resource_group, dimension ORDER BY epoch, seq
     )) AS highest_per_s
-  FROM limit_values
+  FROM recent_limit_values
 ),
 settling AS (
   SELECT

@@ -1,0 +1,52 @@
+"""The folder of rows that do not fit into DuckDB's memory; after ``kill -9`` the next one removes it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "quotaplane-spill-"
+_NEW_S: Final = 60.0
+"""A folder as young as this may not be locked yet."""
+
+
+@contextmanager
+def spill_folder() -> Iterator[Path]:
+    """A folder in the system's temporary folder that is locked while it is used, then removed.
+
+    Folders that processes left behind when they were killed are removed first: nobody locks them.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    _remove_left_over()
+    path = Path(tempfile.gettempdir(), f"{NAME}{uuid.uuid4().hex}")
+    path.mkdir(mode=0o700)
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left_over() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{NAME}*"):
+        # Of another user, in use, or gone meanwhile: it stays.
+        with suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if time.time() - os.fstat(lock).st_mtime > _NEW_S:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
