@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -339,6 +340,19 @@ def test_a_deadline_ends_a_query_and_those_after_it(made: History, ask: str) -> 
                 other = pool.submit(engine.ask, "SELECT count(*) FROM usage")
                 assert other.result().rows == [(5,)]
         assert engine.ask("SELECT count(*) FROM usage").rows == [(5,)]
+
+
+def test_closing_ends_the_queries_that_run(made: History) -> None:
+    engine = DuckDBEngine(made)
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(engine.ask, ENDLESS) for _ in range(2)]
+        until = time.monotonic() + 30
+        while len(engine._sessions) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        engine.close()
+        for query in running:
+            with pytest.raises(HistoryError):
+                query.result(timeout=30)
 
 
 def test_ctrl_c_ends_a_query(made: History) -> None:

@@ -1,4 +1,7 @@
-"""The folder of rows that do not fit into DuckDB's memory; after ``kill -9`` the next one removes it."""
+"""The folder of rows that do not fit into DuckDB's memory.
+
+It is removed at the end, or by the next process if this one is killed.
+"""
 
 from __future__ import annotations
 

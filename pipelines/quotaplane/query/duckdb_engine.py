@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -35,6 +32,7 @@ from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.live_files import is_plain, live_files
+from quotaplane.query.sessions import ENDED, Sessions, interruptible
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, to_duckdb
 from quotaplane.query.views import (
@@ -50,8 +48,7 @@ MEMORY: Final = "1GB"
 SPILL: Final = "10GB"
 THREADS: Final = 4
 
-_TOO_LATE: Final = "the query took too long and was ended; ask for less, for example a shorter time"
-_Result = TypeVar("_Result")
+_ENDS_WITHIN_S: Final = 5.0
 
 _TYPES: Final = {
     pa.int64(): "BIGINT",
@@ -92,7 +89,6 @@ class DuckDBEngine:
     ) -> None:
         self._history = history
         self._group_feed = GroupFeed(history)
-        self._deadline = threading.local()
         self._folder = local_folder(history.path)
         self._stack = ExitStack()
         spill = self._stack.enter_context(_spill_folder())
@@ -109,6 +105,7 @@ class DuckDBEngine:
                 "python_enable_replacements": False,
             }
         )
+        self._sessions = Sessions(self._database)
         # Without GLOBAL these would be settings of this session alone.
         self._database.execute("SET GLOBAL TimeZone = 'UTC'")
         # A file never changes, so what is known of it is kept for the next query.
@@ -136,21 +133,20 @@ class DuckDBEngine:
         self.close()
 
     def close(self) -> None:
-        """Free the memory; queries that run end with an error."""
-        self._database.close()
-        self._stack.close()
+        """Free the memory; queries that run are ended with an error.
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
+        If one does not end in time, its memory is freed when the process ends.
+        """
+        if self._sessions.close(_ENDS_WITHIN_S):
+            self._database.close()
+            self._stack.close()
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
         """End the queries that this thread makes meanwhile when so many seconds have passed.
 
         A query that is ended raises ``QueryTimeoutError``, and so does each that begins later.
         """
-        self._deadline.at_s = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            del self._deadline.at_s
+        return self._sessions.within(seconds)
 
     def ask(
         self,
@@ -186,13 +182,13 @@ class DuckDBEngine:
             "until": until or datetime.now(timezone.utc),
         }
         wanted = parameters_in(sql)
-        with self._session() as session:
+        with self._sessions.session() as session:
             with _errors(self._history):
                 self._register(session, sources_of(sql), since, until, read_since, group)
             with _errors(self._history, of_the_query=True):
                 statement = _only_select(session, sql)
                 used = {n: v for n, v in values.items() if n in wanted}
-                rows = _interruptible(session, lambda: session.execute(statement, used).fetchall())
+                rows = interruptible(session, lambda: session.execute(statement, used).fetchall())
                 return Answer(tuple(str(c[0]) for c in session.description or ()), rows)
 
     def columns(
@@ -214,7 +210,7 @@ class DuckDBEngine:
             InputError, HistoryError: as ``ask``.
         """
         given = parameters or {}
-        with self._session() as session:
+        with self._sessions.session() as session:
             with _errors(self._history):
                 sources = sources_of(" ".join(queries))
                 self._register(session, sources, since, until, read_since, group)
@@ -240,28 +236,6 @@ class DuckDBEngine:
             self._database.execute(f"SET allowed_directories = [{allowed}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
-
-    @contextmanager
-    def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection of its own: temporary views are not seen by others.
-
-        It is interrupted at the thread's deadline (``within``).
-        """
-        at_s = getattr(self._deadline, "at_s", None)
-        remaining_s = None if at_s is None else at_s - time.monotonic()
-        if remaining_s is not None and remaining_s <= 0:
-            raise QueryTimeoutError(_TOO_LATE)
-        session = self._database.cursor()
-        timer = None if remaining_s is None else threading.Timer(remaining_s, session.interrupt)
-        try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            yield session
-        finally:
-            if timer is not None:
-                timer.cancel()
-            session.close()
 
     def _register(
         self,
@@ -398,19 +372,6 @@ def _escaped(path: str) -> str:
     return re.sub(r"([\[*?])", r"[\1]", path)
 
 
-def _interruptible(session: duckdb.DuckDBPyConnection, work: Callable[[], _Result]) -> _Result:
-    """Run a query so that Ctrl-C ends it: DuckDB itself does not look for signals meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        return work()
-    with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
-        running = pool.submit(work)
-        try:
-            return running.result()
-        except KeyboardInterrupt:
-            session.interrupt()
-            raise
-
-
 def _only_select(session: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     statements = session.extract_statements(to_duckdb(sql))
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -424,7 +385,7 @@ def _errors(history: History, *, of_the_query: bool = False) -> Iterator[None]:
     try:
         yield
     except duckdb.InterruptException:
-        raise QueryTimeoutError(_TOO_LATE) from None
+        raise QueryTimeoutError(ENDED) from None
     except duckdb.OutOfMemoryException as error:
         raise InputError(
             f"the query needs more memory than it may have: {_first_line(error)}; ask for less, "

@@ -2,7 +2,7 @@
 import { html } from "./vendor/preact-htm.js";
 import { query, useAnswer } from "./api.js";
 import { NOTHING, amount } from "./format.js";
-import { Buttons, Empty, Failure, Pager, Table, Time } from "./parts.js";
+import { Buttons, Empty, Failure, Pager, pageOf, Table, Time } from "./parts.js";
 
 const RANGES = [
   ["1h", "1 h"],
@@ -25,9 +25,8 @@ const COLUMNS = [
 
 export function Balance({ options, setOptions }) {
   const { range = "1d", offset = "0" } = options;
-  const { content, error, reload } = useAnswer(`balance${query({ since: range, limit: PAGE, offset })}`, 10000);
-  const rows = content?.rows ?? [];
-  const total = Number(offset) + rows.length + (rows.length === PAGE ? 1 : 0);
+  const { content, error, reload } = useAnswer(`balance${query({ since: range, limit: PAGE + 1, offset })}`, 10000);
+  const { rows, more } = pageOf(content?.rows ?? [], PAGE);
   return html`
     <h1>Balance</h1>
     <div class="tools">
@@ -39,6 +38,6 @@ export function Balance({ options, setOptions }) {
     </${Empty}>`}
     ${rows.length > 0 && html`
       <${Table} label="Decisions of the balancer" columns=${COLUMNS} rows=${rows} />
-      <${Pager} total=${total} offset=${Number(offset)} size=${PAGE} go=${(o) => setOptions({ offset: o || null })} />`}
+      <${Pager} total=${null} shown=${rows.length} more=${more} offset=${Number(offset)} size=${PAGE} go=${(o) => setOptions({ offset: o || null })} />`}
   `;
 }

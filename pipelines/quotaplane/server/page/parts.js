@@ -40,16 +40,20 @@ export function Table({ label, columns, rows, rowClass = () => "", keyOf }) {
   </div>`;
 }
 
-/** Buttons for the page before and after. */
-export function Pager({ total, offset, size, go }) {
-  if (total <= size && offset === 0) return null;
-  const last = Math.min(offset + size, total);
+/** Buttons for the page before and after; `total` may be null if it is known only whether there is `more`. */
+export function Pager({ total, shown, more, offset, size, go }) {
+  const last = total === null ? offset + shown : Math.min(offset + size, total);
+  const hasNext = total === null ? more : last < total;
+  if (!hasNext && offset === 0) return null;
   return html`<nav class="pager" aria-label="Pages">
     <button type="button" disabled=${offset === 0} onClick=${() => go(Math.max(0, offset - size))}>Previous</button>
-    <span>${whole(Math.min(offset + 1, total))} to ${whole(last)} of ${whole(total)}</span>
-    <button type="button" disabled=${last >= total} onClick=${() => go(offset + size)}>Next</button>
+    <span>${whole(Math.min(offset + 1, last))} to ${whole(last)}${total === null ? "" : ` of ${whole(total)}`}</span>
+    <button type="button" disabled=${!hasNext} onClick=${() => go(offset + size)}>Next</button>
   </nav>`;
 }
+
+/** The rows of a page, and whether there are more: of an answer that was asked for one row too many. */
+export const pageOf = (rows, size) => ({ rows: rows.slice(0, size), more: rows.length > size });
 
 /** A text field that tells its value a moment after the last key. */
 export function Search({ label, value, onChange }) {

@@ -2,7 +2,7 @@
 import { html } from "./vendor/preact-htm.js";
 import { query, useAnswer } from "./api.js";
 import { NOTHING, whole } from "./format.js";
-import { Buttons, Empty, Failure, Pager, Table, Time } from "./parts.js";
+import { Buttons, Empty, Failure, Pager, pageOf, Table, Time } from "./parts.js";
 
 const RANGES = [
   ["15m", "15 min"],
@@ -33,8 +33,8 @@ const LETTERS = [
 export function Rejected({ options, setOptions }) {
   const { range = "1d", offset = "0" } = options;
   const causes = useAnswer(`rejected/summary${query({ since: range })}`, 10000);
-  const letters = useAnswer(`rejected${query({ since: range, limit: PAGE, offset })}`, 10000);
-  const total = letters.content ? Number(offset) + letters.content.rows.length + (letters.content.rows.length === PAGE ? 1 : 0) : 0;
+  const letters = useAnswer(`rejected${query({ since: range, limit: PAGE + 1, offset })}`, 10000);
+  const { rows, more } = pageOf(letters.content?.rows ?? [], PAGE);
   return html`
     <h1>Rejected reports</h1>
     <div class="tools">
@@ -45,9 +45,9 @@ export function Rejected({ options, setOptions }) {
     ${causes.content && causes.content.rows.length > 0 && html`
       <h2>By cause and sender</h2>
       <${Table} label="Rejected reports by cause and sender" columns=${CAUSES} rows=${causes.content.rows} />`}
-    ${letters.content && letters.content.rows.length > 0 && html`
+    ${rows.length > 0 && html`
       <h2>The newest</h2>
-      <${Table} label="The newest rejected reports" columns=${LETTERS} rows=${letters.content.rows} />
-      <${Pager} total=${total} offset=${Number(offset)} size=${PAGE} go=${(o) => setOptions({ offset: o || null })} />`}
+      <${Table} label="The newest rejected reports" columns=${LETTERS} rows=${rows} />
+      <${Pager} total=${null} shown=${rows.length} more=${more} offset=${Number(offset)} size=${PAGE} go=${(o) => setOptions({ offset: o || null })} />`}
   `;
 }
