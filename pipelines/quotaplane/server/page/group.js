@@ -43,8 +43,12 @@ function Charts({ series, dimension, cursor, setCursor, hidden, asked, changeQuo
   const wanted = asked?.quota !== undefined ? asked.quota : quotaNow;
   const changed = useMemo(() => {
     const found = new Map();
-    for (const line of result?.brokers ?? [])
-      found.set(line.broker, aligned(line.changed_limit_per_s, result.times, series.times));
+    const last = Math.max(-1, ...brokers.map((b) => b.used_per_s.findLastIndex((used) => used !== null)));
+    for (const line of result?.brokers ?? []) {
+      const limits = aligned(line.changed_limit_per_s, result.times, series.times);
+      // Behind the last report nothing is recorded that a law could decide on.
+      found.set(line.broker, limits.map((limit, place) => (place > last ? null : limit)));
+    }
     return found;
   }, [result, series]);
   const together = useMemo(() => {

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { LAWS } from "./declared.js";
-import { NOTHING, amount, duration, rate } from "./format.js";
+import { NOTHING, amount, duration, rate, time } from "./format.js";
 import { Choice, Dialog, Failure, Table, Time } from "./parts.js";
 
 const PAUSE_MS = 30;
@@ -68,23 +68,20 @@ export function useWhatIf(question) {
 }
 
 const COLUMNS = [
-  { title: "Broker", cell: (row) => html`<bdi>${row.broker}</bdi>` },
   {
-    title: "Less",
-    hint: "What it used above the changed limit",
-    isNumber: true,
-    cell: (row) => (row.less_units ? html`<span class="bad">${amount(row.less_units, row.dimension)}</span>` : NOTHING),
-  },
-  { title: "For", isNumber: true, cell: (row) => (row.less_s ? duration(row.less_s) : NOTHING) },
-  {
-    title: "When",
-    cell: (row) => (row.first_less_at ? html`<${Time} at=${row.first_less_at} /> to <${Time} at=${row.last_less_at} />` : NOTHING),
+    title: "Broker",
+    cell: (row) => html`<bdi>${row.broker}</bdi>
+      ${row.first_less_at && html`<span class="hint below" title=${`the last time at ${time(row.last_less_at)}`}>
+        ${duration(row.less_s)} from <${Time} at=${row.first_less_at} /></span>`}`,
   },
   {
-    title: "More",
-    hint: "How much more it could have used while it was at its limit",
+    title: "Less or more",
+    hint: "Less: what it used above the changed limit. More: what it could have used besides, while it was at its limit",
     isNumber: true,
-    cell: (row) => (row.more_units ? html`<span class="good">${amount(row.more_units, row.dimension)}</span>` : NOTHING),
+    cell: (row) => html`
+      ${row.less_units > 0 && html`<div class="bad">${amount(row.less_units, row.dimension)} less</div>`}
+      ${row.more_units > 0 && html`<div class="good">${amount(row.more_units, row.dimension)} more</div>`}
+      ${!row.less_units && !row.more_units && NOTHING}`,
   },
 ];
 
