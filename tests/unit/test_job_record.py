@@ -13,7 +13,7 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round, group_id
-from quotaplane.quota.lease_snapshot import LEAST_MS
+from quotaplane.quota.lease_snapshot import LEAST_MS, lease_ends
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import History, Reports, parse_settings
 from quotaplane.streams.quota.finisher import IDLE_ROW_MS, QuotaFinisher
@@ -21,6 +21,7 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import STATE, STATE_EVERY_MS, RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
+from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.reports import decode
@@ -107,6 +108,23 @@ def test_a_snapshot_has_the_leases_every_few_seconds() -> None:
     assert (row["broker"], row["resource_group"], row["broker_status"]) == ("b1", "g", "live")
     assert (row["used_publish_messages_per_s"], row["has_limit"]) == (4.0, True)
     assert row["limit_publish_messages_per_s"] == 10.0
+    assert row["lease_ends_at_ms"] == NOON_MS + 1 + 1000 * SETTINGS.limits.lease_s
+
+
+def test_a_lease_ends_one_lease_after_its_limit_was_sent_last() -> None:
+    state, _ = outputs_of(ShardState(), quotas("g"), NOON_MS, 0)
+    sent_ms = []
+    for seq in range(1, 25):
+        now_ms = NOON_MS + 1000 * seq
+        state, outputs = outputs_of(state, report(now_ms), now_ms, seq)
+        values = outputs["messages"]["value"].to_pylist() if "messages" in outputs else []
+        if any("g" in decode_limits(value).groups for value in values):
+            sent_ms.append(now_ms)
+        ends_ms = lease_ends(state, 5_000.0).tolist()
+        assert ends_ms == ([sent_ms[-1] + 5_000] if sent_ms else [-1])
+    assert 2 <= len(sent_ms) < 20
+    state.leases.notified[:] = False
+    assert lease_ends(state, 5_000.0).tolist() == [-1]
 
 
 def test_a_snapshot_replaces_that_of_its_shards_alone(tmp_path: Path) -> None:

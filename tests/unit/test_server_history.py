@@ -50,6 +50,7 @@ def test_limits_in_force_and_why(served: Served) -> None:
     limits = served.ok("GET", "/api/v1/limits")["limits"]
     assert limits
     assert all(limit["reason"] for limit in limits if limit["limit_per_s"] is not None)
+    assert all(limit["lease_ends_at"] > limit["since"] for limit in limits)
     first = limits[0]
     group, broker = first["group"], first["broker"]
     of_group = served.ok("GET", f"/api/v1/limits?group={group}")["limits"]

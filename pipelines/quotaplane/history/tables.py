@@ -211,6 +211,12 @@ LEASES: Final = snapshot(
         column("seen_at", TIMESTAMP, "when the newest report that names the group was published"),
         column("has_limit", pa.bool_(), "a limit was issued; else all limits are null"),
         column("enforced", pa.bool_(), "false: the broker is not limited, the limit is computed"),
+        column(
+            "lease_ends_at",
+            TIMESTAMP,
+            "when the lease ends if the limit is not sent again; null = not known, or not sent",
+            null=True,
+        ),
         *(
             column(name, pa.float64(), "used rate per second in the newest report", null=True)
             for name in USED_COLUMNS
@@ -225,7 +231,7 @@ LEASES: Final = snapshot(
         ),
     ],
     by="shard",
-    since_later=(*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS),
+    since_later=("lease_ends_at", *USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS),
 )
 
 RECORDING: Final = appended(

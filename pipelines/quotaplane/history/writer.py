@@ -65,8 +65,9 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         for field in table.schema
         if field.name not in STAMP_COLUMNS
     }
-    absent = table.since_later.difference(rows.column_names)
-    unknown = sorted(set(rows.column_names) ^ (set(sources.values()) - absent))
+    absent = {name for name in table.since_later if sources[name] not in rows.column_names}
+    wanted = {source for name, source in sources.items() if name not in absent}
+    unknown = sorted(set(rows.column_names) ^ wanted)
     if unknown:
         problem = "unknown column" if unknown[0] in rows.column_names else "missing column"
         raise HistoryError(f"rows for history table {table.name}: {problem} {unknown[0]}")

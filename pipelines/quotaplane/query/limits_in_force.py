@@ -16,13 +16,14 @@ COLUMNS: Final = (
     "demand_per_s",
     "enforced",
     "broker_status",
+    "lease_ends_at",
     "since",
     "reason",
 )
 
 _LEASES: Final = """
 SELECT resource_group, broker, dimension, limit_per_s, used_per_s, demand_per_s, enforced,
-  broker_status
+  broker_status, lease_ends_at
 FROM lease_values
 WHERE has_limit AND limit_per_s IS NOT NULL
   AND (:resource_group = '' OR resource_group = :resource_group)
@@ -68,11 +69,11 @@ def limits_in_force(
     found = engine.ask(sql, given, group=group).rows if groups else []
     reasons = {tuple(row[:3]): row[3:] for row in found}
     answers = []
-    for name, of_broker, dimension, limit, used, demand, enforced, status in leases:
+    for name, of_broker, dimension, limit, used, demand, enforced, status, ends_at in leases:
         reason = since = None
         if (name, of_broker, dimension) in reasons:
             then, asked_for, quota, code, numbers, since = reasons[name, of_broker, dimension]
             reason = reason_text(code, numbers, then, asked_for, quota)
-        values = (name, of_broker, dimension, limit, used, demand, enforced, status, since, reason)
-        answers.append(dict(zip(COLUMNS, values, strict=True)))
+        known = (name, of_broker, dimension, limit, used, demand, enforced, status, ends_at)
+        answers.append(dict(zip(COLUMNS, (*known, since, reason), strict=True)))
     return answers

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import DEMAND_COLUMNS, LIMIT_COLUMNS, USED_COLUMNS, BrokerStatus
+from quotaplane.model import DEMAND_COLUMNS, LIMIT_COLUMNS, USED_COLUMNS, BrokerStatus, IntArray
 from quotaplane.quota.state import ShardState
 
 ROWS_PER_S: Final = 20_000
@@ -29,7 +29,20 @@ def snapshot_due(state: ShardState, now_ms: int) -> bool:
     return now_ms - state.snapshot_at_ms >= interval_ms
 
 
-def lease_snapshot(state: ShardState) -> pa.Table:
+def lease_ends(state: ShardState, lease_ms: float) -> IntArray:
+    """(n,) when each lease ends unless it is renewed; -1: no limit was sent, or it is not known.
+
+    A limit is sent when it changes, and again in its group's turn (``standing.renewals``).
+    """
+    leases, turns = state.leases, state.renewed_at_ms
+    sent_at_ms = leases.issued_at_ms
+    if len(turns):
+        sent_at_ms = np.maximum(sent_at_ms, turns[state.groups.ids[leases.group] % len(turns)])
+    ends_ms = sent_at_ms + int(lease_ms)
+    return np.where(leases.has_limit & leases.notified & (sent_at_ms >= 0), ends_ms, -1)
+
+
+def lease_snapshot(state: ShardState, lease_ms: float) -> pa.Table:
     """A row per lease: the columns of the history table ``leases`` without those of its round.
 
     A rate is infinite where the limit is "unlimited", or the demand unknown as the broker is
@@ -48,6 +61,7 @@ def lease_snapshot(state: ShardState) -> pa.Table:
         "seen_at_ms": pa.array(leases.seen_at_ms),
         "has_limit": pa.array(leases.has_limit),
         "enforced": pa.array(leases.enforced),
+        "lease_ends_at_ms": pa.array(lease_ends(state, lease_ms)),
     }
     for place, dimension in enumerate(leases.dimensions):
         columns[USED_COLUMNS[dimension]] = pa.array(leases.usage[place])

@@ -19,6 +19,9 @@ class LimitInForce(BaseModel):
     demand_per_s: float | None = Field(description="null: not known, the broker is saturated.")
     enforced: bool
     broker_status: str = Field(examples=["live"])
+    lease_ends_at: datetime | None = Field(
+        description="When its lease ends if it is not sent again. null: not known."
+    )
     since: datetime | None = Field(description="The round that decided it.")
     reason: str | None = Field(examples=["less than its fair share of 50 was wanted"])
 

@@ -31,6 +31,11 @@ const LIMITS = [
   { title: "Used", isNumber: true, cell: (row) => rate(row.used_per_s, row.dimension) },
   { title: "Limit", isNumber: true, cell: (row) => rate(row.limit_per_s, row.dimension, "unlimited") },
   { title: "Demand", isNumber: true, cell: (row) => rate(row.demand_per_s, row.dimension, "not known") },
+  {
+    title: "Lease ends",
+    hint: "Then the broker falls back to its safe limit, if the limit is not sent again",
+    cell: (row) => (row.lease_ends_at ? html`<${Time} at=${row.lease_ends_at} />` : NOTHING),
+  },
   { title: "Reason", cell: (row) => row.reason ?? NOTHING },
 ];
 

@@ -75,15 +75,14 @@ class RecordedProgram:
         state, outputs = self.program.run(state, arrived, batch)
         if snapshot_due(state, batch.now_ms):
             state = replace(state, snapshot_at_ms=batch.now_ms)
-            record.append(Output("leases", pack(_snapshot(state, batch.shard))))
+            record.append(Output("leases", pack(self._snapshot(state, batch.shard))))
         return state, [*outputs, *record]
 
-
-def _snapshot(state: ShardState, shard: int) -> pa.Table:
-    rows = lease_snapshot(state)
-    rows = rows.append_column("shard", pa.repeat(pa.scalar(shard, pa.int64()), len(rows)))
-    # Also where there is no row: the earlier ones are to go.
-    return replacing(rows, [shard])
+    def _snapshot(self, state: ShardState, shard: int) -> pa.Table:
+        rows = lease_snapshot(state, self.program.step.lease_ms)
+        rows = rows.append_column("shard", pa.repeat(pa.scalar(shard, pa.int64()), len(rows)))
+        # Also where there is no row: the earlier ones are to go.
+        return replacing(rows, [shard])
 
 
 def recorded_inputs(shard: int, arrived: Arrived, state: bytes | None) -> pa.Table:
