@@ -147,9 +147,14 @@ def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
     return {pair: limits for pair, (_, limits) in newest.items()}
 
 
+_LEFT_OUT: Final = {
+    *("epoch", "round_at", "date", "positions", "last_seen_at"),
+    *("duration_ms", "previous_duration_ms", "lag_ms"),
+}
+
+
 def _rows(settings: Settings, name: str) -> list[tuple[Any, ...]]:
     """A table's rows without wall-clock times and places, which differ from run to run."""
     table: pa.Table = history_table(settings, name)
-    left_out = {"epoch", "at", "date", "positions", "last_seen"}
-    kept = table.select([column for column in table.column_names if column not in left_out])
+    kept = table.select([column for column in table.column_names if column not in _LEFT_OUT])
     return sorted((tuple(row.values()) for row in kept.to_pylist()), key=repr)
