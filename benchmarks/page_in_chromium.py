@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.rig import browser_of, chromium
+from quotaplane.errors import InputError
+from tests.browser.rig import browser_of, chromium, find_quota_line
 
 _FRAMES: Final = """() => {
   window.frames_ms = []; let last = performance.now();
@@ -26,14 +28,17 @@ _TIMEOUT_MS: Final = 20_000
 
 
 def measure_in_chromium(url: str, big: str, small: str, times: int) -> dict[str, list[float]]:
-    """Seconds by what was done, so many times each; {}: there is no Chromium.
+    """Seconds by what was done, so many times each.
 
     The last row has the longest frames while the quota line is dragged (the 95th percentile).
+
+    Raises:
+        InputError: there is no Chromium.
     """
     path = chromium()
-    found: dict[str, list[float]] = {}
     if path is None:
-        return found
+        raise InputError("no `chromium` is found: apt-get install chromium")
+    found: dict[str, list[float]] = {}
     with browser_of(path) as browser:
         for _ in range(times):
             for about, took_s in _one_visit(browser, url, big, small).items():
@@ -75,7 +80,7 @@ def _one_visit(browser: Browser, url: str, big: str, small: str) -> dict[str, fl
             link = f"{url}/#/groups/{quote(group, safe='')}?range=7d"
             timed(
                 f"open a {size} group: its charts of 7 days",
-                lambda link=link: page.goto(link),  # type: ignore[misc]
+                partial(page.goto, link),
                 lambda: expect(page.locator(".u-over").first).to_be_visible(),
             )
         field = page.get_by_role("spinbutton", name="Quota")
@@ -91,21 +96,12 @@ def _one_visit(browser: Browser, url: str, big: str, small: str) -> dict[str, fl
 
 def _drag(page: Page) -> float:
     """Seconds within which 95 % of the frames are drawn while the line is dragged."""
-    over = page.locator(".u-over").first
-    box = over.bounding_box()
-    assert box is not None
-    x = box["x"] + box["width"] / 2
-    for y in range(int(box["y"]), int(box["y"] + box["height"]), 4):
-        page.mouse.move(x, y)
-        if over.evaluate("e => e.style.cursor") == "ns-resize":
-            break
-    else:
-        raise AssertionError("the quota line is not found")
-    page.mouse.move(x, y + 6)
+    x, y = find_quota_line(page)
+    page.mouse.move(x, y)
     page.mouse.down()
     page.evaluate(_FRAMES)
     for step in range(_MOVES):
-        page.mouse.move(x, y + 6 + step % 30)
+        page.mouse.move(x, y + step % 30)
     frames = sorted(page.evaluate("window.frames_ms"))
     page.mouse.up()
     return float(frames[int(0.95 * (len(frames) - 1))]) / 1000

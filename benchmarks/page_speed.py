@@ -210,7 +210,7 @@ def page(
         lines.append(f"| {about} | {wished[about]:g} | {' | '.join(figures)} |")
     lines += [
         "",
-        f"The page itself in headless Chromium, {len(next(iter(in_chromium.values()), []))} visits "
+        f"The page itself in headless Chromium, {VISITS} visits "
         "to a server that has answered before: from the click until it is shown.",
         "",
         "| what is done | seconds: median | most |",

@@ -1,4 +1,4 @@
-"""Empty histories for tests; a copy of the first one is made in a twentieth of the time."""
+"""Empty histories for tests, and a query; a copy of a history takes a twentieth of the time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History
+
+ENDLESS = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
+"""A query that does not end by itself."""
 
 
 @cache

@@ -101,3 +101,16 @@ class Watched:
         assert self.faults == []
         own = ("blob:", "data:", f"{self.url}/")
         assert [url for url in self.urls if not url.startswith(own)] == []
+
+
+def find_quota_line(page: Page) -> tuple[float, float]:
+    """A point where the pointer says that the quota line can be dragged."""
+    over = page.locator(".u-over").first
+    box = over.bounding_box()
+    assert box is not None
+    x = box["x"] + box["width"] / 2
+    for y in range(int(box["y"]), int(box["y"] + box["height"]), 4):
+        page.mouse.move(x, y)
+        if over.evaluate("e => e.style.cursor") == "ns-resize":
+            return x, y + 6
+    raise AssertionError("the quota line is not found")

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History
-from tests.browser.rig import Watched, serving
+from tests.browser.rig import Watched, find_quota_line, serving
 from tests.browser.story import BROKERS, HOSTILE, HOSTILE_BROKER, ORDERS
 from tests.unit.server_cases import TOKENS, token
 
@@ -110,17 +110,7 @@ def test_the_quota_line_can_be_dragged(watched: Watched) -> None:
     page = log_in(watched, "viewer", link=GROUP)
     field = page.get_by_role("spinbutton", name="Quota")
     expect(field).to_have_value("1200")
-    over = page.locator(".u-over").first
-    box = over.bounding_box()
-    assert box is not None
-    # the line is where the pointer says that it can be moved
-    x, found = box["x"] + box["width"] / 2, None
-    for y in range(int(box["y"]), int(box["y"] + box["height"]), 4):
-        page.mouse.move(x, y)
-        if over.evaluate("e => e.style.cursor") == "ns-resize":
-            found = y + 6
-            break
-    assert found is not None
+    x, found = find_quota_line(page)
     page.mouse.move(x, found)
     page.mouse.down()
     page.mouse.move(x, found + 40, steps=8)

@@ -32,7 +32,7 @@ from quotaplane.query.live_files import live_files
 from quotaplane.query.views import VIEWS
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
-from tests.histories import make_history
+from tests.histories import ENDLESS, make_history
 from tests.unit.audit_cases import change, given, used, write
 from tests.unit.history_cases import (
     DAY_MS,
@@ -325,9 +325,6 @@ def test_no_spark_is_loaded(made: History) -> None:
     assert run_alone(made, f"{use}; print(*{{'pyspark', 'py4j'}} & set(sys.modules))") == ""
 
 
-ENDLESS = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
-
-
 @pytest.mark.parametrize("ask", ["ask", "columns"])
 def test_a_deadline_ends_a_query_and_those_after_it(made: History, ask: str) -> None:
     with DuckDBEngine(made) as engine:
@@ -347,7 +344,7 @@ def test_closing_ends_the_queries_that_run(made: History) -> None:
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(engine.ask, ENDLESS) for _ in range(2)]
         until = time.monotonic() + 30
-        while len(engine._sessions) < 2 and time.monotonic() < until:
+        while len(engine._sessions._open) < 2 and time.monotonic() < until:
             time.sleep(0.01)
         engine.close()
         for query in running:

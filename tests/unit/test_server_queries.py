@@ -12,9 +12,7 @@ from quotaplane.server.queries import Queries
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
-from tests.histories import make_history
-
-ENDLESS = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(i) WHERE a.i + b.i = 5"
+from tests.histories import ENDLESS, make_history
 
 
 @pytest.fixture

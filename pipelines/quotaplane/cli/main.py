@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if " ".join(arguments[:2]) in COMMANDS:
         arguments[:2] = [" ".join(arguments[:2])]
-    if argv is None and _AT_ONCE.intersection(arguments):
+    if argv is None and _chosen(arguments) in _AT_ONCE:
         hide_pandas()
     code = exit_code_of(lambda: _run(arguments), print_to_stderr)
     if sys.stderr is not None:
@@ -134,12 +134,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in _BECOMES_A_JOB:
         spark_jobs.start(arguments[0], arguments[1:])
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    chosen = _chosen(arguments)
     if chosen is not None and chosen not in COMMANDS:
         raise ConfigError(_unknown(chosen))
     words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
     args = build_parser(chosen, words).parse_args(arguments)
     return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
+
+
+def _chosen(arguments: Sequence[str]) -> str | None:
+    """The subcommand's name; None: there is none."""
+    return next((word for word in arguments if not word.startswith("-")), None)
 
 
 def _unknown(command: str) -> str:

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from quotaplane.errors import HistoryError
+
 NAME: Final = "quotaplane-spill-"
 _NEW_S: Final = 60.0
 """A folder as young as this may not be locked yet."""
@@ -28,12 +30,18 @@ def spill_folder() -> Iterator[Path]:
     Folders that processes left behind when they were killed are removed first: nobody locks them.
 
     Raises:
-        OSError: it can't be made.
+        HistoryError: it can't be made.
     """
     _remove_left_over()
     path = Path(tempfile.gettempdir(), f"{NAME}{uuid.uuid4().hex}")
-    path.mkdir(mode=0o700)
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        path.mkdir(mode=0o700)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise HistoryError(
+            f"the history can't be read: {path} can't be made: {error.strerror}; it is for rows "
+            "that do not fit into memory; TMPDIR names another place"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield path

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -91,7 +90,7 @@ class DuckDBEngine:
         self._group_feed = GroupFeed(history)
         self._folder = local_folder(history.path)
         self._stack = ExitStack()
-        spill = self._stack.enter_context(_spill_folder())
+        spill = self._stack.enter_context(spill_folder())
         self._database = duckdb.connect(
             config={
                 "threads": threads or min(THREADS, os.cpu_count() or 1),
@@ -282,20 +281,6 @@ class DuckDBEngine:
             f"SET VARIABLE {table.name}_files = $files", {"files": list(map(_escaped, files))}
         )
         return _read_files(table)
-
-
-@contextmanager
-def _spill_folder() -> Iterator[Path]:
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(spill_folder())
-        except OSError as error:
-            raise HistoryError(
-                "the history can't be read: queries need a folder for large answers, and "
-                f"{error.filename or 'the temporary folder'} can't be made: {error.strerror}; "
-                "TMPDIR names another place"
-            ) from None
-        yield folder
 
 
 def _has_nulls(column: np.ndarray[Any, Any]) -> bool:

@@ -68,9 +68,6 @@ class Sessions:
                 self._open.discard(session)
                 self._changed.notify_all()
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def close(self, within_s: float) -> bool:
         """End the queries that run, and begin no others; False: one did not end in time."""
         until = time.monotonic() + within_s
