@@ -41,8 +41,9 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         "",
         "Only the job moves the reports through the JVM into Python workers and through a shuffle,",
         "reads and writes the state of half a million rows, compares every usage with the limit in",
-        "force, packs and publishes a limit for every entry, and writes a million rows of history.",
-        "None of this is in the plain process's time.",
+        "force, packs and publishes a limit for every entry, writes a million rows of history, and",
+        "records its inputs (replay.md says what that costs). None of this is in the plain",
+        "process's time.",
         "",
         f"Peak memory of all the job's processes together: {pip82['peak_gb']:.1f} GB (wished: "
         "below 8 GB).",

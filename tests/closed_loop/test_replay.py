@@ -81,6 +81,22 @@ def test_a_replay_of_a_part_begins_with_the_last_recorded_state(recorded: Histor
     assert verified.rounds == 5
 
 
+def test_rounds_without_a_usable_report_are_replayed(tmp_path: Path) -> None:
+    """The job starts before its brokers, and then all are silent for two rounds."""
+    history, numbers = History(path=str(tmp_path / "history")), iter(range(20))
+    silent = {0, 1, 2, 10, 11}
+    RecordedLoop(
+        history,
+        WANTS,
+        QUOTAS,
+        mangle=lambda reports: reports if next(numbers) not in silent else [],
+    ).run(20)
+    differences, verified = found(history, 0, 60)
+    assert differences == []
+    assert verified.limits > 0
+    assert len(what_if(history, at(0), at(20), Changes({"law.name": "static"})))
+
+
 def test_one_changed_bit_in_the_record_is_found(fast: History, tmp_path: Path) -> None:
     history = History(path=str(shutil.copytree(fast.path, tmp_path / "history")))
     column = RATE_COLUMNS[0]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from math import inf
 from typing import Any, Final
 
 from quotaplane.laws.explain import reason_text
+from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
 
 COLUMNS: Final = (
@@ -22,8 +26,8 @@ COLUMNS: Final = (
 )
 
 _LEASES: Final = """
-SELECT resource_group, broker, dimension, limit_per_s, used_per_s, demand_per_s, enforced,
-  broker_status, lease_ends_at
+SELECT resource_group AS "group", broker, dimension, limit_per_s, used_per_s, demand_per_s,
+  enforced, broker_status, lease_ends_at, epoch, seq
 FROM lease_values
 WHERE has_limit AND limit_per_s IS NOT NULL
   AND (:resource_group = '' OR resource_group = :resource_group)
@@ -32,9 +36,10 @@ ORDER BY used_per_s / nullif(limit_per_s, 0) DESC, resource_group, broker, dimen
 LIMIT :most
 """
 
-_REASONS: Final = """
-SELECT resource_group, broker, dimension, limit_per_s, demand_per_s, quota_per_s, reason_code,
-  reason_numbers, round_at
+# The leases are recorded every few seconds only, so the newest limit may be a later one.
+_NEWEST: Final = """
+SELECT resource_group AS "group", broker, dimension, limit_per_s, demand_per_s, quota_per_s,
+  reason_code, reason_numbers, enforced, lease_ms, epoch, seq, round_at
 FROM (
   SELECT *, row_number() OVER (
     PARTITION BY resource_group, broker, dimension ORDER BY epoch DESC, seq DESC
@@ -60,20 +65,44 @@ def limits_in_force(
         HistoryError: the history can't be read.
     """
     asked = {"resource_group": group or "", "broker": broker or "", "most": most}
-    leases = engine.ask(_LEASES, asked, group=group).rows
-    groups = sorted({row[0] for row in leases})
+    leases = _rows(engine.ask(_LEASES, asked, group=group))
+    groups = sorted({lease["group"] for lease in leases})
     # Files and their parts are left out for single values, but not for a list in a parameter.
     of_groups = " OR ".join(f"resource_group = :group_{place}" for place in range(len(groups)))
     given = {f"group_{place}": name for place, name in enumerate(groups)}
-    sql = _REASONS.replace("{of_groups}", of_groups)
-    found = engine.ask(sql, given, group=group).rows if groups else []
-    reasons = {tuple(row[:3]): row[3:] for row in found}
-    answers = []
-    for name, of_broker, dimension, limit, used, demand, enforced, status, ends_at in leases:
-        reason = since = None
-        if (name, of_broker, dimension) in reasons:
-            then, asked_for, quota, code, numbers, since = reasons[name, of_broker, dimension]
-            reason = reason_text(code, numbers, then, asked_for, quota)
-        known = (name, of_broker, dimension, limit, used, demand, enforced, status, ends_at)
-        answers.append(dict(zip(COLUMNS, (*known, since, reason), strict=True)))
-    return answers
+    sql = _NEWEST.replace("{of_groups}", of_groups)
+    found = _rows(engine.ask(sql, given, group=group)) if groups else []
+    newest = {_key(limit): limit for limit in found}
+    rows = [_in_force(lease, newest.get(_key(lease))) for lease in leases]
+    return [row for row in rows if row["limit_per_s"] < inf]
+
+
+def _in_force(lease: Mapping[str, Any], newest: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A row of the answer; ``newest`` is the newest limit that is recorded."""
+    row = {name: lease.get(name) for name in COLUMNS}
+    if newest is None:  # it has not changed for longer than limits are kept
+        return row
+    if _round(newest) > _round(lease):
+        row["limit_per_s"], row["enforced"] = newest["limit_per_s"], newest["enforced"]
+        row["lease_ends_at"] = newest["round_at"] + timedelta(milliseconds=newest["lease_ms"])
+    row["since"] = newest["round_at"]
+    row["reason"] = reason_text(
+        newest["reason_code"],
+        newest["reason_numbers"],
+        newest["limit_per_s"],
+        newest["demand_per_s"],
+        newest["quota_per_s"],
+    )
+    return row
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["group"], row["broker"], row["dimension"]
+
+
+def _round(row: Mapping[str, Any]) -> tuple[int, int]:
+    return row["epoch"], row["seq"]

@@ -232,9 +232,8 @@ LEFT JOIN limits_in_order AS l
 
 _LEASE_VALUES: Final = f"""
 SELECT
-  round_at, broker, resource_group, dimension, broker_status, seen_at, has_limit, enforced,
-  lease_ends_at,
-  used_per_s, demand_per_s, limit_per_s
+  epoch, seq, round_at, broker, resource_group, dimension, broker_status, seen_at, has_limit,
+  enforced, lease_ends_at, used_per_s, demand_per_s, limit_per_s
 FROM leases {
     by_dimension(
         {

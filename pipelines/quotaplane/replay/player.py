@@ -104,7 +104,8 @@ class Player:
             [LIMIT_ROWS.empty_table()]
             + [plain(stamped(LIMITS, rows, recorded.stamp)) for rows in tables["limits"]]
         )
-        usage = pa.concat_tables(tables["usage"], promote_options="permissive")
+        # A round without usable reports has no usage.
+        usage = pa.concat_tables([pa.table({}), *tables["usage"]], promote_options="permissive")
         return Played(recorded.stamp, limits, usage, tuple(differing))
 
     def _with_groups(
