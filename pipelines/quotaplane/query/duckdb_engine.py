@@ -8,7 +8,6 @@ history.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timezone
@@ -17,8 +16,6 @@ from typing import Any, Final
 
 import duckdb
 import numpy as np
-import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from duckdb.func import SPECIAL
 
@@ -29,6 +26,14 @@ from quotaplane.history.spill_folder import spill_folder
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer
+from quotaplane.query.duckdb_rows import (
+    escaped,
+    no_rows,
+    quoted,
+    rows_of_copy,
+    rows_of_files,
+    type_name,
+)
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.live_files import is_plain, live_files
 from quotaplane.query.sessions import ENDED, Sessions, interruptible
@@ -48,18 +53,6 @@ SPILL: Final = "10GB"
 THREADS: Final = 4
 
 _ENDS_WITHIN_S: Final = 5.0
-
-_TYPES: Final = {
-    pa.int64(): "BIGINT",
-    pa.int32(): "INTEGER",
-    pa.float64(): "DOUBLE",
-    pa.float32(): "FLOAT",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.bool_(): "BOOLEAN",
-    pa.date32(): "DATE",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
-}
 
 _MACROS: Final = """
 CREATE MACRO unix_millis(instant) AS epoch_ms(instant);
@@ -114,7 +107,7 @@ class DuckDBEngine:
             self._database.create_function(
                 name,
                 function.call,
-                list(map(_type, function.parameters)),
+                list(map(type_name, function.parameters)),
                 "VARCHAR",
                 null_handling=SPECIAL,
             )
@@ -231,7 +224,7 @@ class DuckDBEngine:
         if self._folder is not None:
             # Paths are also checked as they are written, with escaped special characters.
             folder = f"{self._folder}/"
-            allowed = ", ".join(_quoted(path) for path in {folder, _escaped(folder)})
+            allowed = ", ".join(quoted(path) for path in {folder, escaped(folder)})
             self._database.execute(f"SET allowed_directories = [{allowed}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
@@ -252,7 +245,7 @@ class DuckDBEngine:
             rows = self._rows(session, TABLES[name], from_then, until, group)
             condition = ""
             if until is not None and "round_at" in TABLES[name].schema.names:
-                condition = f" WHERE round_at <= TIMESTAMPTZ {_quoted(until.isoformat())}"
+                condition = f" WHERE round_at <= TIMESTAMPTZ {quoted(until.isoformat())}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
         for name, feed in self._group_feed.tables(sources.feeds, until).items():
             session.register(name, feed)
@@ -269,92 +262,23 @@ class DuckDBEngine:
     ) -> str:
         """A query for the rows of a table, with all columns that this version knows."""
         if table in OPTIONAL and not has_table(self._history, table.name):
-            return _no_rows(table)
+            return no_rows(table)
         opened = open_table(self._history, table.name)
         if self._folder is None or not is_plain(opened):
-            return _copied(session, table, opened, since, until, group)
+            return rows_of_copy(session, table, opened, since, until, group)
         folder = self._folder / table.name
         files = live_files(opened, folder, since=since, until=until, group=group)
         if not files:
-            return _no_rows(table)
+            return no_rows(table)
         session.execute(
-            f"SET VARIABLE {table.name}_files = $files", {"files": list(map(_escaped, files))}
+            f"SET VARIABLE {table.name}_files = $files", {"files": list(map(escaped, files))}
         )
-        return _read_files(table)
+        return rows_of_files(table)
 
 
 def _has_nulls(column: np.ndarray[Any, Any]) -> bool:
     """Whether a column of numbers has nulls."""
     return isinstance(column, np.ma.MaskedArray) and column.dtype.kind == "f"
-
-
-def _read_files(table: Table) -> str:
-    """A query for the rows of the files in the variable of the table.
-
-    The empty table before them gives columns that the files lack, and the types.
-    """
-    # The name of a file's folder has the partition; other folders of its path may look like one.
-    partitions = "".join(
-        f", CAST(regexp_extract(filename, '.*/{name}=([^/]*)/', 1) AS "
-        f"{_type(table.schema.field(name).type)}) AS {name}"
-        for name in table.partition_by
-    )
-    files = (
-        f"read_parquet(getvariable('{table.name}_files'), union_by_name = true, "
-        "hive_partitioning = false, filename = true)"
-    )
-    columns = ", ".join(table.schema.names)
-    return (
-        f"SELECT {columns} FROM "
-        f"({_no_rows(table)} UNION ALL BY NAME SELECT *{partitions} FROM {files})"
-    )
-
-
-def _no_rows(table: Table) -> str:
-    nulls = ", ".join(f"CAST(NULL AS {_type(f.type)}) AS {f.name}" for f in table.schema)
-    return f"SELECT {nulls} WHERE false"
-
-
-def _copied(
-    session: duckdb.DuckDBPyConnection,
-    table: Table,
-    opened: DeltaTable,
-    since: datetime | None,
-    until: datetime | None,
-    group: str | None,
-) -> str:
-    """Copy the rows into a temporary table, which may be larger than the memory."""
-    conditions = [
-        f"round_at {comparison} '{limit.isoformat()}'"
-        for comparison, limit in ((">=", since), ("<=", until))
-        if limit is not None and "round_at" in table.schema.names
-    ]
-    if group is not None and "resource_group" in table.schema.names:
-        conditions.append(f"resource_group = {_quoted(group)}")
-    arriving = opened.scan(predicate=" AND ".join(conditions) or None)
-    session.register("arriving_rows", pa.RecordBatchReader.from_stream(arriving))
-    present = {field.name for field in opened.schema().fields}
-    columns = ", ".join(
-        f"CAST({f.name if f.name in present else 'NULL'} AS {_type(f.type)}) AS {f.name}"
-        for f in table.schema
-    )
-    session.execute(f"CREATE TEMP TABLE {table.name}_rows AS SELECT {columns} FROM arriving_rows")
-    session.unregister("arriving_rows")
-    return f"SELECT * FROM {table.name}_rows"
-
-
-def _type(kind: pa.DataType) -> str:
-    """DuckDB's name of a column type."""
-    return f"{_TYPES[kind.value_type]}[]" if pa.types.is_list(kind) else _TYPES[kind]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _escaped(path: str) -> str:
-    """A path of which DuckDB takes no part for a pattern."""
-    return re.sub(r"([\[*?])", r"[\1]", path)
 
 
 def _only_select(session: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
