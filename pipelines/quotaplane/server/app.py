@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI
@@ -62,18 +63,29 @@ def create_app(
         finally:
             await services.close()
 
+    app = _routed(lifespan=lifespan)
+    app.state.services = Services(settings, server, conf, say)
+    add_error_answers(app)
+    app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
+    app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
+    app.openapi = _openapi  # type: ignore[method-assign]
+    app.state.query_parameters = query_parameters(_openapi())
+    return app
+
+
+def _routed(**more: Any) -> FastAPI:
+    """An application with all routes; they are the same for all settings."""
     app = FastAPI(
         title=_TITLE,
         description=_ABOUT,
         version=__version__,
-        lifespan=lifespan,
+        **more,
         # These pages load their scripts from another site.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: operation_id(route.endpoint),
     )
-    app.state.services = Services(settings, server, conf, say)
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
     for module in (
         *(pulsar_routes, group_routes, change_routes, status_routes, history_routes),
@@ -82,11 +94,6 @@ def create_app(
         app.include_router(module.routes, dependencies=everywhere)
     app.include_router(system_routes.health)
     app.include_router(page_routes.routes)
-    add_error_answers(app)
-    app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
-    app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.state.query_parameters = query_parameters(app.openapi())
     return app
 
 
@@ -97,20 +104,20 @@ def _hosts(server: Server) -> set[str] | None:
     return {*_LOOPBACK, server.host}
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        _, bodies = models_json_schema(
-            [(model, "validation") for model in _BODIES],
-            ref_template="#/components/schemas/{model}",
-        )
-        made["components"]["schemas"] |= bodies["$defs"]
-        for operation in (o for path in made["paths"].values() for o in path.values()):
-            # FastAPI adds it where there are parameters; a wrong one is answered 400 here.
-            operation["responses"].pop("422", None)
-        for name in ("HTTPValidationError", "ValidationError"):
-            made["components"]["schemas"].pop(name, None)
-        app.openapi_schema = made
-    return app.openapi_schema
+@cache
+def _openapi() -> dict[str, Any]:
+    app = _routed()
+    made = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    _, bodies = models_json_schema(
+        [(model, "validation") for model in _BODIES],
+        ref_template="#/components/schemas/{model}",
+    )
+    made["components"]["schemas"] |= bodies["$defs"]
+    for operation in (o for path in made["paths"].values() for o in path.values()):
+        # FastAPI adds it where there are parameters; a wrong one is answered 400 here.
+        operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        made["components"]["schemas"].pop(name, None)
+    return made
