@@ -18,9 +18,8 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 	@./spark-submit.sh --setup test
 
 test: env ## the whole suite
-	$(PYTEST) $(NO_JVM)
+	$(PYTEST) $(NO_JVM) tests/browser
 	$(PYTEST) $(WITH_JVM)
-	$(PYTEST) tests/browser
 
 quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
 	$(PYTEST) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
@@ -44,7 +43,7 @@ servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
 soak: env ## what takes too long for every commit (some 30 minutes; before a release)
-	$(PYTEST) --soak -m soak tests
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --soak -m soak tests
 	$(PYTEST) -n 2 --hypothesis-profile=explore -m hypothesis tests/unit
 
 lint: env ## ruff's rules and its formatting
@@ -72,7 +71,7 @@ proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \
 		--pyi_out=pipelines/quotaplane/wire/pb schemas/*.proto
 
-bench: env ## measure (minutes; the results page is in docs/)
+bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/benchmarks.md)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
 arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.browser.rig import REQUIRED, Watched, browser_of, chromium, is_required, serving
 from tests.browser.story import story_history
 from tests.unit.server_cases import TOKENS
+
+TIMEOUT_MS = 30_000
+"""Other tests run at the same time."""
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +25,7 @@ def browser() -> Iterator[Browser]:
         if is_required():
             pytest.fail(f"{line} ({REQUIRED} is set)")
         pytest.skip(line)
+    expect.set_options(timeout=TIMEOUT_MS)
     with browser_of(path) as browser:
         yield browser
 
@@ -46,6 +50,6 @@ def watched(browser: Browser, url: str) -> Iterator[Watched]:
     """A page in a browser of its own; at the end, nothing may have failed in it."""
     with browser.new_context() as context:
         watched = Watched(context.new_page(), url)
-        watched.page.set_default_timeout(10_000)
+        watched.page.set_default_timeout(TIMEOUT_MS)
         yield watched
         watched.check()
