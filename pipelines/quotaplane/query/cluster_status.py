@@ -13,15 +13,13 @@ RECENT: Final = timedelta(minutes=1)
 """Reports and refused use are counted over this time."""
 
 _JOB: Final = """
-SELECT epoch, seq, round_at, duration_ms, previous_duration_ms, lag_ms, brokers_live, law
-FROM rounds ORDER BY epoch DESC, seq DESC LIMIT 1
-"""
-
-_RECENT_ROUNDS: Final = """
 SELECT
-  count(*) AS rounds, coalesce(sum(reports), 0) AS reports, coalesce(sum(rejected), 0) AS rejected,
-  coalesce(sum(limits_sent), 0) AS limits
-FROM rounds WHERE round_at > :recent
+  epoch, seq, round_at, duration_ms, lag_ms, brokers_live, law,
+  count(*) FILTER (WHERE round_at > :recent) OVER () AS rounds,
+  sum(reports) FILTER (WHERE round_at > :recent) OVER () AS reports,
+  sum(rejected) FILTER (WHERE round_at > :recent) OVER () AS rejected,
+  sum(limits_sent) FILTER (WHERE round_at > :recent) OVER () AS limits
+FROM rounds ORDER BY epoch DESC, seq DESC LIMIT 1
 """
 
 _REACHED: Final = " + ".join(
@@ -86,13 +84,13 @@ def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
     Raises:
         HistoryError: the history can't be read.
     """
-    last = engine.ask(_JOB)
-    if not last.rows:
-        return None
-    row = dict(zip(last.columns, last.rows[0], strict=True))
     recent = now - RECENT
-    counts = engine.ask(_RECENT_ROUNDS, {"recent": recent}, read_since=recent)
-    rounds, reports, rejected, limits = counts.rows[0]
+    # A job that runs has its last round in the newest files; there may be very many others.
+    row = _last_round(engine, recent, read_since=recent)
+    if row is None or row["round_at"] > now:  # the clock of an earlier job may have been ahead
+        row = _last_round(engine, recent)
+    if row is None:
+        return None
     return RoundStatus(
         epoch=row["epoch"],
         seq=row["seq"],
@@ -102,11 +100,18 @@ def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
         lag_s=_seconds(row["lag_ms"]),
         law=row["law"],
         brokers_live=row["brokers_live"],
-        rounds=int(rounds),
-        reports=int(reports),
-        rejected=int(rejected),
-        limits=int(limits),
+        rounds=int(row["rounds"] or 0),
+        reports=int(row["reports"] or 0),
+        rejected=int(row["rejected"] or 0),
+        limits=int(row["limits"] or 0),
     )
+
+
+def _last_round(
+    engine: DuckDBEngine, recent: datetime, read_since: datetime | None = None
+) -> dict[str, Any] | None:
+    answer = engine.ask(_JOB, {"recent": recent}, read_since=read_since)
+    return dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else None
 
 
 def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:

@@ -45,13 +45,13 @@ ORDER BY place
 """
 
 _OF_LEASES: Final = (*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS)
-_BROKERS: Final = f"SELECT broker, stale FROM ({_BROKER_PLACES}) AS brokers ORDER BY broker_place"
+_BROKERS: Final = f"SELECT broker, stale FROM ({_BROKER_PLACES}) AS numbered ORDER BY broker_place"
 _LEASES: Final = f"""
 SELECT place, broker_place, broker_status = 'stale' AS stale, has_limit AND enforced AS limited,
   {", ".join(_OF_LEASES)}
 FROM leases
 JOIN ({_PLACES}) AS places ON places.resource_group = leases.resource_group
-JOIN ({_BROKER_PLACES}) AS brokers ON brokers.broker = leases.broker
+JOIN ({_BROKER_PLACES}) AS numbered ON numbered.broker = leases.broker
 """
 
 _THROTTLED: Final = f"""

@@ -39,13 +39,19 @@ class _Token(NamedTuple):
 
 
 def names_in(sql: str) -> set[str]:
-    """All names in a query, in lower case: of tables, columns, functions, and keywords.
+    """The names in a query that may be tables, in lower case; also of columns, and keywords.
 
-    >>> sorted(names_in("SELECT Max(n) FROM usage -- of limits"))
-    ['from', 'max', 'n', 'select', 'usage']
+    A name behind AS is one that the query gives, so it is none of them.
+
+    >>> sorted(names_in("SELECT Max(n) AS limits FROM usage -- of limits"))
+    ['as', 'from', 'max', 'n', 'select', 'usage']
     """
-    quoted = {token.text[1:-1].lower() for token in _tokens(sql) if token.kind == "quoted"}
-    return quoted | {token.text.lower() for token in _tokens(sql) if token.kind == "name"}
+    tokens = [token for token in _tokens(sql) if token.kind not in ("space", "comment")]
+    return {
+        (token.text[1:-1] if token.kind == "quoted" else token.text).lower()
+        for before, token in zip([_Token("other", ""), *tokens], tokens, strict=False)
+        if token.kind in ("name", "quoted") and before.word != "AS"
+    }
 
 
 def parameters_in(sql: str) -> set[str]:

@@ -352,8 +352,7 @@ class Sources(NamedTuple):
 def sources_of(sql: str | None) -> Sources:
     """What a query reads; None: everything that there is.
 
-    A word that is not used as a table counts, too (``brokers`` is also a column): then a table
-    is opened in vain.
+    A column of that name counts, too (``brokers``): then a table is opened in vain.
 
     >>> sources = sources_of("SELECT * FROM limit_values")
     >>> sources.tables, [view.name for view in sources.views]
