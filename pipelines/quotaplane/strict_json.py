@@ -127,7 +127,7 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
         field = ".".join(str(part) for part in first["loc"] if part != "[key]")
         where = f"{source}: {field}" if field else source  # no single field is wrong
         also = f" (and {more} more)" if more else ""
-        raise InputError(f"{where}: {_explain(first, raw)}{also}") from None
+        raise InputError(f"{where}: {explain(first, raw)}{also}") from None
 
 
 def first_error(error: ValidationError) -> str:
@@ -174,10 +174,15 @@ _TEXTS: Final = {
     "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
+    "string_pattern_mismatch": "must match {pattern}",
 }
 
 
-def _explain(error: Mapping[str, Any], raw: object) -> str:
+def explain(error: Mapping[str, Any], raw: object) -> str:
+    """What is wrong with a value, in a few words behind its name.
+
+    ``error`` is one of pydantic's ``errors()`` about ``raw``.
+    """
     kind = error["type"]
     if kind in _WANTED:
         return f"must be {_WANTED[kind]}, not {json_type(_at(raw, error['loc']))}"

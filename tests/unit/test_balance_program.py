@@ -274,7 +274,7 @@ def test_wrong_settings_are_found_before_anything_starts(
         ({"plans_topic": "decisions"}, "already used as throttle.decisions_topic"),
         ({"plans_topic": ".."}, "balance.plans_topic: '..' can't be the name of a topic"),
         ({"gone_after_s": 5}, "gone_after_s must be above round_interval_s"),
-        ({"mode": "yes"}, "balance.mode: Input should be 'propose' or 'auto'"),
+        ({"mode": "yes"}, "balance.mode: must be 'propose' or 'auto'"),
     ],
 )
 def test_topics_and_times_must_fit_together(section: dict[str, Any], message: str) -> None:

@@ -310,9 +310,9 @@ def test_a_host_that_is_not_ours_is_one_line(host: str) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"port": 9464}, "metrics.port: Extra inputs"),
-        ({"job_port": 0}, "metrics.job_port: Input should be greater"),
-        ({"job_port": 70_000}, "metrics.job_port: Input should be less"),
+        ({"port": 9464}, "metrics.port: unknown key"),
+        ({"job_port": 0}, "metrics.job_port: must be at least 1"),
+        ({"job_port": 70_000}, "metrics.job_port: must be at most 65535"),
         ({"job_port": 9464, "enforcer_port": 9464}, "the ports of two programs are the same"),
         ({"host": ""}, "metrics.host"),
     ],

@@ -76,14 +76,14 @@ def test_what_a_batch_covers_can_be_told_from_its_two_offsets() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "option service_url: Field required"),
+        ({}, "option service_url: is required"),
         ({**URL, "topics": "a,a"}, "option topics: names a topic twice"),
         ({**URL, "topics": "a b"}, "'persistent://public/default/a b' is not a topic"),
-        ({**URL, "topic": "a", "colour": "red"}, "option colour: Extra inputs are not permitted"),
-        ({**URL, "topic": "a", "starting": "soon"}, "option starting: String should match"),
+        ({**URL, "topic": "a", "colour": "red"}, "option colour: is not known"),
+        ({**URL, "topic": "a", "starting": "soon"}, "option starting: must match"),
         ({**URL, "topic": "a", "max_messages_per_trigger": "0"}, "option max_messages_per_trigger"),
         ({**URL, "topic": "a", "token": "x", "token_file": "y"}, "exclude each other"),
-        ({**URL, "topic": "a", "oauth2_audience": "x"}, "option oauth2_issuer_url: Field required"),
+        ({**URL, "topic": "a", "oauth2_audience": "x"}, "option oauth2_issuer_url: is required"),
         ({**URL, "topics_pattern": "a.*"}, "write persistent://tenant/namespace/regular"),
         ({**URL, "topics_pattern": "persistent://t/n/a("}, "'a(' is not a regular expression"),
         ({**URL, "topics_pattern": "persistent://t/n/a"}, "topics_pattern needs admin_url"),

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 from quotaplane.settings.transports import OAuth2
+from quotaplane.strict_json import explain
 
 _SECURITY: Final = set(PulsarSecurity.model_fields) - {"oauth2"}
 _OAUTH2: Final = {f"oauth2_{name}": name for name in OAuth2.model_fields}
@@ -86,7 +87,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = [str(part) for part in first["loc"] if part != "security"]
-        message = first["msg"].removeprefix("Value error, ")
+        message = "is not known" if first["type"] == "extra_forbidden" else explain(first, options)
         option = f"option {'_'.join(where)}: " if where else ""
         raise ConfigError(f'format("pulsar"): {option}{message}') from None
 

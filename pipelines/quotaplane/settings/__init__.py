@@ -12,10 +12,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
@@ -30,6 +29,8 @@ from quotaplane.settings.transports import KafkaTransport as KafkaTransport
 from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+from quotaplane.strict_json import explain
+from quotaplane.strict_yaml import read_mappings
 from quotaplane.terminal import warn
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
@@ -272,16 +273,20 @@ def load_settings(path: str | Path) -> Settings:
     """Read and check a settings file.
 
     Raises:
-        ConfigError: the file is missing or not YAML, or a key in it is unknown or wrong.
+        ConfigError: the file is missing or not YAML, or a key in it is unknown, wrong or occurs
+            twice.
     """
     source = str(Path(path).absolute())
     try:
-        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        raw = [mapping.values for mapping in read_mappings(text, source)]
     except OSError as error:
         raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
-    return parse_settings(raw, source=source)
+    except InputError as error:
+        raise ConfigError(str(error)) from None
+    return parse_settings(raw[0] if len(raw) == 1 else None, source=source)
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:
@@ -296,8 +301,9 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
             str(part) for part in first["loc"] if part not in ("delta", "kafka", "pulsar")
         )
         also = f" (and {more} more)" if more else ""
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {key + ': ' if key else ''}{message}{also}") from None
+        raise ConfigError(
+            f"{source}: {key + ': ' if key else ''}{explain(first, raw)}{also}"
+        ) from None
 
 
 def _without_removed(raw: dict[str, Any], source: str) -> dict[str, Any]:
