@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pyarrow as pa
+
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.query.cluster_status import RoundStatus, job_status
@@ -13,14 +15,21 @@ from tests.histories import make_history
 from tests.unit.history_cases import NOON_MS, rounds
 from tests.unit.recorded_history import at
 
+AGAIN = pa.array([2])
+
 
 def write(history: History, epoch: int, *seconds: int) -> None:
     make_history(history)
     with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
         for seq, second in enumerate(seconds):
-            writer.append_round(
-                Round(epoch, seq, NOON_MS + 1000 * second), {"rounds": rounds(reports=3)}
-            )
+            writer.append_round(Round(epoch, seq, NOON_MS + 1000 * second), {"rounds": round_row()})
+
+
+def round_row() -> pa.Table:
+    row = rounds(reports=3)
+    for name in ("duplicates", "outdated"):
+        row = row.set_column(row.column_names.index(name), name, AGAIN)
+    return row
 
 
 def status(history: History, second: int) -> RoundStatus | None:
@@ -33,6 +42,7 @@ def test_counts_are_of_the_last_minute_and_the_last_round_of_any_time(history: H
     found = status(history, 70)
     assert found is not None
     assert (found.seq, found.age_s, found.rounds, found.reports) == (2, 10.0, 2, 6)
+    assert found.outdated == 8
     later = status(history, 7200)
     assert later is not None
     assert (later.seq, later.age_s, later.rounds, later.reports) == (2, 7140.0, 0, 0)

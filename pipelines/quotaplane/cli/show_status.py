@@ -114,11 +114,12 @@ def _job_lines(job: RoundStatus | None) -> list[str]:
         parts.append(f"newest report was {job.lag_s:.1f} s old")
     if job.law:
         parts.append(f"law {job.law}")
+    outdated = f"{job.outdated} outdated, " if job.outdated else ""
     late = " <- is it running?" if job.age_s > _LATE_S else ""
     return [
         f"job      {', '.join(parts)}{late}",
         f"a minute {job.rounds} rounds, {job.reports} reports used, {job.rejected} rejected, "
-        f"{job.limits} limits told",
+        f"{outdated}{job.limits} limits told",
     ]
 
 

@@ -18,6 +18,7 @@ SELECT
   count(*) FILTER (WHERE round_at > :recent) OVER () AS rounds,
   sum(reports) FILTER (WHERE round_at > :recent) OVER () AS reports,
   sum(rejected) FILTER (WHERE round_at > :recent) OVER () AS rejected,
+  sum(duplicates + outdated) FILTER (WHERE round_at > :recent) OVER () AS outdated,
   sum(limits_sent) FILTER (WHERE round_at > :recent) OVER () AS limits
 FROM rounds ORDER BY epoch DESC, seq DESC LIMIT 1
 """
@@ -72,9 +73,12 @@ class RoundStatus:
     law: str | None
     brokers_live: int
     rounds: int
-    """In the last minute, as the next three."""
+    """In the last minute, as the next four."""
     reports: int
     rejected: int
+    outdated: int
+    """Reports that had been seen before, or are older than one already used. If they go on, two
+    agents have the same broker name."""
     limits: int
 
 
@@ -103,6 +107,7 @@ def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
         rounds=int(row["rounds"] or 0),
         reports=int(row["reports"] or 0),
         rejected=int(row["rejected"] or 0),
+        outdated=int(row["outdated"] or 0),
         limits=int(row["limits"] or 0),
     )
 

@@ -18,9 +18,13 @@ class JobAnswer(BaseModel):
     lag_s: float | None = Field(description="Age of the newest report in that round, in seconds.")
     law: str | None = Field(examples=["max_min"])
     brokers_live: int
-    rounds: int = Field(description="In the last minute, as the next three.")
+    rounds: int = Field(description="In the last minute, as the next four.")
     reports: int
     rejected: int
+    outdated: int = Field(
+        description="Reports that had been seen before, or are older than one already used. If "
+        "they go on, two agents have the same broker name."
+    )
     limits: int = Field(description="Limits published.")
 
 

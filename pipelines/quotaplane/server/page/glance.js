@@ -29,7 +29,9 @@ function Job({ job }) {
     <span>lag <b>${duration(job.lag_s)}</b></span>
     ${job.law && html`<span>law <b>${job.law}</b></span>`}
     <span>in the last minute <b>${whole(job.rounds)}</b> rounds, <b>${whole(job.reports)}</b> reports,${" "}
-      <a href="#/rejected"><b>${whole(job.rejected)}</b> rejected</a>, <b>${whole(job.limits)}</b> limits sent</span>
+      <a href="#/rejected"><b>${whole(job.rejected)}</b> rejected</a>,${" "}
+      ${job.outdated > 0 && html`<abbr title="seen before, or older than a report already used; if they go on, two agents have the same broker name"><b>${whole(job.outdated)}</b> outdated</abbr>, `}
+      <b>${whole(job.limits)}</b> limits sent</span>
   </p>`;
 }
 
