@@ -34,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--conf", metavar="FILE", required=True, help="the balance job's settings")
-    parser.add_argument("--plan", metavar="HASH", help="execute the plan with this hash")
+    parser.add_argument(
+        "--plan", metavar="HASH", help="execute the plan with this hash; needs --why"
+    )
     parser.add_argument("--auto", action="store_true", help="execute all plans of mode auto")
     parser.add_argument("--why", metavar="TEXT", default="", help="the reason, for the record")
 

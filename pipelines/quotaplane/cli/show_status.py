@@ -119,7 +119,7 @@ def _job_lines(job: RoundStatus | None) -> list[str]:
     return [
         f"job      {', '.join(parts)}{late}",
         f"a minute {job.rounds} rounds, {job.reports} reports used, {job.rejected} rejected, "
-        f"{outdated}{job.limits} limits told",
+        f"{outdated}{job.limits} limits sent",
     ]
 
 
