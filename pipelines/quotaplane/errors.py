@@ -106,3 +106,9 @@ class OutputError(QuotaplaneError):
     """
 
     exit_code = 9
+
+
+class DeposedError(QuotaplaneError):
+    """Another process leads in place of this one, which must not publish any more."""
+
+    exit_code = 13

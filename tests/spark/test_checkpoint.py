@@ -11,6 +11,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.quota.job import QuotaSpec
+from tests.histories import make_history
 
 
 def spec(tmp_path: Path, strict_lease_s: float | None) -> QuotaSpec:
@@ -40,7 +41,8 @@ def opened(
     """What a job with these settings goes on from."""
     job = spec(tmp_path, strict_lease_s)
     folder = CheckpointFolder(spark, job.checkpoint)
-    found = folder.open(shards, lambda: epoch, job.checkpoint_note)
+    make_history(job.settings.history)
+    found = folder.open(shards, lambda checkpoint_id: epoch, job.checkpoint_note)
     job.accept(found)
     return found
 

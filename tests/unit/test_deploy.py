@@ -15,7 +15,7 @@ import yaml
 
 from quotaplane.cli.main import COMMANDS, build_parser
 from quotaplane.cli.spark_jobs import job_names
-from quotaplane.errors import ConfigError, FailedBatchError
+from quotaplane.errors import ConfigError, DeposedError, FailedBatchError
 from quotaplane.settings import parse_settings
 from tests.unit.pages import ROOT
 
@@ -70,7 +70,7 @@ def test_a_unit_starts_a_command_that_exists_and_heeds_its_exit_codes(unit: Path
     assert keys["Service.Restart"] == ["on-failure"]
     assert keys["Unit.StartLimitIntervalSec"] == ["0"], "it is tried for as long as it takes"
     codes = {int(code) for code in keys["Service.RestartPreventExitStatus"][0].split()}
-    of_jobs = {FailedBatchError.exit_code} if words[0] == "run" else set()
+    of_jobs = {FailedBatchError.exit_code, DeposedError.exit_code} if words[0] == "run" else set()
     assert codes == {ConfigError.exit_code, *of_jobs}
     assert keys["Service.KillMode"] == ["mixed"], "the JVM must not get the signal"
 

@@ -1,7 +1,7 @@
 """Each exit code that docs/cli.md lists comes from a real command, with one line at most.
 
-5 and 7 need Spark: tests/spark/test_exit_codes.py. 8 needs a cluster and a plan:
-tests/servers/test_balance_pulsar.py.
+5, 7 and 13 need Spark: tests/spark/test_exit_codes.py, tests/spark/test_deposed.py.
+8 needs a cluster and a plan: tests/servers/test_balance_pulsar.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.histories import make_history
 from tests.unit.exit_codes import documented_codes
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {5, 7, 8}
+ELSEWHERE = {5, 7, 8, 13}
 
 
 class Place:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.errors import NoUsableReportsError
+from quotaplane.errors import DeposedError, NoUsableReportsError
 from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
@@ -74,7 +74,7 @@ class Job:
         self._seq = 0
         self._state = ShardState()
         watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
-        self._sink = BatchSink(
+        self.sink = BatchSink(
             QuotaFinisher(watch, lambda seq: {}),
             self.written,  # type: ignore[arg-type]
             self.written,  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ class Job:
                 arrived["rejected"] = [pack(decoded.rejected)]
         self._times_ms[self._seq] = self.now_ms
         self._state, outputs = PROGRAM.run(self._state, arrived, Batch(0, self._seq, self.now_ms))
-        self._sink(Rows(outputs), self._seq)  # type: ignore[arg-type]
+        self.sink(Rows(outputs), self._seq)  # type: ignore[arg-type]
 
     def letters(self) -> list[dict[str, Any]]:
         tables = [each["rejected_reports"] for each in self.written.tables]
@@ -125,6 +125,25 @@ class Job:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(monkeypatch)
+
+
+def test_a_deposed_job_writes_and_publishes_nothing(job: Job) -> None:
+    def deposed() -> None:
+        raise DeposedError("deposed")
+
+    job.sink = BatchSink(
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}),
+        job.written,  # type: ignore[arg-type]
+        job.written,  # type: ignore[arg-type]
+        lambda seq: 0,
+        1,
+        job.lines,
+        still_leads=deposed,
+    )
+    for reports in ([job.report()], []):  # also a round in which nothing arrived
+        with pytest.raises(DeposedError):
+            job.round(*reports)
+    assert job.written.tables == []
 
 
 def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:

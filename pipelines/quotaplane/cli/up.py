@@ -14,11 +14,17 @@ from typing import IO, Final
 
 from quotaplane.agents.supervisor import USUAL, Ended, Part, Supervisor
 from quotaplane.cli.spark_jobs import launch_command
-from quotaplane.errors import ConfigError, FailedBatchError, OutputError, QuotaplaneError
+from quotaplane.errors import (
+    ConfigError,
+    DeposedError,
+    FailedBatchError,
+    OutputError,
+    QuotaplaneError,
+)
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 
 _FINAL: Final[dict[int, type[QuotaplaneError]]] = {
-    error.exit_code: error for error in (ConfigError, FailedBatchError)
+    error.exit_code: error for error in (ConfigError, FailedBatchError, DeposedError)
 }
 """Exit codes of parts that would only end in the same way again."""
 
@@ -27,7 +33,7 @@ Parts: quota (the quota job); enforce (the enforcer, with transport.kind pulsar 
 serve (the server, with a section server). What a part prints has its name in front. A part that
 ends is started again, after FIRST s, and after longer and longer while it ends soon, up to LONGEST
 s. To restart one alone, send SIGTERM to its process, which its first line names. A part that ends
-with exit code FINAL ends all.
+with one of the exit codes FINAL ends all.
 
 Ctrl-C and SIGTERM end the parts in the reverse order. Each may take STOP s, and is then killed
 (exit code 1). A second Ctrl-C kills all at once. This is for a first day, and for trying things: in
@@ -36,7 +42,7 @@ production let a supervisor such as systemd run each part (docs/runbook.md).
 _NUMBERS: Final = {
     "FIRST": f"{USUAL.first_wait_s:g}",
     "LONGEST": f"{USUAL.longest_wait_s:g}",
-    "FINAL": " or ".join(map(str, _FINAL)),
+    "FINAL": ", ".join(map(str, _FINAL)),
     "STOP": f"{USUAL.stop_within_s:g}",
 }
 

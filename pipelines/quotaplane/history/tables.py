@@ -284,6 +284,23 @@ USAGE_DAILY: Final = Table(
 
 _ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")
 _DIMENSION: Final = column("dimension", pa.string(), "what was asked for")
+LEADERS: Final = Table(
+    "leaders",
+    "The process of each job that leads: only it may write to the history and publish. A job "
+    "claims the row when it starts, and ends when it finds another claim there.",
+    pa.schema(
+        [
+            column("job", pa.string(), "quota, throttle or balance"),
+            column("epoch", pa.int64(), "of the leader's checkpoint"),
+            column("checkpoint_id", pa.string(), "which checkpoint that is"),
+            column("claim_id", pa.string(), "random; another one for each process"),
+            column("process", pa.string(), "where the leader runs: process id, host, checkpoint"),
+            column("claimed_at", TIMESTAMP, "when it began to lead"),
+        ]
+    ),
+    properties=HOT,
+)
+
 _EVENT: Final = [
     column("id", pa.string(), "what the service calls the request", null=True),
     column("position", pa.string(), "where the event stood in its topic"),
@@ -425,6 +442,7 @@ OPTIONAL: Final = (
     *BALANCED,
     BALANCE_ACTIONS,
     ATTACHMENTS,
+    LEADERS,
 )
 """Tables that a history of an earlier version lacks until a program adds them."""
 

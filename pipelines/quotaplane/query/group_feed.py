@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.terms_by_broker import BrokerTerms, read_terms
+from quotaplane.history.commits import WHY
 from quotaplane.history.tables import RESOURCE_GROUPS, TIMESTAMP
 from quotaplane.registry.change_feed import ChangeFeed, read_feed
-from quotaplane.registry.commits import WHY
 from quotaplane.settings import History
 
 _CHANGES: Final = "resource_group_changes"

@@ -12,9 +12,9 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import HistoryError
+from quotaplane.history.commits import WHY
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.registry.commits import WHY
 from quotaplane.settings import History
 
 GROUP: Final = "resource_group"

@@ -63,9 +63,11 @@ class CheckpointFolder:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def open(
-        self, shards: int, next_epoch: Callable[[], int], note: Mapping[str, Any]
+        self, shards: int, new_epoch: Callable[[str], int], note: Mapping[str, Any]
     ) -> Checkpoint:
         """Read the folder's note, or create it in a new folder.
+
+        ``new_epoch`` returns the epoch of a new checkpoint, given its id.
 
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
@@ -74,7 +76,8 @@ class CheckpointFolder:
             text = self.read(_NOTE)
             checkpoint = None if text is None else _of_note(text)
         if checkpoint is None:
-            checkpoint = Checkpoint(uuid.uuid4().hex, next_epoch(), shards, note)
+            checkpoint_id = uuid.uuid4().hex
+            checkpoint = Checkpoint(checkpoint_id, new_epoch(checkpoint_id), shards, note)
             started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
             with self._usable():
                 self.write(_NOTE, json.dumps({**started, **note}))

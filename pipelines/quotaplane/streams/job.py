@@ -10,8 +10,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
@@ -109,9 +111,18 @@ class JobSpec(ABC):
             ConfigError: what is wrong.
         """
 
-    def next_epoch(self) -> int:
-        """The epoch of a new checkpoint: seconds since 1970."""
+    @cached_property
+    def leadership(self) -> Leadership:
+        """This process's claim to be the only one of its job that publishes."""
+        return Leadership(self.settings.history, self.name, absolute(self.checkpoint))
+
+    def earliest_epoch(self) -> int:
+        """A new checkpoint gets this epoch, or a later one: seconds since 1970."""
         return int(time.time())
+
+    def new_epoch(self, checkpoint_id: str) -> int:
+        """Claim to lead with a new checkpoint, and return its epoch."""
+        return self.leadership.claim_new(checkpoint_id, self.earliest_epoch())
 
     def accept(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (nothing by default)
         """Compare the note of an existing checkpoint with the settings.
@@ -165,8 +176,9 @@ class StreamJob(RunningQuery):
     ) -> None:
         settings, lines = spec.settings, lines or JobLines.silent(spec.status())
         folder = CheckpointFolder(spark, spec.checkpoint)
-        checkpoint = folder.open(settings.shards, spec.next_epoch, spec.checkpoint_note)
+        checkpoint = folder.open(settings.shards, spec.new_epoch, spec.checkpoint_note)
         spec.accept(checkpoint)
+        spec.leadership.claim(checkpoint.id, checkpoint.epoch)
         self.epoch = checkpoint.epoch
         lines.status.set_gauge("epoch", self.epoch)
         self.folders = _local_folders(history=settings.history.path, checkpoint=spec.checkpoint)
@@ -195,6 +207,7 @@ class StreamJob(RunningQuery):
                 self.epoch,
                 lines,
                 traces,
+                still_leads=spec.leadership.check,
             ),
             name=spec.query_name,
             interval_s=settings.trigger.interval_s,

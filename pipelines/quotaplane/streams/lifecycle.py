@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
-from quotaplane.errors import QuotaplaneError, TransportError
+from quotaplane.errors import DeposedError, QuotaplaneError, TransportError
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lone_batches import Alone
@@ -235,6 +235,8 @@ def _run(job: RunningQuery, signals: list[str]) -> None:
                 job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:
             job.stop()
+    except DeposedError:
+        raise  # the checkpoint may be the other process's by now: write nothing there
     except QuotaplaneError:
         job.attempts.excuse()
         raise

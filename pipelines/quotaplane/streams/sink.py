@@ -66,6 +66,7 @@ class BatchSink:
     The history is written before the messages, so that every published decision can be audited.
     After a crash both may happen again: the history drops rows that it has, and the repeated
     messages are identical. ``now_ms`` returns a batch's time, also when the batch runs again.
+    ``still_leads`` raises if another process has been started in place of this one.
     """
 
     def __init__(
@@ -77,7 +78,10 @@ class BatchSink:
         epoch: int,
         lines: JobLines,
         traces: RoundTraces | None = None,
+        *,
+        still_leads: Callable[[], None] = lambda: None,
     ) -> None:
+        self._still_leads = still_leads
         self._finisher = finisher
         self._history = history
         self._transport = transport
@@ -91,6 +95,7 @@ class BatchSink:
         with self._traces.round(epoch=self._epoch, seq=seq):
             with self._stage("decide"):
                 packed = _collected(outputs)
+            self._still_leads()
             stamp = Round(self._epoch, seq, self._now_ms(seq))
             if packed:
                 self._write(stamp, packed)

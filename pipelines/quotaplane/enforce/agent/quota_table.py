@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.agents.failures import FailureLog
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.errors import HistoryError, QuotaplaneError
-from quotaplane.history.store import one_line, open_table
+from quotaplane.history.newest_table import NewestTable
+from quotaplane.history.store import one_line
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
 from quotaplane.model import BASIC, RATE_COLUMNS, Mode
 from quotaplane.registry.table import list_groups
@@ -26,9 +25,6 @@ _QUOTAS: Final = "quotas in the history"
 _EPOCHS: Final = "epochs in the history"
 _PATIENCE_S: Final = 10.0
 """How long a read may take, for storage that does not answer."""
-_UPDATES_PER_OPEN: Final = 30
-"""A table is opened anew after so many updates, in case it was replaced by another one."""
-
 
 _Read = TypeVar("_Read")
 
@@ -46,7 +42,8 @@ class QuotaTable:
         self._without_quotas = (
             "rates stay as they are" if take_over else "limits are not capped by quotas"
         )
-        self._tables: dict[str, tuple[DeltaTable, int]] = {}
+        self._groups = NewestTable(history, RESOURCE_GROUPS.name)
+        self._rounds = NewestTable(history, ROUNDS.name)
         self._version = -1
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self.looked = False
@@ -93,7 +90,7 @@ class QuotaTable:
         return result
 
     def _read_quotas(self) -> TableQuotas:
-        version = self._opened(RESOURCE_GROUPS.name).version()
+        version = self._groups.open().version()
         if self.quotas is not None and version == self._version:
             return self.quotas
         rows = list_groups(self._history)
@@ -110,7 +107,7 @@ class QuotaTable:
         )
 
     def _read_epoch(self) -> int:
-        table = self._opened(ROUNDS.name)
+        table = self._rounds.open()
         try:
             # There are many rounds, so use the files' statistics where possible.
             files = pa.table(table.get_add_actions(flatten=True))
@@ -122,19 +119,6 @@ class QuotaTable:
         except (DeltaError, OSError, ValueError) as error:
             raise HistoryError(f"history table rounds: {one_line(error)}") from None
         return int(pc.max(rows["epoch"]).as_py() or 0)
-
-    def _opened(self, name: str) -> DeltaTable:
-        """The table at its newest version."""
-        table, updates = self._tables.pop(name, (None, 0))
-        if table is not None and updates < _UPDATES_PER_OPEN:
-            # Fails if log files were removed that the update needs: then open the table anew.
-            with contextlib.suppress(DeltaError, OSError):
-                table.update_incremental()
-                self._tables[name] = table, updates + 1
-                return table
-        table = open_table(self._history, name)
-        self._tables[name] = table, 0
-        return table
 
 
 _NOT_ENFORCED: Final = (Mode.SOFT.name.lower(), Mode.SHADOW.name.lower())

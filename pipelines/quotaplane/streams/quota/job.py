@@ -70,7 +70,7 @@ class QuotaSpec(JobSpec):
         """Open the topics of reports and limits."""
         return open_transport(self.settings.transport)
 
-    def next_epoch(self) -> int:
+    def earliest_epoch(self) -> int:
         """Seconds since 1970, or more if the history has a later epoch.
 
         The history's newest epoch plus one would not be enough: a new history would start again at
@@ -79,7 +79,15 @@ class QuotaSpec(JobSpec):
         return max(int(time.time()), 1 + self._earlier.epoch)
 
     def accept(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint that was started with another transition or, under strict, lease."""
+        """Refuse a checkpoint that is not the newest, or was started with another transition or,
+        under strict, lease.
+        """
+        if checkpoint.epoch < self._earlier.epoch:
+            raise ConfigError(
+                f"checkpoint {self.checkpoint}: its epoch {checkpoint.epoch} is over, as the "
+                f"history has rounds of epoch {self._earlier.epoch}; brokers ignore limits of an "
+                "earlier epoch. Start with the newest checkpoint, or with a new folder"
+            )
         noted, wanted = checkpoint.note.get(_LEASE), self.checkpoint_note[_LEASE]
         if noted != wanted:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Commits to the registry's tables: optimistic, on the disk before they are acknowledged.
+"""Commits of changed rows: optimistic, on the disk before they are acknowledged.
 
 A change is a Delta MERGE by the deltalake package. It fails when somebody else committed in
 between, and is then made again from what they left: no change is lost, none is made twice.
