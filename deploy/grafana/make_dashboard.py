@@ -174,6 +174,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 per_second("enforcer_given_back_total", "given back"),
             ),
         ),
+        Panel("Leader", (now("enforcer_leads", "leads"),)),
         Panel(
             "Brokers and groups",
             (now("enforcer_brokers", "brokers"), now("enforcer_groups", "groups")),

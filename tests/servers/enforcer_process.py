@@ -129,7 +129,8 @@ def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: A
         "admin_url": server.admin_url,
         "limits_topic": limits_topic,
     }
-    return write_conf(folder, transport, enforce={"interval_s": 0.2, "take_over": False, **enforce})
+    usual = {"interval_s": 0.2, "take_over": False, "leader_topic": f"{limits_topic}-leader"}
+    return write_conf(folder, transport, enforce={**usual, **enforce})
 
 
 def settings_in(conf: Path) -> Settings:

@@ -112,7 +112,7 @@ ROOMS: Final = {
     "enforce.agent": Room(
         "the enforcer: the program around `enforce/` that reads limits and writes rates",
         (
-            *("agents", "enforce", "history", "metrics", "pulsar_admin", "registry"),
+            *("agents", "enforce", "history", "metrics", "pulsar", "pulsar_admin", "registry"),
             *("settings", "transport", "wire"),
         ),
     ),

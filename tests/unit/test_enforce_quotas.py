@@ -89,7 +89,7 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
     assert quota(table, "a") == 100
     assert "recovered after" in lines[1]
     shutil.move(folder, away)
-    table._tables.clear()
+    table._groups._table = None
     look()
     assert quota(table, "a") == 100
     assert lines[2].endswith("; the quotas read last stay in use; retrying")
@@ -133,7 +133,7 @@ def test_the_newest_epoch_is_that_of_all_rounds(history: History) -> None:
     asyncio.run(table.look_at_epochs())
     assert table.newest_epoch == EPOCH + 20
     shutil.rmtree(history.path)
-    table._tables.clear()
+    table._rounds._table = None
     asyncio.run(table.look_at_epochs())
     assert table.newest_epoch is None
     assert "checked against the clock only" in lines[0]
@@ -148,7 +148,7 @@ def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -> None
         def update_incremental(self) -> None:
             raise OSError("the log is gone")
 
-    table._tables["resource_groups"] = Cut(), 0  # type: ignore[assignment]
+    table._groups._table = Cut()  # type: ignore[assignment]
     put(history, a=90.0)
     look()
     assert quota(table, "a") == 90

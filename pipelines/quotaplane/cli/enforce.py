@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
 from quotaplane.errors import ConfigError
 from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings
 from quotaplane.terminal import warn
+from quotaplane.transport.base import BrokerLink
+
+if TYPE_CHECKING:
+    from quotaplane.enforce.agent.leader_election import LeaderRest
 
 _TIMEOUT_S: Final = 10.0
 
@@ -66,14 +70,13 @@ def _exposed(metrics: MetricsPorts, latest: LatestReadings) -> AbstractContextMa
 async def _enforce(
     settings: Settings, transport: PulsarTransport, latest: LatestReadings, *, dry: bool
 ) -> None:
-    from quotaplane.enforce.agent.enforcer import Enforcer
-    from quotaplane.pulsar_admin.rest import Rest
+    from quotaplane.enforce.agent.leader_election import LeaderRest
     from quotaplane.transport import open_broker_link
 
     timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
     stop = stop_at_signal()
 
-    class DryRest(Rest):
+    class DryRest(LeaderRest):
         """Prints each request that would change something, once, instead of making it."""
 
         printed: ClassVar[set[str]] = set()
@@ -88,22 +91,51 @@ async def _enforce(
                 print_line({"method": method, "path": path, "body": body})
             return None
 
-    client = DryRest if dry else Rest
+    client = DryRest if dry else LeaderRest
     async with client(
         transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
         try:
-            enforcer = Enforcer(settings, rest, link, warn)
-            await enforcer.start()
             if dry:
-                await enforcer.run_dry(stop)
-                return
-            status_lines = asyncio.create_task(print_status(enforcer.status))
-            following = asyncio.create_task(latest.follow(enforcer.readings))
-            await enforcer.run(stop)
-            status_lines.cancel()
-            following.cancel()
-            print_line(enforcer.status(), stamped=True)
+                await _run_dry(settings, rest, link, stop)
+            else:
+                await _run(settings, transport, rest, link, latest, stop)
         finally:
             await asyncio.to_thread(link.close)
+
+
+async def _run_dry(
+    settings: Settings, rest: LeaderRest, link: BrokerLink, stop: asyncio.Event
+) -> None:
+    from quotaplane.enforce.agent.enforcer import Enforcer
+
+    enforcer = Enforcer(settings, rest, link, warn)
+    await enforcer.start()
+    await enforcer.run_dry(stop)
+
+
+async def _run(
+    settings: Settings,
+    transport: PulsarTransport,
+    rest: LeaderRest,
+    link: BrokerLink,
+    latest: LatestReadings,
+    stop: asyncio.Event,
+) -> None:
+    from quotaplane.enforce.agent.enforcer import Enforcer
+    from quotaplane.enforce.agent.leader_election import take_part
+
+    topic = transport.full_name(settings.enforce.leader_topic)
+    election = await take_part(rest, transport, topic, warn)
+    try:
+        enforcer = Enforcer(settings, rest, link, warn, election)
+        await enforcer.start()
+        status_lines = asyncio.create_task(print_status(enforcer.status))
+        following = asyncio.create_task(latest.follow(enforcer.readings))
+        await enforcer.run(stop)
+        status_lines.cancel()
+        following.cancel()
+        print_line(enforcer.status(), stamped=True)
+    finally:
+        await election.leave()

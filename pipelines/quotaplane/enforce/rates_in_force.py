@@ -48,6 +48,11 @@ class RatesInForce:
         self._since_s: FloatArray = np.full((topics, len(KINDS)), np.inf)
         """(u, 2) since when a write waits for budget; inf = none waits."""
 
+    def forget(self) -> None:
+        """Begin anew with the same layout: no rate is known, and none is to be removed."""
+        self._make(len(self.layout.topics))
+        self.to_remove.clear()
+
     def carry(self, layout: Layout) -> None:
         """Continue with another layout; topics in both keep their state."""
         came_from = moved(self.layout.place, layout.topics)

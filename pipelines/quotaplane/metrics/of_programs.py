@@ -27,6 +27,7 @@ ENFORCER: Final = (
     _gauge(
         "alive_timestamp", "when the enforcer last read its own numbers", "alive", unit="seconds"
     ),
+    _gauge("leads", "whether this enforcer leads and writes rates: 1 or 0", "leads"),
     _gauge("brokers", "brokers of the cluster", "brokers"),
     _gauge("groups", "groups with attached namespaces", "groups"),
     _gauge("topics", "topics in attached namespaces", "topics"),

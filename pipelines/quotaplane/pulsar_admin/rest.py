@@ -13,11 +13,14 @@ import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 try:
     import httpx
@@ -170,7 +173,7 @@ class Rest:
         """Close all connections."""
         await self._client.aclose()
 
-    async def __aenter__(self) -> Rest:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

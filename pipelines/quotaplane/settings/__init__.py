@@ -214,15 +214,18 @@ class Settings(Section):
         # A job that reads its own output, or the other job's, would process it as input.
         reports, limits = self.own_topics
         taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
-        keys = ("throttle.events_topic", "throttle.decisions_topic")
-        for key in (*keys, "balance.loads_topic", "balance.plans_topic"):
+        for key in (
+            *("throttle.events_topic", "throttle.decisions_topic"),
+            *("balance.loads_topic", "balance.plans_topic", "enforce.leader_topic"),
+        ):
             section, _, field = key.partition(".")
             name = getattr(getattr(self, section), field)
             if isinstance(self.transport, PulsarTransport):
                 name = self.transport.full_name(name)
             elif "://" in name:
                 raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
-            if field in ("decisions_topic", "plans_topic") and name.startswith("non-persistent://"):
+            stored = field in ("decisions_topic", "plans_topic", "leader_topic")
+            if stored and name.startswith("non-persistent://"):
                 raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
                 raise ValueError(f"{key}: the topic {name!r} is already {taken[name]}")

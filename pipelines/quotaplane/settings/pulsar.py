@@ -45,3 +45,6 @@ class Enforce(Section):
     take_over: bool = True
     """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
     brokers' own calculator also throttles, and starves idle brokers."""
+    leader_topic: str = "enforcer-leader"
+    """Pulsar topic by which one of several enforcers is elected; a short name is in the namespace
+    of ``transport.limits_topic``. It is created if it does not exist."""

@@ -19,6 +19,7 @@ from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
+from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
 from quotaplane.enforce.agent.observer import Observer
@@ -74,6 +75,7 @@ class Enforcer:
         rest: client of the cluster's REST API.
         link: reads the limits topic.
         say: prints a line for the administrator.
+        election: elects one of several enforcers; None: there is no other one.
         now_ms: the wall clock, which decides when leases end.
     """
 
@@ -83,12 +85,15 @@ class Enforcer:
         rest: Rest,
         link: BrokerLink,
         say: Say,
+        election: LeaderElection | None = None,
         *,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
     ) -> None:
         enforce = settings.enforce
         self._enforce, self._say, self._now_ms = enforce, say, now_ms
         self._failure_log = FailureLog(say)
+        self._election = election
+        self._led = election is None
         reads = Pace(enforce.max_reads_per_s)
         self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
         self._listener = LimitsListener(link, self._quotas, settings, say, now_ms)
@@ -130,8 +135,18 @@ class Enforcer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Enforce until ``stop`` is set, then do what ``on_exit`` says."""
+        over = asyncio.Event()
+        election = None
+        if self._election is not None:
+            election = asyncio.create_task(self._election.run(over))
         await self._until(stop)
-        if self._enforce.on_exit != "keep":
+        await self._stop_cleanly()
+        over.set()
+        if election is not None:
+            await election
+
+    async def _stop_cleanly(self) -> None:
+        if self._enforce.on_exit != "keep" and self._leads():
             if self._observer.ready and self._listener.caught_up:
                 await self._leave()
             else:
@@ -210,6 +225,11 @@ class Enforcer:
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
+        if not self._leads():
+            self._waiting, self._led = 0, False
+            return
+        if not self._led:
+            self._begin_to_lead()
         layout = self._ledger.layout
         self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
         moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
@@ -224,6 +244,15 @@ class Enforcer:
             decided_ms = self._listener.received.decided_ms(layout.groups)
             rates = self._ledger.rates(now_s)
             self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
+
+    def _leads(self) -> bool:
+        return self._election is None or self._election.leads()
+
+    def _begin_to_lead(self) -> None:
+        """Forget the rates that are known: another enforcer may have changed them."""
+        self._led = True
+        self._ledger.forget()
+        self._groups_in_force = GroupsInForce()
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
         """Default rates of namespaces (g, 4), recomputed when due."""
@@ -274,6 +303,8 @@ class Enforcer:
 
     async def _take_over_quotas(self) -> None:
         """Set taken-over quotas to unlimited; report groups that the table lost."""
+        if not self._led:
+            return
         self._missing_groups.report(self._allowed.lost(self._ledger.layout))
         await self._take_over.take(self._groups_in_force.groups())
 
@@ -282,6 +313,7 @@ class Enforcer:
         layout = self._ledger.layout
         age_s = round(self._listener.age_ms() / 1000.0, 1)
         return {
+            "leads": self._leads(),
             "brokers": len(layout.brokers),
             "groups": len(layout.groups),
             "topics": len(layout.topics),
