@@ -175,6 +175,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel("Leader", (now("enforcer_leads", "leads"),)),
+        Panel("Crowded groups", (now("enforcer_crowded_groups", "groups"),)),
         Panel(
             "Brokers and groups",
             (now("enforcer_brokers", "brokers"), now("enforcer_groups", "groups")),

@@ -282,6 +282,7 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
         enforcer.wait_until(lambda: scene.rest.call("GET", path)["publishRateInMsgs"] == -1)
         # A stop would come before the enforcer has read it back.
         enforcer.wait_until(lambda: enforcer.status().get("taken_over"))
+        assert scene.rest.call("GET", f"{path}.taken-over")["publishRateInMsgs"] == 90
         scene.rest.call("DELETE", deleted.replace("://", "/"))
         before = [scene.rate(topic) for topic in topics]
         figures = enforcer.stop()

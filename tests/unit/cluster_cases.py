@@ -172,6 +172,9 @@ class FakeCluster(RestServer):
             return Answer(200, self.runtime)
         if path == "resourcegroups":
             return Answer(200, sorted(self.groups))
+        if parts[0] == "resourcegroups" and method == "DELETE" and parts[1] in self.groups:
+            del self.groups[parts[1]]
+            return Answer(204)
         if parts[0] == "resourcegroups" and parts[1] in self.groups:
             return Answer(200, self.groups[parts[1]])
         if parts[0] == "namespaces" and len(parts) == 2:

@@ -24,7 +24,7 @@ class Puts(NamedTuple):
     quotas: FloatArray
     """(n, dimensions) quotas of ``groups``, as ``registry.table.put_groups`` takes them."""
     revived: list[str]
-    """New groups that get the last publish quota in the table's history."""
+    """New groups that get the last publish quota that is known of them."""
     unknown: list[str]
     """New groups that are not written, as their publish quota is unknown."""
     kept: list[str]
@@ -73,7 +73,7 @@ def puts(
 
     The cluster decides the basic dimensions, which it has; the others stay as they are. Where the
     cluster's publish quota may be hidden, the table keeps its own, and a new group gets the last
-    one in the table's history. A new group without any is not written, as it would be unlimited.
+    one that is known of it. A new group without any is not written, as it would be unlimited.
 
     Args:
         groups: n different names.
@@ -81,7 +81,7 @@ def puts(
         rows: the table, as ``registry.table.list_groups`` returns it.
         silent: (n,) groups whose unlimited publish rate in the cluster means nothing, as the
             enforcer may have set it (docs/adr/0010-take-over.md).
-        last: last publish quota (2,) in the table's history, by group.
+        last: last known publish quota (2,), by group.
     """
     place = pc.index_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
     in_table = np.asarray(place.is_valid())

@@ -7,7 +7,7 @@ history. If it is in neither, the group gets no row, as a row would make it unli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -52,11 +52,23 @@ class HiddenQuotas:
         self.unread: set[str] = set()
         """Groups that were skipped because of ``failure``."""
 
-    def plan(self, groups: Sequence[str], rates: FloatArray, table: GroupSnapshot) -> Puts:
-        """Plan what to write for these groups, which have rates (n, 4) in the cluster."""
+    def plan(
+        self,
+        groups: Sequence[str],
+        rates: FloatArray,
+        table: GroupSnapshot,
+        copies: Mapping[str, FloatArray],
+    ) -> Puts:
+        """Plan what to write for these groups, which have rates (n, 4) in the cluster.
+
+        ``copies`` are the publish quotas (2,) of which the cluster has a copy.
+        """
         in_table = known(groups, table.rows)
         agreed = np.array([group in self._agreed for group in groups], np.bool_)
-        silent = np.full(len(groups), True) if self._take_over else in_table & ~agreed
+        copied = np.array([group in copies for group in groups], np.bool_)
+        silent = (in_table & ~agreed) | (copied & ~in_table)
+        if self._take_over:
+            silent = np.full(len(groups), True)
         needs_history = silent & ~in_table & np.isinf(rates[:, PUBLISH]).any(axis=1)
         self.failure, self.unread = None, set()
         if needs_history.any() and table.version != self._last_version:
@@ -69,7 +81,9 @@ class HiddenQuotas:
                 self.unread = {groups[at] for at in np.flatnonzero(needs_history).tolist()}
                 groups = [group for group in groups if group not in self.unread]
                 rates, silent = rates[~needs_history], silent[~needs_history]
-        return puts(groups, rates, table.rows, silent=silent, last=self._last)
+        # The table's history is newer than a copy, which is made when a quota is taken over.
+        last = {**copies, **self._last}
+        return puts(groups, rates, table.rows, silent=silent, last=last)
 
     def done(self, groups: Collection[str], plan: Puts) -> list[str]:
         """Record that the plan of these groups was carried out; returns lines for the operator."""
@@ -77,9 +91,9 @@ class HiddenQuotas:
         if plan.revived:
             lines.append(
                 f"resource groups {some_of(plan.revived)}: new to the table, and without a publish "
-                "quota in the cluster (-1): they got the last ones in the table's history; restore "
-                "their policies and other quotas by `quotaplane groups restore --from-history "
-                "GROUP`"
+                "quota in the cluster (-1): they got the last ones in the table's history, or "
+                "those of the copies in the cluster (GROUP.taken-over); restore their policies and "
+                "other quotas by `quotaplane groups restore --from-history GROUP`"
             )
         partly_unlimited = np.isinf(plan.quotas[:, PUBLISH]).any(axis=1)
         half_given = self._unknown.intersection(np.array(plan.groups, object)[partly_unlimited])
@@ -94,6 +108,10 @@ class HiddenQuotas:
         self._agreed |= read.difference(plan.kept, plan.unknown)
         return lines
 
+    def kept(self, most: int) -> list[str]:
+        """Some of the groups whose publish quota the table has and the cluster hides."""
+        return sorted(self._kept)[:most]
+
     def forget_gone(self, listed: Collection[str]) -> None:
         """Forget all groups but ``listed``, which are all that the cluster has."""
         for names in (self._agreed, self._unknown, self._kept):
@@ -105,9 +123,9 @@ class HiddenQuotas:
         if self._unknown:
             lines.append(
                 f"resource groups {some_of(self._unknown)}: the cluster has no publish quota of "
-                "them (-1), and neither the table nor its history knows one: they are not taken "
-                "for unlimited, their limits are not computed, and rates in force stay as they "
-                f"are; give each its quotas, {_GIVE}"
+                "them (-1), and neither the table, its history nor a copy has one: they are not "
+                "taken for unlimited, their limits are not computed, and rates in force stay as "
+                f"they are; give each its quotas, {_GIVE}"
             )
         if self._kept and not self._take_over:
             lines.append(

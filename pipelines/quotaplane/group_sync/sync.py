@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.agents.disappearance import FEW, TIMES, Vanished, some_of
+from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
 from quotaplane.group_sync.changes import (
     absent,
@@ -23,20 +24,23 @@ from quotaplane.group_sync.changes import (
     taken,
     unfit,
 )
+from quotaplane.group_sync.enforcer_watch import EnforcerWatch, hand_back
 from quotaplane.group_sync.hidden_quotas import HiddenQuotas
 from quotaplane.group_sync.tenants import Tenants
 from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
+from quotaplane.pulsar_admin.publish_quotas import PublishQuotas, is_copy, original_of
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
-from quotaplane.settings import Cluster, Settings
+from quotaplane.settings import Cluster, PulsarTransport, Settings
 
 Say = Callable[[str], None]
 
 _ATTEMPTS: Final = 10
+_AT_ONCE: Final = 8
 _REMIND_EVERY_S: Final = 60.0
 """Alarms (``HiddenQuotas.alarms``) are repeated this often."""
 
@@ -82,6 +86,8 @@ class GroupSync:
         """Other clusters that are synced into the same table."""
         self._reported: frozenset[str] = frozenset()
         """Lines that were printed and still apply."""
+        self._watch = EnforcerWatch(_leader_topic(settings), cluster.hand_back_after_s)
+        self._enforcers_gone = False
         self._polls = 0
         self._remind_every = math.ceil(_REMIND_EVERY_S / cluster.poll_interval_s)
 
@@ -94,10 +100,11 @@ class GroupSync:
             ClusterError: the groups can't be listed; nothing was done.
         """
         try:
-            listed = await read_names(rest, GROUPS)
+            names = await read_names(rest, GROUPS)
         except ClusterError:
             self._vanished.begin_again()
             raise
+        listed = [name for name in names if not is_copy(name)]
         failures: list[QuotaplaneError] = []
         before: GroupSnapshot | None = None
         try:
@@ -115,7 +122,9 @@ class GroupSync:
         table: GroupSnapshot | None = None
         try:
             if before is not None:
-                table = self._put(fit, {n: group.rates for n, group in read.items()}, before)
+                rates = {name: group.rates for name, group in read.items()}
+                copies = await self._copies(rest, names, rates, before)
+                table = self._put(fit, rates, before, copies)
         except QuotaplaneError as error:
             failures.append(error)
         if table is None:
@@ -130,6 +139,10 @@ class GroupSync:
             except QuotaplaneError as error:
                 failures.append(error)
         try:
+            failures += await self._hand_back_if_gone(rest, table)
+        except ClusterError as error:
+            failures.append(error)
+        try:
             await self._tenants.attach(rest, listed)
             failures += self._tenants.failing
         except ClusterError as error:
@@ -143,8 +156,38 @@ class GroupSync:
         self._zeros = self._zeros.intersection(listed).difference(read)
         self._zeros |= {name for name, group in read.items() if group.has_zero}
 
+    async def _copies(
+        self,
+        rest: Rest,
+        names: Collection[str],
+        read: Mapping[str, Sequence[float]],
+        table: GroupSnapshot,
+    ) -> dict[str, FloatArray]:
+        """Copies of quotas that were taken over, of groups that are new to the table.
+
+        Raises:
+            ClusterError: one of them can't be read.
+        """
+        copied = {original_of(name) for name in names if is_copy(name)}
+        groups = sorted(copied.intersection(read))
+        quotas = PublishQuotas(rest)
+        found = {}
+
+        async def look(group: str) -> None:
+            copy = await quotas.read_copy(group)
+            if np.isfinite(copy).any():
+                found[group] = copy
+
+        new = np.array(groups, object)[~known(groups, table.rows)].tolist()
+        await at_once(_AT_ONCE, look, new)
+        return found
+
     def _put(
-        self, listed: Sequence[str], read: Mapping[str, Sequence[float]], before: GroupSnapshot
+        self,
+        listed: Sequence[str],
+        read: Mapping[str, Sequence[float]],
+        before: GroupSnapshot,
+        copies: Mapping[str, FloatArray],
     ) -> GroupSnapshot:
         """Write the groups that differ from the table; returns the new table.
 
@@ -160,7 +203,7 @@ class GroupSync:
             groups = [g for g in read if g not in self._taken and g not in touched]
             rates: FloatArray = np.array([read[group] for group in groups], np.float64)
             rates = rates.reshape(-1, BASIC)
-            plan = self._hidden.plan(groups, rates, table)
+            plan = self._hidden.plan(groups, rates, table, copies)
             if plan.groups:
                 # If somebody changed the table meanwhile, plan again: the old plan could bring
                 # back a row that was just deleted or changed.
@@ -220,6 +263,8 @@ class GroupSync:
                 "them: they are not deleted from the table"
             )
         deleted = [group for group, error in refused.items() if error.status == 404]
+        for group in deleted:
+            await PublishQuotas(rest).drop_copy(group)
         # Another writer may have put one of them meanwhile: the next poll decides again.
         with contextlib.suppress(TableChangedError):
             if deleted:
@@ -230,6 +275,30 @@ class GroupSync:
                     "deleted from the table; `quotaplane groups restore --from-history` undoes that"
                 )
         return [error for error in refused.values() if error.status != 404]
+
+    async def _hand_back_if_gone(
+        self, rest: Rest, table: GroupSnapshot | None
+    ) -> list[QuotaplaneError]:
+        """Give the cluster its quotas back if no enforcer leads any more, some per call.
+
+        Raises:
+            ClusterError: whether one leads can't be found out.
+        """
+        gone = await self._watch.gone(rest)
+        if gone != self._enforcers_gone:
+            self._enforcers_gone = gone
+            self._say(
+                "no enforcer has led for cluster.hand_back_after_s: the publish quotas that were "
+                "taken over are written to the cluster again, so that its brokers limit by "
+                "themselves; start an enforcer"
+                if gone
+                else "an enforcer leads again, and may take publish quotas over"
+            )
+        if not gone or table is None:
+            return []
+        names = self._hidden.kept(self._most)
+        self._rates.again(names)
+        return await hand_back(rest, names, table.rows)
 
     def _suspicious(self) -> list[str]:
         """Lines about settings of the cluster that may not be intended."""
@@ -257,6 +326,12 @@ class GroupSync:
         for line in sorted(now - self._reported):
             self._say(line)
         self._reported = now
+
+
+def _leader_topic(settings: Settings) -> str:
+    """The topic by which enforcers are elected."""
+    transport, topic = settings.transport, settings.enforce.leader_topic
+    return transport.full_name(topic) if isinstance(transport, PulsarTransport) else topic
 
 
 def _parse(answer: Any) -> _Read:

@@ -18,6 +18,9 @@ class Cluster(Section):
     """How often the cluster is polled for changes."""
     request_timeout_s: float = Field(default=10.0, gt=0)
     """A request without an answer by then counts as failed, and is repeated at the next poll."""
+    hand_back_after_s: float | None = Field(default=900.0, ge=30)
+    """When no enforcer has led for so long, the job writes the publish quotas that were taken over
+    to the cluster again, so that the brokers' own calculator limits. null: never."""
     tenants: dict[str, str] = Field(default={})
     """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each
     namespace of the tenant, also a new one, is attached unless it has a group of its own."""
@@ -42,6 +45,12 @@ class Enforce(Section):
     on_exit: Literal["keep", "safe", "remove"] = "keep"
     """What a clean stop does: keep the rates, set each broker's safe limit, or remove the rates and
     restore the groups' quotas in the cluster."""
+    without_limits: Literal["safe", "hand_back"] = "safe"
+    """When the job is gone: after the leases, keep each broker's safe limit; or, after
+    ``hand_back_after_s`` as well, restore the groups' quotas in the cluster and remove the rates
+    until there are limits again."""
+    hand_back_after_s: float = Field(default=900.0, ge=30)
+    """For ``without_limits: hand_back``: the age of the newest limits."""
     take_over: bool = True
     """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
     brokers' own calculator also throttles, and starves idle brokers."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.model import BASIC
+from quotaplane.topic_layout import Layout
 
 _WITHIN_S: Final = 20.0
 _HAND_BACK_WITHIN_S: Final = 12.0
@@ -65,7 +65,9 @@ class CleanStop:
             )
         # Namespaces before topics: a topic without a rate is held to its namespace's default.
         await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)
-        await self._write_all(partial(self._removal, without_quota), until_s - loop.time())
+        await self._write_all(
+            lambda rates: removal(self._ledger.layout, rates, without_quota), until_s - loop.time()
+        )
 
     async def _remove_defaults(self, stay: set[str], within_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -80,19 +82,6 @@ class CleanStop:
             await asyncio.sleep(_TICK_S)
         if remaining:
             self._say(f"on_exit: the rates of {remaining} namespaces were not removed in time")
-
-    def _removal(self, stay: set[str], in_force: Rates) -> Moves:
-        """Plan the removal of all rates except those of the groups ``stay``."""
-        layout = self._ledger.layout
-        limits, rates, shares = (
-            np.full((len(items), BASIC), np.inf)
-            for items in (layout.pairs.broker, layout.topics, layout.parts)
-        )
-        stays = np.array([group in stay for group in layout.groups], np.bool_)[layout.group]
-        rates[stays] = np.nan
-        shares[stays[layout.topic]] = np.nan
-        unlimited = Subdivision(rates, shares, rates)
-        return plan(layout, limits, unlimited, in_force, significant_change=0.0)
 
     async def _write_all(self, moves_of: Callable[[Rates], Moves], within_s: float) -> None:
         """Write, without a budget, until nothing is left or the time is over."""
@@ -124,3 +113,16 @@ class CleanStop:
         open_rates = moves.unread.copy()
         open_rates[moves.topic, moves.kind] = True
         return int(open_rates.sum()) + len(self._ledger.to_remove)
+
+
+def removal(layout: Layout, in_force: Rates, stay: Collection[str]) -> Moves:
+    """Plan the removal of all rates except those of the groups ``stay``."""
+    limits, rates, shares = (
+        np.full((len(items), BASIC), np.inf)
+        for items in (layout.pairs.broker, layout.topics, layout.parts)
+    )
+    stays = np.array([group in stay for group in layout.groups], np.bool_)[layout.group]
+    rates[stays] = np.nan
+    shares[stays[layout.topic]] = np.nan
+    unlimited = Subdivision(rates, shares, rates)
+    return plan(layout, limits, unlimited, in_force, significant_change=0.0)

@@ -16,8 +16,9 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
-from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop
+from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
@@ -26,6 +27,7 @@ from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import MissingGroups, TakeOver
+from quotaplane.enforce.crowded_groups import CrowdedGroups
 from quotaplane.enforce.groups_in_force import GroupsInForce
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
@@ -102,7 +104,9 @@ class Enforcer:
         )
         self._ledger = RatesInForce()
         most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
-        self._take_over = TakeOver(rest, settings.history, reads, self._failure_log, most_groups)
+        self._take_over = TakeOver(
+            rest, settings.history, reads, self._failure_log, most_groups, say
+        )
         self._missing_groups = MissingGroups(say)
         self._writer = RateWriter(
             rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
@@ -113,6 +117,8 @@ class Enforcer:
         self._quiet_ticks = 0
         self._waiting = 0
         self._groups_in_force = GroupsInForce()
+        self._crowded = CrowdedGroups()
+        self._abandoned = AbandonedQuotas(enforce, self._take_over, say)
 
     def _forget_topic(self, topic: str) -> None:
         self._observer.placement.forget_topic(topic)
@@ -161,7 +167,7 @@ class Enforcer:
         """Do what ``on_exit`` says: ``safe`` or ``remove``."""
         clean_stop = CleanStop(self._ledger, self._writer, self._defaults, self._say, self._refresh)
         if self._enforce.on_exit == "safe":
-            await clean_stop.safe(lambda rates: self._planned(np.inf, rates, 0.0)[0])
+            await clean_stop.safe(lambda rates: self._planned(self._limits(np.inf), rates, 0.0)[0])
         else:
             await clean_stop.remove(self._take_over, taking_over=self._enforce.take_over)
 
@@ -186,8 +192,8 @@ class Enforcer:
             ("use of topics", observer.look_every_s, observer.look_at_usage),
             ("division", interval_s, self._tick),
         ]
-        if self._enforce.take_over:
-            parts.append(("take over", _TAKE_OVER_EVERY_S, self._take_over_quotas))
+        if self._enforce.take_over or self._enforce.without_limits == "hand_back":
+            parts.append(("take over", _TAKE_OVER_EVERY_S, self._look_after_quotas))
         tasks = {asyncio.create_task(self._repeat(*part, stop)) for part in parts}
         await stop.wait()
         while tasks:
@@ -230,9 +236,14 @@ class Enforcer:
             return
         if not self._led:
             self._begin_to_lead()
+        if self._abandoned.removes_rates:
+            self._remove_rates(now_s)
+            return
         layout = self._ledger.layout
         self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
-        moves, division = self._planned(self._now_ms(), self._ledger.rates(now_s))
+        limits = self._limits(self._now_ms())
+        self._crowded.note(layout, limits, now_s)
+        moves, division = self._planned(limits, self._ledger.rates(now_s))
         writes = moves.without_removals(self._defaults.has_default(layout))
         self._waiting = self._writer.begin(writes, now_s)
         self._writer.read_unknown(moves, self._observer.usage.take_implausible())
@@ -278,15 +289,27 @@ class Enforcer:
         effective = self._defaults.effective_rates(layout, self._ledger.in_force)
         self._observer.usage.note_rates(effective, now_s)
 
+    def _remove_rates(self, now_s: float) -> None:
+        """Remove rates while the cluster's own calculator limits."""
+        layout, stay = self._ledger.layout, self._abandoned.without_quota
+        moves = removal(layout, self._ledger.rates(now_s), stay)
+        self._defaults.begin_removal(layout, stay, now_s)
+        self._waiting = self._writer.begin(moves, now_s)
+        self._writer.read_unknown(moves)
+
+    def _limits(self, now_ms: float) -> FloatArray:
+        """The limits (k, 4) of the layout's pairs at ``now_ms``."""
+        now_s = asyncio.get_running_loop().time()
+        return self._allowed.limits(self._ledger.layout, now_ms, now_s)
+
     def _planned(
-        self, now_ms: float, rates: Rates, significant_change: float | None = None
+        self, limits: FloatArray, rates: Rates, significant_change: float | None = None
     ) -> tuple[Moves, Subdivision]:
-        """Divide the limits at ``now_ms``; returns the writes that are needed, and the division.
+        """Divide the limits (k, 4); returns the writes that are needed, and the division.
 
         ``rates``: the current ones. ``significant_change``: None = as in the settings.
         """
         layout, usage = self._ledger.layout, self._observer.usage
-        limits = self._allowed.limits(layout, now_ms, asyncio.get_running_loop().time())
         division = subdivide(
             layout,
             limits,
@@ -301,12 +324,24 @@ class Enforcer:
             layout, limits, division, rates, significant_change=significant_change
         ), division
 
-    async def _take_over_quotas(self) -> None:
-        """Set taken-over quotas to unlimited; report groups that the table lost."""
+    async def _look_after_quotas(self) -> None:
+        """Set taken-over quotas to unlimited; report groups that the table lost.
+
+        Groups that rates can't limit keep their quota in the cluster; so do all while the job is
+        gone, if the settings want that.
+        """
         if not self._led:
             return
+        newest_s = self._listener.received.issued_at_ms / 1000.0
+        groups = self._ledger.layout.groups
+        if await self._abandoned.look(newest_s, self._now_ms() / 1000.0, groups):
+            return
+        if not self._enforce.take_over:
+            return
         self._missing_groups.report(self._allowed.lost(self._ledger.layout))
-        await self._take_over.take(self._groups_in_force.groups())
+        in_force, crowded = self._groups_in_force.groups(), self._crowded.groups
+        await self._take_over.take({g: at for g, at in in_force.items() if g not in crowded})
+        await self._take_over.leave_to_cluster(crowded)
 
     def status(self) -> dict[str, Any]:
         """Counts since the start and the current state, as the status line prints them."""
@@ -325,6 +360,7 @@ class Enforcer:
             "namespaces": self._defaults.written,
             "refused_messages": self._listener.refused + self._listener.received.ignored,
             "cut_groups": self._allowed.cut,
+            "crowded_groups": len(self._crowded.groups),
             "errors": self._failure_log.total,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
         }

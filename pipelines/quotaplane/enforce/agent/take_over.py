@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,8 +21,9 @@ from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.model import PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
-from quotaplane.pulsar_admin.resource_groups import RATE_KEYS, group_path, rates_of, to_cluster
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.publish_quotas import Given, PublishQuotas
+from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
@@ -33,6 +34,8 @@ _GROUPS_PER_TABLE_READ: Final = 16
 """Groups that are taken over before the table is read again; reading it costs some 10 ms."""
 _RETRY_AFTER_S: Final = 0.25
 _LONGEST_RETRY_S: Final = 2.0
+_COPY_CHECK_TURNS: Final = 300
+"""A copy in the cluster is read again after so many calls of ``take``: in ten minutes."""
 _DIMENSIONS: Final = 2
 
 
@@ -68,6 +71,17 @@ class Quota(NamedTuple):
     """When the row was written."""
 
 
+class _Copy(NamedTuple):
+    """A copy that the cluster had when it was read last."""
+
+    publish: FloatArray
+    turn: int
+
+    def is_of(self, row: Quota) -> bool:
+        """Whether it is the copy of this row's quota."""
+        return np.array_equal(self.publish, row.publish)
+
+
 class _HandBack:
     """Progress of one hand-back."""
 
@@ -84,14 +98,24 @@ class TakeOver:
     """Takes over the publish quotas of one cluster's groups, ``most`` groups per call."""
 
     def __init__(
-        self, rest: Rest, history: History, pace: Pace, failure_log: FailureLog, most: int
+        self,
+        rest: Rest,
+        history: History,
+        pace: Pace,
+        failure_log: FailureLog,
+        most: int,
+        say: Say,
     ) -> None:
-        self._rest, self._history, self._pace, self._failure_log = rest, history, pace, failure_log
-        self._most = most
+        self._quotas = PublishQuotas(rest)
+        self._history, self._pace, self._failure_log = history, pace, failure_log
+        self._most, self._say = most, say
         self._last_turn: dict[str, int] = {}
         """By group: in which call of ``take`` it was looked at last; -1 = never."""
         self._turns = 0
         self._taken: set[str] = set()
+        self._copied: dict[str, _Copy] = {}
+        self._left: set[str] = set()
+        """Groups whose quota was left to the cluster, as rates can't limit them."""
         self.taken = 0
         """Quotas taken over since the start."""
         self.handed_back = 0
@@ -109,6 +133,8 @@ class TakeOver:
             self._failure_log.forget(_PART, "")
             return
         recorded = await self._recorded() or {}
+        hidden = [group for group, rates in in_cluster.items() if np.isinf(rates).all()]
+        await self._keep_copies(hidden, recorded)
         due = [
             g for g, rates in in_cluster.items() if _may_take(rates, recorded.get(g), in_force[g])
         ]
@@ -118,7 +144,7 @@ class TakeOver:
             await self._take_all(due[begin : begin + _GROUPS_PER_TABLE_READ], recorded, in_force)
 
     async def _read_next(self, groups: Collection[str]) -> dict[str, FloatArray]:
-        """Read the next ``most`` groups in turn; returns those with a quota in the cluster."""
+        """Read the next ``most`` groups in turn; returns those that the cluster has."""
         self._last_turn = {group: self._last_turn.get(group, -1) for group in groups}
         due = heapq.nsmallest(self._most, self._last_turn, key=self._last_turn.__getitem__)
         self._turns += 1
@@ -127,7 +153,7 @@ class TakeOver:
 
         async def look(group: str) -> None:
             rates = await self._read_paced(group)
-            if rates is not None and np.isfinite(rates).any():
+            if rates is not None and not np.isnan(rates).any():
                 in_cluster[group] = rates
 
         await at_once(_AT_ONCE, look, due)
@@ -141,8 +167,10 @@ class TakeOver:
 
         async def take(group: str) -> None:
             # Read again: somebody may have changed it while the table was read.
-            rates = await self._read_paced(group)
-            if rates is None or not _may_take(rates, recorded.get(group), in_force[group]):
+            rates, row = await self._read_paced(group), recorded.get(group)
+            if rates is None or row is None or not _may_take(rates, row, in_force[group]):
+                return
+            if not await self._keep_copy(group, row):
                 return
             self._taken.add(group)
             done = await self._put(group, np.full(_DIMENSIONS, np.inf), np.isfinite(rates))
@@ -155,20 +183,64 @@ class TakeOver:
         async def undo(group: str) -> None:
             if await self._put(group, hidden[group], np.isfinite(hidden[group])):
                 self.taken -= 1
+                await self._quotas.drop_copy(group)
+                self._copied.pop(group, None)
 
         await at_once(_AT_ONCE, take, groups)
         if hidden:
             recorded = await self._recorded() or {}
             await at_once(_AT_ONCE, undo, [group for group in hidden if group not in recorded])
 
+    async def leave_to_cluster(self, groups: Collection[str]) -> None:
+        """Give quotas back that rates can't limit: groups with more topics than units."""
+        new = sorted(set(groups) - self._left)
+        self._left.intersection_update(groups)
+        if not new:
+            return
+        self._say(
+            f"resource groups {some_of(new)}: have more topics and partitions than units in their "
+            "limits, and the lowest rate of a topic is 1 per second: rates can't limit them; their "
+            "publish quotas stay in the cluster, or are written there again, and the brokers' own "
+            "calculator limits as well; their dispatch limits can be exceeded"
+        )
+        recorded = await self._recorded() or {}
+        for group in new[: self._most]:
+            await self._pace.take()
+            if await self._give_back(group, recorded.get(group)) not in (None, Given.NOT_KEPT):
+                self._left.add(group)
+
+    async def _keep_copies(self, hidden: list[str], recorded: Mapping[str, Quota]) -> None:
+        """Keep the copies of quotas that were taken over equal to the table."""
+
+        async def keep(group: str) -> None:
+            await self._pace.take()
+            await self._keep_copy(group, recorded[group])
+
+        def is_due(group: str) -> bool:
+            row, known = recorded.get(group), self._copied.get(group)
+            if row is None or np.isinf(row.publish).all():
+                return False
+            fresh = known is not None and self._turns - known.turn < _COPY_CHECK_TURNS
+            return not (fresh and known is not None and known.is_of(row))
+
+        await at_once(_AT_ONCE, keep, [group for group in hidden if is_due(group)])
+
+    async def _keep_copy(self, group: str, row: Quota) -> bool:
+        """Whether the cluster has a copy of the table's quota; a failure is reported."""
+        kept = await self._done(group, self._quotas.keep_copy(group, row.publish))
+        if kept:
+            self._copied[group] = _Copy(row.publish, self._turns)
+        return kept
+
     async def hand_back(
         self, first: Collection[str], within_s: float, *, taking_over: bool = True
     ) -> set[str]:
         """Write the table's publish quotas to the cluster wherever it has none.
 
-        Failures are retried within ``within_s``. Returns the groups that would be without any
-        quota: those that failed, and those of ``first`` that the table does not have (all of
-        ``first`` if the table can't be read). The groups ``first`` are handed back first.
+        Groups that the table does not have get the copy in the cluster. Failures are retried within
+        ``within_s``. Returns the groups that would be without any quota: those that failed, and
+        those of ``first`` that neither the table nor a copy has. The groups ``first`` are handed
+        back first.
 
         Without ``taking_over`` nothing is done unless one of ``first`` has no quota in the cluster,
         as an earlier run may have taken it over.
@@ -187,20 +259,21 @@ class TakeOver:
         first = set(remaining)
 
         async def give(group: str) -> None:
-            handed_back = await self._give_back(group, (progress.recorded or {}).get(group))
-            if handed_back is None:
+            given = await self._give_back(group, (progress.recorded or {}).get(group))
+            if given is Given.NOWHERE:
+                if progress.recorded is None:
+                    return  # the table may have it, once it can be read
                 progress.without_quota.add(group)
-            if handed_back is not False:
+            if given not in (None, Given.NOT_KEPT):
                 remaining.discard(group)
 
         wait_s = _RETRY_AFTER_S
         while True:
             if progress.recorded is None:
                 await self._read_table(progress)
-            if progress.recorded is not None:
-                await at_once(_LAST_AT_ONCE, give, sorted(remaining, key=lambda g: g not in first))
-                if not remaining:
-                    return
+            await at_once(_LAST_AT_ONCE, give, sorted(remaining, key=lambda g: g not in first))
+            if not remaining:
+                return
             await asyncio.sleep(wait_s)
             wait_s = min(2.0 * wait_s, _LONGEST_RETRY_S)
 
@@ -209,7 +282,7 @@ class TakeOver:
 
         async def look(group: str) -> None:
             with contextlib.suppress(ClusterError):
-                if not np.isinf(await self._read(group)).all():
+                if not np.isinf(await self._quotas.read(group)).all():
                     groups.discard(group)
 
         await at_once(_LAST_AT_ONCE, look, list(groups))
@@ -222,39 +295,17 @@ class TakeOver:
             limited = (g for g, row in progress.recorded.items() if np.isfinite(row.publish).any())
             progress.remaining.update(limited)
 
-    async def _give_back(self, group: str, recorded: Quota | None) -> bool | None:
-        """Whether the cluster now has the group's publish quotas; None: the group has a quota
-        neither in the cluster nor in the table.
-        """
+    async def _give_back(self, group: str, recorded: Quota | None) -> Given | None:
+        """Give a group's publish quota back; None: that failed, which is reported."""
         try:
-            rates = await self._read(group)
-            if recorded is None:
-                return None if np.isinf(rates).all() else True
-            hidden = np.isinf(rates) & np.isfinite(recorded.publish)
-            if not hidden.any():
-                return True
-            if not await self._put(group, recorded.publish, hidden):
-                return False
-            if (np.isinf(await self._read(group)) & hidden).any():
-                return False
+            given = await self._quotas.give_back(group, recorded and recorded.publish)
         except ClusterError as error:
             self._failure_log.note(_PART, group, error)
-            return False
-        self.handed_back += 1
-        return True
-
-    async def _read(self, group: str) -> FloatArray:
-        """The group's publish quotas in the cluster (2,); inf = unlimited, NaN = no such group.
-
-        Raises:
-            ClusterError: they can't be read.
-        """
-        try:
-            return np.array(rates_of(await self._rest.get(group_path(group))))[PUBLISH]
-        except RefusedError as error:
-            if error.status != 404:
-                raise
-            return np.full(_DIMENSIONS, np.nan)
+            return None
+        if given is Given.WRITTEN:
+            self.handed_back += 1
+            self._copied.pop(group, None)
+        return given
 
     async def _read_paced(self, group: str) -> FloatArray | None:
         """Like ``_read_or_report``, within the read budget."""
@@ -262,9 +313,9 @@ class TakeOver:
         return await self._read_or_report(group)
 
     async def _read_or_report(self, group: str) -> FloatArray | None:
-        """Like ``_read``; None: it failed, which is reported."""
+        """The group's publish quotas (2,); None: they can't be read, which is reported."""
         try:
-            rates = await self._read(group)
+            rates = await self._quotas.read(group)
         except ClusterError as error:
             self._failure_log.note(_PART, group, error)
             return None
@@ -286,14 +337,12 @@ class TakeOver:
 
     async def _put(self, group: str, rates: FloatArray, which: BoolArray) -> bool:
         """Write the quotas ``which`` (2,); whether that succeeded."""
-        # Pulsar merges: fields that are missing from the body stay.
-        body = {
-            key: int(rate) if np.isfinite(rate) else -1
-            for key, rate, named in zip(RATE_KEYS[PUBLISH], to_cluster(rates), which, strict=True)
-            if named
-        }
+        return await self._done(group, self._quotas.write(group, rates, which))
+
+    async def _done(self, group: str, request: Awaitable[None]) -> bool:
+        """Whether a request about a group succeeded; a failure is reported."""
         try:
-            await self._rest.ask("PUT", group_path(group), body)
+            await request
         except ClusterError as error:
             self._failure_log.note(_PART, group, error)
             return False

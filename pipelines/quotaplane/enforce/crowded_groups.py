@@ -1,0 +1,67 @@
+"""Finds groups with more topics than units in their limits: rates of topics can't limit these.
+
+The lowest rate that Pulsar can express is 1 per second, so 50,000 topics with a limit of 1,000 a
+second could use 50,000. The cluster's own calculator limits such a group as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray
+from quotaplane.topic_layout import Layout
+
+LASTS_S: Final = 10.0
+"""A group counts as crowded after so long: its limits may just be changing."""
+OVER_BELOW: Final = 0.8
+"""It stops to be crowded when its topics are below this part of its limits."""
+
+
+def units_missing(layout: Layout, limits: FloatArray) -> FloatArray:
+    """(g, 4) topics and partitions of each group, as a part of the units in all of its limits.
+
+    Above 1: even with a rate of 1 each they can use more than the limits. Unlimited dimensions and
+    groups without limits have 0.
+
+    Args:
+        layout: the topics, and which broker has each part.
+        limits: (k, 4) of ``layout.pairs``; inf = unlimited, NaN = no limit received.
+
+    >>> layout = Layout(("b",), ("g",), ("s", "t"), np.array([0, 0]), ("s", "t"),
+    ...     np.array([0, 1]), np.array([0, 0]))
+    >>> units_missing(layout, np.array([[1.0, 8.0, np.inf, np.nan]]))
+    array([[2.  , 0.25, 0.  , 0.  ]])
+    """
+    pairs = layout.pairs
+    shape = len(layout.groups), limits.shape[1]
+    parts, units = np.zeros(shape), np.zeros(shape)
+    received = ~np.isnan(limits)
+    counts = np.diff(pairs.starts)[:, None] * received
+    np.add.at(parts, pairs.group, counts)
+    np.add.at(units, pairs.group, np.where(received, limits, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(parts > 0, parts / units, 0.0)
+
+
+class CrowdedGroups:
+    """The groups that are crowded for some time; kept from one division to the next."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        """Since when a group has more topics than units."""
+        self.groups: frozenset[str] = frozenset()
+
+    def note(self, layout: Layout, limits: FloatArray, now_s: float) -> None:
+        """Take in the limits (k, 4) of the layout's pairs at a time."""
+        worst = units_missing(layout, limits).max(axis=1, initial=0.0)
+        above = self._named(layout, worst > 1.0)
+        still = self._named(layout, worst > OVER_BELOW) & self.groups
+        self._since_s = {group: self._since_s.get(group, now_s) for group in above}
+        lasting = {g for g, since_s in self._since_s.items() if now_s - since_s >= LASTS_S}
+        self.groups = frozenset(still | lasting)
+
+    @staticmethod
+    def _named(layout: Layout, which: BoolArray) -> set[str]:
+        return {layout.groups[at] for at in np.flatnonzero(which).tolist()}

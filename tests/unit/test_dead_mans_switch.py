@@ -1,0 +1,262 @@
+"""When the enforcer or the job has been gone for too long, or rates can't limit a group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
+from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.enforce.crowded_groups import LASTS_S, CrowdedGroups
+from quotaplane.errors import ClusterError
+from quotaplane.group_sync.enforcer_watch import EnforcerWatch
+from quotaplane.group_sync.sync import GroupSync
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings import Enforce, History
+from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cases import layout_of
+from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
+from tests.unit.follower_cases import BY, Rig
+from tests.unit.test_enforce_takeover import record
+
+TOPIC = "persistent://public/default/enforcer-leader"
+STATS = "GET persistent/public/default/enforcer-leader/stats"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakePulsar]:
+    with FakePulsar() as fake:
+        yield fake
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+# The enforcer is gone: the job gives the quotas back.
+
+
+def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None:
+    clock = Clock()
+    watch = EnforcerWatch(TOPIC, 900.0, clock)
+    beats = 0
+
+    async def gone() -> bool:
+        async with Rest(cluster.transport()) as rest:
+            return await watch.gone(rest)
+
+    def look(passed_s: float, more_beats: int = 0) -> bool:
+        nonlocal beats
+        beats += more_beats
+        clock.now_s += passed_s
+        cluster.answers[STATS] = Answer(200, {"msgInCounter": beats})
+        return asyncio.run(gone())
+
+    assert not look(2, 2)
+    assert not look(899)
+    assert look(2)
+    assert look(5000)
+    assert not look(2, 1)  # one leads again
+    assert not look(890)
+    # A topic that can't be looked at is no sign of anything.
+    cluster.answers[STATS] = Answer(500, {"reason": "upset"})
+    clock.now_s += 5000
+    with pytest.raises(ClusterError):
+        asyncio.run(gone())
+    assert not look(899)
+    assert look(2)
+
+
+def test_where_no_enforcer_of_this_kind_was_ever_none_is_gone(cluster: FakePulsar) -> None:
+    clock = Clock()
+    watch = EnforcerWatch(TOPIC, 900.0, clock)
+
+    async def gone() -> bool:
+        async with Rest(cluster.transport()) as rest:
+            return await watch.gone(rest)
+
+    for _ in range(3):
+        clock.now_s += 5000
+        assert not asyncio.run(gone())
+
+
+def test_the_job_gives_back_what_enforcers_took_over(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(cluster, History(path=str(tmp_path / "history")))
+    clock = Clock()
+    cluster.answers[STATS] = Answer(200, {"msgInCounter": 7})
+    for group in ("g", "h"):
+        cluster.put(group, publishRateInMsgs=300, publishRateInBytes=4000, dispatchRateInMsgs=9)
+    settings = rig.settings
+    assert settings.cluster is not None
+    sync = GroupSync(settings.cluster, settings, BY, rig.told.append)
+    sync._watch = EnforcerWatch(TOPIC, 900.0, clock)
+
+    def poll(passed_s: float) -> None:
+        async def once() -> None:
+            async with Rest(cluster.transport()) as rest:
+                assert await sync.sync(rest) == []
+
+        clock.now_s += passed_s
+        asyncio.run(once())
+
+    def publish(group: str) -> int:
+        return cluster.groups[group]["publishRateInMsgs"]
+
+    poll(1)
+    cluster.put("g", publishRateInMsgs=-1, publishRateInBytes=-1)  # taken over
+    cluster.put("g.taken-over", publishRateInMsgs=300, publishRateInBytes=4000)
+    poll(1)
+    poll(800)
+    assert publish("g") == -1
+    poll(200)
+    assert (publish("g"), publish("h")) == (300, 300)
+    assert cluster.groups["g"]["publishRateInBytes"] == 4000
+    assert "g.taken-over" not in cluster.groups
+    assert [line[:20] for line in rig.told] == ["no enforcer has led "]
+    # One leads again and takes over: that is left to it.
+    cluster.answers[STATS] = Answer(200, {"msgInCounter": 8})
+    cluster.put("g", publishRateInMsgs=-1, publishRateInBytes=-1)
+    poll(1)
+    poll(1)
+    assert publish("g") == -1
+    assert rig.table()["g"] == [300, 4000, 9, None]
+
+
+# The job is gone: the enforcer gives the quotas back, if the settings want that.
+
+
+def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
+    settings = settings_for(
+        cluster, tmp_path, take_over=True, without_limits="hand_back", hand_back_after_s=300
+    )
+    record(settings.history, "g", messages=300.0)
+    cluster.put("g")  # taken over by an earlier run
+    cluster.add("a", used=500.0)
+    link = Link()
+
+    async def scene() -> None:
+        async with enforcing(settings, link) as running:
+            link.tell("pulsar://b0", 300.0, safe=60.0)
+            await running.until(lambda: cluster.published() == {"a": 300})
+            running.now_ms += 200_000  # after the lease, before the time is over
+            await running.until(lambda: cluster.published() == {"a": 60})
+            running.now_ms += 200_000
+            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 300)
+            await running.until(lambda: not cluster.rates and cluster.default() is None)
+            link.tell("pulsar://b0", 250.0, safe=60.0)
+            running.now_ms = time.time() * 1000
+            await running.until(lambda: cluster.published() == {"a": 250})
+        (gone, back) = (line for line in running.lines if line.startswith("limits: n"))
+        assert "none were issued for 400 s" in gone
+        assert "enforced again" in back
+
+    asyncio.run(scene())
+
+
+def test_a_quota_that_can_not_be_given_back_keeps_its_rates(cluster: FakePulsar) -> None:
+    lines: list[str] = []
+
+    class Refusing(TakeOver):
+        async def hand_back(self, *_: object, **__: object) -> set[str]:
+            return {"g"}
+
+    async def scene() -> None:
+        async with Rest(cluster.transport()) as rest:
+            take_over = Refusing(
+                rest, History(path="/nowhere"), Pace(1e6), FailureLog(print), 3, print
+            )
+            switch = AbandonedQuotas(
+                Enforce(without_limits="hand_back", hand_back_after_s=100.0),
+                take_over,
+                lines.append,
+            )
+            assert not await switch.look(1000.0, 1050.0, ["g"])
+            assert await switch.look(1000.0, 1200.0, ["g"])
+            assert (switch.removes_rates, switch.without_quota) == (True, {"g"})
+
+    asyncio.run(scene())
+    assert lines[-1].endswith("the rates of their topics stay")
+
+
+def test_an_enforcer_that_starts_without_limits_waits_as_long(cluster: FakePulsar) -> None:
+    async def scene() -> None:
+        async with Rest(cluster.transport()) as rest:
+            take_over = TakeOver(
+                rest, History(path="/nowhere"), Pace(1e6), FailureLog(print), 3, print
+            )
+            switch = AbandonedQuotas(
+                Enforce(without_limits="hand_back", hand_back_after_s=100.0), take_over, print
+            )
+            assert not await switch.look(0.0, 5000.0, [])
+            assert not await switch.look(0.0, 5099.0, [])
+            assert await switch.look(0.0, 5101.0, [])
+
+    asyncio.run(scene())
+
+
+# Rates can't limit a group with more topics than units.
+
+
+def test_a_group_with_more_topics_than_units_is_crowded_after_a_while() -> None:
+    layout = layout_of({f"t{i}": "b0" for i in range(20)}, "g")
+    crowded = CrowdedGroups()
+
+    def limits(units: float) -> np.ndarray:
+        return np.array([[units, np.inf, np.inf, np.nan]])
+
+    crowded.note(layout, limits(15), now_s=0.0)
+    assert not crowded.groups
+    crowded.note(layout, limits(15), now_s=LASTS_S)
+    assert crowded.groups == {"g"}
+    crowded.note(layout, limits(22), now_s=LASTS_S + 1)
+    assert crowded.groups == {"g"}, "it is near: not to and fro"
+    crowded.note(layout, limits(30), now_s=LASTS_S + 2)
+    assert not crowded.groups
+
+
+def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
+    """An idle broker has next to nothing; once its topics are used it gets more."""
+    topics = {f"s{i}": "b0" for i in range(20)} | {f"t{i}": "b1" for i in range(20)}
+    layout = layout_of(topics, "g")
+    crowded = CrowdedGroups()
+    for now_s in (0.0, 2 * LASTS_S):
+        crowded.note(layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s)
+    assert not crowded.groups
+
+
+def test_a_crowded_group_has_its_quota_in_the_cluster(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
+    monkeypatch.setattr("quotaplane.enforce.crowded_groups.LASTS_S", 0.2)
+    settings = settings_for(cluster, tmp_path, take_over=True)
+    record(settings.history, "g", messages=30.0)
+    cluster.put("g")  # taken over by an earlier run
+    cluster.add(*(f"t{i:02}" for i in range(50)), used=1.0)
+    link = Link()
+
+    async def scene() -> None:
+        async with enforcing(settings, link) as running:
+            link.tell("pulsar://b0", 30.0)
+            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
+            assert running.enforcer.status()["crowded_groups"] == 1
+            await running.ticks(10)
+            assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
+            assert len([line for line in running.lines if "more topics" in line]) == 1
+
+    asyncio.run(scene())
