@@ -14,6 +14,7 @@ from quotaplane.settings import Settings
 from quotaplane.transport.base import BrokerLink, Polled
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reasons import shown
+from quotaplane.wire.signatures import SigningKeys
 
 _PORTIONS: Final = 20
 """Polls per call of ``listen`` while there are more messages; then other parts get their turn."""
@@ -51,6 +52,7 @@ class LimitsListener:
         self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
+        self._keys = SigningKeys.of(settings.limits.signing)
         self._reported_not_enforced = False
         self._reported_at_s: float | None = None
         self._unreported = 0
@@ -88,7 +90,7 @@ class LimitsListener:
         decoded: Decoded = []
         for polled in portion.messages:
             try:
-                decoded.append((polled, decode_limits(polled.value)))
+                decoded.append((polled, decode_limits(polled.value, self._keys)))
             except Exception as error:
                 # Any exception: the messages behind this one must not be lost with it.
                 decoded.append((polled, error))

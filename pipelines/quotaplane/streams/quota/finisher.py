@@ -23,6 +23,7 @@ from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
+from quotaplane.wire.signatures import SigningKeys
 
 COUNTERS: Final = ("reports", "limits", "quota_changes")
 GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
@@ -43,6 +44,7 @@ class QuotaFinisher(Finisher):
         settings: recorded with the first round; None: rounds are not recorded.
         law: the name of the law, for the table ``rounds``.
         lease_s: of limits.
+        keys: sign the messages; None: they are not signed.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class QuotaFinisher(Finisher):
         law: str | None = None,
         *,
         lease_s: float = 0.0,
+        keys: SigningKeys | None = None,
     ) -> None:
         self._law = law
+        self._keys = keys
         self._watch = watch
         self._lease_s = lease_s
         self._of_shards: dict[int, RoundCounts] = {}
@@ -91,7 +95,7 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
-        messages = _messages(tables.pop("messages", None))
+        messages = self._messages(tables.pop("messages", None))
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports")
@@ -108,6 +112,14 @@ class QuotaFinisher(Finisher):
         if self._row_at_ms is not None and stamp.now_ms - self._row_at_ms < IDLE_ROW_MS:
             return {}
         return {"rounds": self._row(stamp, RoundCounts(brokers_live=self._brokers_live))}
+
+    def _messages(self, table: pa.Table | None) -> Sequence[Message]:
+        """The messages of all shards, signed here so that only the driver has the secrets."""
+        if table is None:
+            return []
+        values: list[bytes] = table["value"].to_pylist()
+        signed = values if self._keys is None else map(self._keys.sign, values)
+        return list(map(Message, table["broker"].to_pylist(), signed))
 
     def _row(self, stamp: Round, counts: RoundCounts) -> pa.Table:
         self._row_at_ms, self._brokers_live = stamp.now_ms, counts.brokers_live
@@ -153,12 +165,6 @@ def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arr
     age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
     examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
     return Arrivals(counts.reports, refused, age_s, examples)
-
-
-def _messages(table: pa.Table | None) -> Sequence[Message]:
-    if table is None:
-        return []
-    return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
 
 
 def _distinct(table: pa.Table) -> pa.Table:
