@@ -133,7 +133,7 @@ def test_the_enforcer_obeys_the_job_alone(settings: Settings) -> None:
     assert listener.refused == 2 * len(forged)
     assert [line for line in lines if "refused" in line] == [
         "limits topic: limits@0: message for 'b1' refused: not signed at its end: another program "
-        "wrote it, or the job lacks limits.signing"
+        "wrote it, or the job has no keys"
     ]
     assert SECRET not in str(lines)
 

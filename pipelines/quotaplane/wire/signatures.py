@@ -85,7 +85,7 @@ class SigningKeys:
         end = len(value) - SIGNATURE_BYTES
         if end < 0 or not value.startswith(_FIELD, end):
             raise InputError(
-                "not signed at its end: another program wrote it, or the job lacks limits.signing"
+                "not signed at its end: another program wrote it, or the job has no keys"
             )
         key_id = value[-MAX_KEY_ID - _MAC_BYTES : -_MAC_BYTES]
         secret = self._secret.get(key_id)
