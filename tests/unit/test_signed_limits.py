@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +117,10 @@ def listener_of(values: Sequence[bytes], settings: Settings) -> tuple[LimitsList
 def limit_of(listener: LimitsListener) -> float:
     one = np.zeros(1, np.int64)
     return float(listener.received.in_force(("b1",), ("g",), one, one, NOON_MS)[0, 0])
+
+
+def test_the_program_that_goes_to_executors_has_no_secret(settings: Settings) -> None:
+    assert SECRET.encode() not in pickle.dumps(QuotaSpec(settings).program(EPOCH))
 
 
 def test_what_the_job_publishes_is_signed(settings: Settings) -> None:

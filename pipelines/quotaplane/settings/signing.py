@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import SecretStr, model_validator
 
 from quotaplane.settings.section import Section
 from quotaplane.signing_secrets import check_key_ids, check_secrets
@@ -13,7 +13,7 @@ from quotaplane.signing_secrets import check_key_ids, check_secrets
 class Signing(Section):
     """Who may write messages: programs that have one of these secrets."""
 
-    keys: dict[str, SecretStr] = Field()
+    keys: dict[str, SecretStr]
     """Secrets by id. An id has 1 to 16 characters: a to z, 0 to 9 and -. A secret is a text of 32
     visible ASCII characters or more, which are the key as they are."""
     sign_with: str
