@@ -95,7 +95,9 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
-        messages = self._messages(tables.pop("messages", None))
+        messages = _messages(tables.pop("messages", None))
+        if self._keys is not None:  # here and not in the program: executors have no secrets
+            messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports")
@@ -112,14 +114,6 @@ class QuotaFinisher(Finisher):
         if self._row_at_ms is not None and stamp.now_ms - self._row_at_ms < IDLE_ROW_MS:
             return {}
         return {"rounds": self._row(stamp, RoundCounts(brokers_live=self._brokers_live))}
-
-    def _messages(self, table: pa.Table | None) -> Sequence[Message]:
-        """The messages of all shards, signed here so that only the driver has the secrets."""
-        if table is None:
-            return []
-        values: list[bytes] = table["value"].to_pylist()
-        signed = values if self._keys is None else map(self._keys.sign, values)
-        return list(map(Message, table["broker"].to_pylist(), signed))
 
     def _row(self, stamp: Round, counts: RoundCounts) -> pa.Table:
         self._row_at_ms, self._brokers_live = stamp.now_ms, counts.brokers_live
@@ -165,6 +159,12 @@ def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arr
     age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
     examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
     return Arrivals(counts.reports, refused, age_s, examples)
+
+
+def _messages(table: pa.Table | None) -> Sequence[Message]:
+    if table is None:
+        return []
+    return list(map(Message, table["broker"].to_pylist(), table["value"].to_pylist()))
 
 
 def _distinct(table: pa.Table) -> pa.Table:
