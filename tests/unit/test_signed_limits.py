@@ -160,6 +160,9 @@ def test_a_job_that_signs_is_obeyed_by_an_enforcer_without_keys(
     listener, lines = listener_of([message.value for message in messages], without)
     assert limit_of(listener) == float(decode_limits(messages[-1].value).limits[0, 0])
     assert "refused" not in str(lines)
+    # But who forgot the keys of the enforcer gets to know it, once.
+    says = "limits topic: messages are signed, but signatures are not verified here"
+    assert len([line for line in lines if line.startswith(says)]) == 1
 
 
 def test_a_broker_applies_what_the_job_signed(settings: Settings) -> None:

@@ -82,8 +82,7 @@ class SigningKeys:
             InputError: there is no signature, it is not by one of the keys, or the message was
                 changed; the text says which.
         """
-        end = len(value) - SIGNATURE_BYTES
-        if end < 0 or not value.startswith(_FIELD, end):
+        if not seems_signed(value):
             raise InputError(
                 "not signed at its end: another program wrote it, or the job has no keys"
             )
@@ -101,7 +100,13 @@ class SigningKeys:
                 f"its signature is not by the key {name}: that id has another secret where it was "
                 "signed, or somebody changed the message"
             )
-        return value[:end]
+        return value[:-SIGNATURE_BYTES]
+
+
+def seems_signed(value: bytes) -> bool:
+    """Whether a message ends with what has the form of a signature."""
+    end = len(value) - SIGNATURE_BYTES
+    return end >= 0 and value.startswith(_FIELD, end)
 
 
 def _mac(secret: bytes, signed: bytes | memoryview) -> bytes:
