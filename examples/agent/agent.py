@@ -8,6 +8,7 @@ from quotaplane.errors import TransportError
 from quotaplane.model import Transition
 from quotaplane.settings import load_settings
 from quotaplane.transport import open_broker_link
+from quotaplane.wire.signatures import SigningKeys
 
 
 def clock_ms() -> int:
@@ -19,7 +20,8 @@ settings = load_settings(conf)
 interval_s = settings.reports.interval_s
 link = open_broker_link(settings.transport)
 strict = settings.limits.transition is Transition.STRICT
-client = BrokerClient(link, broker, now_ms=clock_ms, groups=[group], strict=strict)
+keys = SigningKeys.of(settings.limits.signing)
+client = BrokerClient(link, broker, now_ms=clock_ms, groups=[group], strict=strict, keys=keys)
 try:
     while True:
         wanted = float(wanted_per_s) * interval_s

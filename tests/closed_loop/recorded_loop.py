@@ -11,7 +11,7 @@ from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import History
 from quotaplane.streams.quota.finisher import QuotaFinisher
-from quotaplane.streams.quota.job import RECORDED_SETTINGS
+from quotaplane.streams.quota.job import recorded_settings
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
@@ -38,8 +38,7 @@ class RecordedLoop(Loop):
     def _open(self) -> None:
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
-        settings = self.settings.model_dump(mode="json", include=RECORDED_SETTINGS)
-        recorded = {"settings": settings, "earlier_until_ms": 0.0}
+        recorded = {"settings": recorded_settings(self.settings), "earlier_until_ms": 0.0}
         self._finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, recorded)
         self._writer = HistoryWriter(self._history, "checkpoint-1")
 

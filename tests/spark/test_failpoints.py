@@ -41,6 +41,7 @@ from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import Message
 from quotaplane.transport.delta import DeltaTopics
 from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.signatures import SigningKeys
 from tests.contract.rigs import limits_of
 from tests.job import history_table, put_quotas
 
@@ -49,6 +50,7 @@ QUOTAS = {"one": 90.0, "two": 120.0, "three": 60.0}
 SHARDS = 2
 APPENDED = tuple(table.name for table in APPENDED_TABLES)
 EVER_S = 200_000
+SIGNING = {"keys": {"a": "0123456789abcdef0123456789abcdef"}, "sign_with": "a"}
 
 
 class CutOffError(RuntimeError):
@@ -199,11 +201,17 @@ class Loop:
                 "trigger": {"interval_s": EVER_S},  # a start runs one batch
                 # Nobody falls silent, and no lease ends, however long a round takes.
                 "reports": {"interval_s": 3600},
-                "limits": {"lease_s": 20 * EVER_S, "transition": "strict", "refresh_rounds": 4},
+                "limits": {
+                    "lease_s": 20 * EVER_S,
+                    "transition": "strict",
+                    "refresh_rounds": 4,
+                    "signing": SIGNING,
+                },
             }
         )
         put_quotas(self.settings, **QUOTAS)
         self._transport = prepare(Spec(self.settings))
+        self._keys = SigningKeys.of(self.settings.limits.signing)
         self._link = open_broker_link(self.settings.transport, limits_from="earliest")
         specs = tuple(BrokerSpec(name) for name in BROKERS)
         self._brokers = BrokerFleet(specs, tuple(QUOTAS), strict=True)
@@ -239,7 +247,7 @@ class Loop:
     def _deliver_limits(self) -> None:
         """Brokers take in what was published."""
         for broker, value in limits_of(self._link):
-            update = decode_limits(value)
+            update = decode_limits(value, self._keys)
             limits = dict(zip(update.groups, update.limits.tolist(), strict=True))
             # A broker has a message of each shard.
             self.told.setdefault(update.seq, {}).setdefault(broker, {}).update(limits)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from quotaplane.balance.agent.bundle_mover import BundleMover, MoveResult
 from quotaplane.balance.agent.collector import Collector
@@ -16,13 +17,17 @@ from quotaplane.balance.agent.plan_follower import PlanFollower
 from quotaplane.balance.agent.plans_listener import PlansListener
 from quotaplane.balance.decisions import Decisions, Move
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.model import Round
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.settings.balancing import Balance
+from quotaplane.settings.signing import Signing
+from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.balance_plans import decode_plan, encode_plan
 from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.load_reports import decode_load_report
+from quotaplane.wire.signatures import SigningKeys
 from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
 
 A, B = (f"acme/orders/{half}" for half in HALVES)
@@ -296,6 +301,31 @@ def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
     assert (listener.refused, len(said)) == (1, 1)
     with pytest.raises(InputError, match="no such plan"):
         listener.with_hash("0123456789abcdef")
+
+
+def test_with_keys_only_the_plans_that_the_job_signed_are_found() -> None:
+    signing = Signing(keys={"a": SecretStr("s" * 32)}, sign_with="a")
+    forger = SigningKeys({"a": "f" * 32}, sign_with="a")
+    job = BalanceFinisher(Balance(signing=signing), 1200.0, lambda _: {})
+    plan, other = Decisions([move(A, 0, 1)]), Decisions([move(B, 0, 1)])
+    finished = job.finish(Round(1, 1, 0), {"plan": [plan_bytes(plan, 1)]})
+    outbox, said = Outbox(), list[str]()
+    forged = [plan_bytes(other, 2), forger.sign(plan_bytes(other, 2))]
+    on_topic = [*forged, *(sent.value for sent in finished.messages), *forged]
+    outbox.plans = [*on_topic]
+    listener = PlansListener(outbox, said.append, 1800.0, signing=signing)
+    asyncio.run(listener.catch_up())
+    assert listener.newest_to_do is not None
+    assert listener.newest_to_do.plan_hash == plan.plan_hash()
+    assert (listener.refused, len(said)) == (4, 4)
+    assert "not signed at its end" in said[0]
+    assert "s" * 32 not in str(said)
+    # Without keys the forged ones, which have a higher number, would count.
+    outbox.plans = [*on_topic]
+    listener = PlansListener(outbox, said.append, 1800.0)
+    asyncio.run(listener.catch_up())
+    assert listener.newest_to_do is not None
+    assert listener.newest_to_do.plan_hash == other.plan_hash()
 
 
 def test_a_plan_with_a_number_that_is_too_high_stands_in_the_way_for_a_while_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,11 @@ def test_the_settings_file_shows_the_defaults() -> None:
     shown = yaml.safe_load((Path(__file__).parents[2] / "conf" / "balance.yaml").read_text())
     assert shown["balance"].keys() == Balance.model_fields.keys()
     balance_program(settings.balance, EPOCH)
+
+
+def test_the_program_that_goes_to_executors_has_no_secret() -> None:
+    signing = {"keys": {"a": "0123456789abcdef" * 2}, "sign_with": "a"}
+    balance = Balance.model_validate({"signing": signing})
+    assert balance.signing is not None
+    assert balance_program(balance, EPOCH).balance.signing is None
+    assert b"0123456789abcdef" not in pickle.dumps(balance_program(balance, EPOCH))

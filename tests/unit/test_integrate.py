@@ -25,6 +25,7 @@ from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.wire.signatures import SigningKeys
 
 PAGE = Path(__file__).parents[2] / "docs" / "integrate.md"
 GROUP, QUOTA, WANTED = "orders", 100.0, 300.0
@@ -48,6 +49,8 @@ class Job:
         self._transport.check()
         self._reports = DeltaTable(f"{settings.transport.path}/reports")
         self._program = quota_program(settings, epoch=1)
+        keys = SigningKeys.of(settings.limits.signing)
+        self._sign = bytes if keys is None else keys.sign
         self._state, self._seq = ShardState(), 0
         row = {"group": GROUP, "group_id": group_id(GROUP), "deleted": False, "version": 1}
         quota = pa.Table.from_pylist([{**row, RATE_COLUMNS[0]: QUOTA}])
@@ -76,7 +79,7 @@ class Job:
         )
         self._groups = []
         sent = [
-            Message(row["broker"], row["value"])
+            Message(row["broker"], self._sign(row["value"]))
             for output in outputs
             if output.kind == "messages"
             for row in unpack(output.payload)[0].to_pylist()
@@ -88,8 +91,13 @@ def test_the_agent_has_about_thirty_lines() -> None:
     assert len([line for line in agent().splitlines() if line.strip()]) <= 34
 
 
-@pytest.mark.parametrize("transition", ["fast", "strict"])
-def test_the_agent_keeps_to_the_limits_of_the_real_job(tmp_path: Path, transition: str) -> None:
+SIGNING = {"keys": {"a": "0123456789abcdef0123456789abcdef"}, "sign_with": "a"}
+
+
+@pytest.mark.parametrize(("transition", "signing"), [("fast", SIGNING), ("strict", None)])
+def test_the_agent_keeps_to_the_limits_of_the_real_job(
+    tmp_path: Path, transition: str, signing: dict[str, Any] | None
+) -> None:
     given = {
         "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
         "history": {"path": str(tmp_path / "history")},
@@ -98,7 +106,7 @@ def test_the_agent_keeps_to_the_limits_of_the_real_job(tmp_path: Path, transitio
         # Under strict nothing is issued before a lease and the time to be stale are over.
         "brokers": {"stale_after_intervals": 20, "expire_after_intervals": 100},
         "trigger": {"interval_s": 0.3},
-        "limits": {"transition": transition, "lease_s": 3, "refresh_rounds": 2},
+        "limits": {"transition": transition, "lease_s": 3, "refresh_rounds": 2, "signing": signing},
     }
     conf, script = tmp_path / "settings.yaml", tmp_path / "agent.py"
     conf.write_text(yaml.safe_dump(given))

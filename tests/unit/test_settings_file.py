@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from quotaplane.errors import ConfigError
+from quotaplane.replay.player import changed_settings
 from quotaplane.settings import load_settings
+from quotaplane.streams.quota.job import QuotaSpec, recorded_settings
+
+SECRET = "s3cr3t-of-signatures-0123456789abcdef"
 
 GOOD = """\
 transport: {kind: delta, path: topics}
@@ -44,3 +48,60 @@ def test_a_file_must_be_a_mapping(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match="mapping"):
         load_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("signing", "says"),
+    [
+        ("{}", "limits.signing.keys: is required (and 1 more)"),
+        ("{keys: {a: '${SECRET}'}}", "limits.signing.sign_with: is required"),
+        (
+            "{keys: {a: '${UNSET}'}, sign_with: a}",
+            "limits.signing.keys.a: the environment variable",
+        ),
+        ("{keys: {a: short}, sign_with: a}", "limits.signing: keys.a: must have at least 32"),
+        ("{keys: {}, sign_with: a}", "limits.signing: keys: there must be at least one"),
+        ("{keys: {a: '${SECRET}'}, sign_with: b}", "limits.signing: sign_with: must be the id of"),
+        (
+            "{keys: {a: '${SECRET}', b: '${SECRET}'}, sign_with: a}",
+            "limits.signing: keys.b: is the",
+        ),
+        ("{keys: {a: '${SECRET} '}, sign_with: a}", "limits.signing: keys.a: has a character"),
+        ("{keys: {a: 5}, sign_with: a}", "limits.signing.keys.a: must be a string, not a number"),
+        ("{keys: '${SECRET}', sign_with: a}", "limits.signing.keys: must be an object"),
+        ("'${SECRET}'", "limits.signing: must be an object, not a string"),
+        ("{keys: {PLAIN: a}, sign_with: a}", "limits.signing: keys: the id of key 1 must be"),
+        ("{keys: {PLAIN: }, sign_with: a}", "limits.signing: keys: the id of key 1 must be"),
+        ("{keys: {a: '${SECRET}'}, sign_with: PLAIN}", "limits.signing: sign_with: must be the id"),
+    ],
+)
+def test_wrong_keys_of_signatures_are_refused_and_no_secret_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signing: str, says: str
+) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    file = tmp_path / "settings.yaml"
+    file.write_text(GOOD + f"limits: {{signing: {signing.replace('PLAIN', SECRET)}}}\n")
+    with pytest.raises(ConfigError) as raised:
+        load_settings(file)
+    assert str(raised.value).startswith(f"{file}: {says}")
+    assert "\n" not in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_secrets_of_signatures_are_neither_printed_nor_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    file = tmp_path / "settings.yaml"
+    file.write_text(GOOD + "limits: {signing: {keys: {a: '${SECRET}'}, sign_with: a}}\n")
+    settings = load_settings(file)
+    assert settings.limits.signing is not None
+    assert settings.limits.signing.secrets() == {"a": SECRET}
+    shown = [repr(settings), str(settings), settings.model_dump(mode="json"), settings.model_dump()]
+    spec = QuotaSpec(settings)
+    recorded = recorded_settings(settings)
+    assert SECRET not in f"{shown} {recorded} {spec.in_words()}"
+    # A replay parses what was recorded, and needs no keys.
+    assert "signing" not in recorded["limits"]
+    assert changed_settings(recorded, {}).limits.signing is None
+    assert "signs limits with the key a" in spec.in_words()

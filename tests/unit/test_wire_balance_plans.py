@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from quotaplane.balance.decisions import Decisions, Move, Skip, Split
 from quotaplane.errors import InputError
 from quotaplane.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
+from quotaplane.wire.limits import decode_limits, encode_limits
 from quotaplane.wire.pb.balance_pb2 import BalancePlan
+from quotaplane.wire.signatures import SigningKeys
 from tests.unit.load_report_cases import bundle_of
 from tests.unit.wire_cases import damaged, with_fields
 
@@ -107,3 +110,51 @@ def test_a_damaged_plan_orders_nothing_else(value: bytes) -> None:
     except InputError:
         return
     assert plan.plan_hash == plan.decisions.plan_hash()
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+KEYS = SigningKeys({"a": SECRET}, sign_with="a")
+SIGNED = KEYS.sign(GOOD)
+
+
+def test_a_signed_plan_is_read_with_and_without_keys() -> None:
+    assert decode_plan(SIGNED, KEYS) == decode_plan(SIGNED) == decode_plan(GOOD)
+
+
+def test_with_keys_every_bit_of_a_plan_counts() -> None:
+    for at in range(len(SIGNED)):
+        value = bytearray(SIGNED)
+        value[at] ^= 1 << at % 8
+        with pytest.raises(InputError):
+            decode_plan(bytes(value), KEYS)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (GOOD, "not signed at its end"),
+        (SIGNED + BalancePlan(mode="auto").SerializeToString(), "not signed at its end"),
+        (SigningKeys({"a": SECRET[::-1]}, sign_with="a").sign(GOOD), "not by the key a"),
+        (KEYS.sign(SIGNED), "signed more than once"),
+    ],
+)
+def test_with_keys_only_signed_plans_are_used(value: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        decode_plan(value, KEYS)
+
+
+def test_what_is_signed_as_limits_is_no_plan() -> None:
+    limits = encode_limits(
+        broker="b",
+        shard=0,
+        epoch=9,
+        seq=9,
+        issued_at_ms=0,
+        lease_ms=1,
+        limits=np.ones((0, 1)),
+        groups=[],
+    )
+    with pytest.raises(InputError, match="not a BalancePlan"):
+        decode_plan(KEYS.sign(limits), KEYS)
+    with pytest.raises(InputError, match="not a LimitsUpdate"):
+        decode_limits(SIGNED, KEYS)

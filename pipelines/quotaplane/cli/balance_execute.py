@@ -73,7 +73,9 @@ async def _execute(settings: Settings, transport: PulsarTransport, args: Any) ->
             open_broker_link, transport, limits_from="earliest", topics=topics
         )
         try:
-            listener = PlansListener(link, warn, settings.balance.execute.max_plan_age_s)
+            balance = settings.balance
+            max_age_s = balance.execute.max_plan_age_s
+            listener = PlansListener(link, warn, max_age_s, signing=balance.signing)
             await listener.catch_up()
             if args.auto:
                 return await _follow(settings, rest, listener, stop, args.why)

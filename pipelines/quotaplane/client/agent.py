@@ -14,6 +14,7 @@ from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.model import BASIC, DIMENSIONS, UNLIMITED, FloatArray, IntArray
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.signatures import SigningKeys
 
 FORGET_AFTER_MS: Final = 600_000
 """Limits of a group that the broker no longer has are forgotten so long after their lease."""
@@ -46,6 +47,7 @@ class BrokerClient:
         safe_limit: float = UNLIMITED,
         counts_refused: bool = True,
         uses_ids: bool = False,
+        keys: SigningKeys | None = None,
     ) -> None:
         """The broker starts now.
 
@@ -59,15 +61,18 @@ class BrokerClient:
             safe_limit: holds after a lease until a message has a safe limit; strict: 0.
             counts_refused: whether the broker counts what it refuses or delays.
             uses_ids: reports name groups by id.
+            keys: limits must be signed with one of them; None: signatures are not verified.
         """
-        self._link, self._now_ms = link, now_ms
+        self._link, self._now_ms, self._keys = link, now_ms, keys
         self._counted = np.array([name in dimensions for name in DIMENSIONS], np.bool_)
         if unknown := [name for name in dimensions if name not in _INDEX]:
             raise InputError(f"dimensions: there is no {unknown[0]!r}")
         self._counts_refused, self._uses_ids = counts_refused, uses_ids
         self._since_ms = now_ms()
         self.refused = 0
-        """Limits messages that could not be decoded."""
+        """Limits messages that could not be decoded, or were not signed with a known key."""
+        self.refused_because = ""
+        """Why the last of them was refused."""
         unset = 0.0 if strict else UNLIMITED
         self._received = ReceivedLimits(
             [broker],
@@ -209,11 +214,13 @@ class BrokerClient:
     def receive(self, value: bytes) -> int:
         """Apply one limits message; returns how many limits changed.
 
-        A message that can't be decoded changes nothing, and is counted in ``refused``.
+        A message that can't be decoded, or lacks a valid signature while there are ``keys``,
+        changes nothing and is counted in ``refused``.
         """
         try:
-            message = decode_limits(value)
-        except InputError:
+            message = decode_limits(value, self._keys)
+        except InputError as error:
             self.refused += 1
+            self.refused_because = str(error)
             return 0
         return self._received.apply(message).changed

@@ -23,6 +23,7 @@ from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
 from quotaplane.settings.server import Server as Server
+from quotaplane.settings.signing import Signing as Signing
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -117,6 +118,9 @@ class Limits(Section):
     increase waits until brokers have acknowledged their decreases, or their leases have ended. With
     a new checkpoint this holds once a lease and ``brokers.stale_after_intervals`` intervals have
     passed since the first round, or earlier leases have ended; docs/laws.md has the exceptions."""
+    signing: Signing | None = None
+    """With it the quota job signs its limits, and the enforcer refuses all others. null: limits are
+    not signed, and everybody who may write to the limits topic sets them."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from quotaplane.settings.balance_agents import Collect, Execute
 from quotaplane.settings.section import Section
+from quotaplane.settings.signing import Signing
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
 
@@ -38,6 +39,9 @@ class Balance(Section):
     """Options of the strategy (docs/balance-job.md); what is left out has its default."""
     policies: dict[str, Any] = Field(default={})
     """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces."""
+    signing: Signing | None = None
+    """With it the balance job signs its plans, and the executor refuses all others. null: plans are
+    not signed, and everybody who may write to ``plans_topic`` makes them."""
     collect: Collect = Collect()
     execute: Execute = Execute()
 

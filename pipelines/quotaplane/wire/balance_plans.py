@@ -18,6 +18,7 @@ from quotaplane.wire.bundle_checks import check_name
 from quotaplane.wire.pb.balance_pb2 import BalancePlan, BundleSplit
 from quotaplane.wire.reasons import check_broker, shown
 from quotaplane.wire.report_own import FAMILY
+from quotaplane.wire.signatures import SigningKeys
 
 PLAN_HEAD: Final = FAMILY + b"M1"
 MAX_PLAN_BYTES: Final = 1 << 20
@@ -81,21 +82,28 @@ def encode_plan(
     return message.SerializeToString()  # type: ignore[no-any-return]
 
 
-def decode_plan(value: bytes) -> PlanMessage:
+def decode_plan(value: bytes, keys: SigningKeys | None = None) -> PlanMessage:
     """Decode a plan and check all of it: an executor acts on it.
 
+    ``keys``: the plan must be signed with one of them, which is verified before it is parsed. None:
+    a signature is not looked at.
+
     Raises:
-        InputError: the bytes are not a ``BalancePlan``, a value is invalid, or the hash is not that
-            of its moves and splits.
+        InputError: the bytes are not a ``BalancePlan``, a value is invalid, the signature is
+            missing or wrong, or the hash is not that of its moves and splits.
     """
     if len(value) > MAX_PLAN_BYTES:
         raise InputError(f"BalancePlan of {len(value)} bytes (at most {MAX_PLAN_BYTES})")
     if not value.startswith(PLAN_HEAD):
         raise InputError(f"not a BalancePlan: begins with {value[:5].hex(' ') or 'nothing'}")
+    if keys is not None:
+        value = keys.verify(value)
     try:
         message: Any = BalancePlan.FromString(value)
     except DecodeError:
         raise InputError(f"not a BalancePlan, or truncated: {len(value)} bytes") from None
+    if keys is not None and message.signature:
+        raise InputError("signed more than once")
     for name in ("epoch", "seq", "decided_at_ms"):
         if getattr(message, name) >= SIGNED_LIMIT:
             raise InputError(f"BalancePlan: {name} is {getattr(message, name)}")

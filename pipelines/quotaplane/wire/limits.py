@@ -16,6 +16,7 @@ from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.reasons import check_broker
 from quotaplane.wire.report_own import FAMILY, Names, as_strings, group_columns
+from quotaplane.wire.signatures import SigningKeys
 
 LIMITS_HEAD: Final = FAMILY + b"L1"
 MAX_LIMITS_BYTES: Final = 2 * 1024 * 1024
@@ -139,20 +140,28 @@ def encode_limits(
     return _UPDATE.write(message, columns)
 
 
-def decode_limits(value: bytes) -> LimitsMessage:
+def decode_limits(value: bytes, keys: SigningKeys | None = None) -> LimitsMessage:
     """Decode one ``LimitsUpdate``.
 
+    ``keys``: the message must be signed with one of them, which is verified before it is parsed.
+    None: a signature is not looked at.
+
     Raises:
-        InputError: the bytes are not a ``LimitsUpdate``, or a value is invalid.
+        InputError: the bytes are not a ``LimitsUpdate``, a value is invalid, or the signature is
+            missing or wrong.
     """
     if len(value) > MAX_LIMITS_BYTES:
         raise InputError(f"LimitsUpdate of {len(value)} bytes (at most {MAX_LIMITS_BYTES})")
     if not value.startswith(LIMITS_HEAD):
         raise InputError(f"not a LimitsUpdate: begins with {value[:5].hex(' ') or 'nothing'}")
+    if keys is not None:
+        value = keys.verify(value)
     try:
         message, columns = _UPDATE.parse(value)
     except DecodeError:
         raise InputError(f"not a LimitsUpdate, or truncated: {len(value)} bytes") from None
+    if keys is not None and message.signature:
+        raise InputError("signed more than once")
     check_broker(message.broker)
     _check_numbers(message, columns)
     groups = tuple(message.groups)

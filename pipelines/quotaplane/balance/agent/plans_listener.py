@@ -9,9 +9,11 @@ from typing import Final
 
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.errors import InputError, QuotaplaneError
+from quotaplane.settings.signing import Signing
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.balance_plans import PlanMessage as PlanMessage
 from quotaplane.wire.balance_plans import decode_plan
+from quotaplane.wire.signatures import SigningKeys
 
 _MAX_CLOCK_SKEW_MS: Final = 60_000.0
 _KEPT: Final = 1000
@@ -23,7 +25,8 @@ class PlansListener:
 
     A plan with a later (epoch, seq) is newer. So is any plan that was decided ``max_plan_age_s``
     after another one: a plan with a number that is too high does not block the others for longer.
-    A message that is not a valid plan, or was decided in the future, is refused, and said.
+    A message that is not a valid plan, is not signed with one of the keys of ``signing`` (None: no
+    signature is needed), or was decided in the future, is refused, and said.
     """
 
     def __init__(
@@ -32,8 +35,11 @@ class PlansListener:
         say: Say,
         max_plan_age_s: float,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+        *,
+        signing: Signing | None = None,
     ) -> None:
         self._link, self._say, self._now_ms = link, say, now_ms
+        self._keys = SigningKeys.of(signing)
         self._max_age_ms = max_plan_age_s * 1000.0
         self._failures = FailureLog(say)
         self.newest: PlanMessage | None = None
@@ -68,7 +74,7 @@ class PlansListener:
         portion = await asyncio.to_thread(self._link.poll_limits)
         for polled in portion.messages:
             try:
-                self.take(decode_plan(polled.value))
+                self.take(decode_plan(polled.value, self._keys))
             except InputError as error:
                 self.refused += 1
                 self._say(f"plans topic: {polled.position}: refused: {error}")

@@ -14,6 +14,7 @@ from quotaplane.settings import Settings
 from quotaplane.transport.base import BrokerLink, Polled
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reasons import shown
+from quotaplane.wire.signatures import SigningKeys, seems_signed
 
 _PORTIONS: Final = 20
 """Polls per call of ``listen`` while there are more messages; then other parts get their turn."""
@@ -51,7 +52,9 @@ class LimitsListener:
         self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
-        self._reported_not_enforced = False
+        self._keys = SigningKeys.of(settings.limits.signing)
+        self._seems_signed = False
+        self._reported_not_enforced = self._reported_not_verified = False
         self._reported_at_s: float | None = None
         self._unreported = 0
         self._epochs_from_s = self._forgot_s = float("-inf")
@@ -78,6 +81,12 @@ class LimitsListener:
                 "limits topic: limits on totals or controller mutations, and throttle terms, are "
                 "ignored: stock brokers enforce only publish and dispatch (docs/enforcer.md)"
             )
+        if self._keys is None and self._seems_signed and not self._reported_not_verified:
+            self._reported_not_verified = True
+            self._say(
+                "limits topic: messages are signed, but signatures are not verified here: "
+                "limits.signing is not set (docs/enforcer.md)"
+            )
 
     def age_ms(self) -> float:
         """Time since the newest message was issued."""
@@ -88,7 +97,8 @@ class LimitsListener:
         decoded: Decoded = []
         for polled in portion.messages:
             try:
-                decoded.append((polled, decode_limits(polled.value)))
+                decoded.append((polled, decode_limits(polled.value, self._keys)))
+                self._seems_signed = self._seems_signed or seems_signed(polled.value)
             except Exception as error:
                 # Any exception: the messages behind this one must not be lost with it.
                 decoded.append((polled, error))

@@ -126,9 +126,10 @@ class BalanceSpec(JobSpec):
 
     def in_words(self) -> Sequence[str]:
         """Topics, cluster, strategy and mode."""
-        balance = self.settings.balance
+        balance, signing = self.settings.balance, self.settings.balance.signing
         return (
             transport_in_words(self.settings.transport, [balance.loads_topic], balance.plans_topic),
             f"balances the cluster {balance.cluster} every {balance.round_interval_s:g} s",
             f"strategy {OURS}, mode {balance.mode}",
+            *([] if signing is None else [f"signs plans with the key {signing.sign_with}"]),
         )

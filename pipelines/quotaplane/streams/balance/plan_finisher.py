@@ -18,6 +18,7 @@ from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
 from quotaplane.transport.base import Message
 from quotaplane.wire.rejected_reports import reports_by_reason
+from quotaplane.wire.signatures import SigningKeys
 
 COUNTERS: Final = ("reports", "decided", "moves", "splits", "skips")
 GAUGES: Final = ("brokers_live", "brokers_silent", "bundles", "imbalance_pct", "lag_s")
@@ -30,7 +31,7 @@ class BalanceFinisher(Finisher):
     def __init__(
         self, balance: Balance, stale_after_s: float, positions: Callable[[int], dict[str, Any]]
     ) -> None:
-        self._cluster = balance.cluster
+        self._cluster, self._keys = balance.cluster, SigningKeys.of(balance.signing)
         self._positions = positions
         self._letters = LetterBudget()
         self._silence = SilenceWatch(
@@ -60,7 +61,9 @@ class BalanceFinisher(Finisher):
             positions = pa.array([json.dumps(self._positions(stamp.seq))], pa.string())
             rounds = tables["balance_rounds"]
             tables["balance_rounds"] = rounds.append_column("positions", positions)
-        messages = [Message(self._cluster, value) for value in packed.get("plan", ())]
+        plans = packed.get("plan", ())
+        signed = plans if self._keys is None else map(self._keys.sign, plans)
+        messages = [Message(self._cluster, value) for value in signed]
         dead_letters = len(tables.get("rejected_reports", ()))
         status = _status(counts, rejected, dead_letters)
         self._arrived = status.arrived

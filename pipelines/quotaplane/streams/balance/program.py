@@ -238,4 +238,6 @@ def balance_program(balance: Balance, epoch: int) -> BalanceProgram:
             f"balance.gone_after_s must be above balance.options.stale_after_s "
             f"({options.stale_after_s:g})"
         )
-    return BalanceProgram(epoch, balance, options, made["policies"])
+    # The program goes to Spark's executors; the driver signs.
+    unsigned = balance.model_copy(update={"signing": None})
+    return BalanceProgram(epoch, unsigned, options, made["policies"])

@@ -23,6 +23,7 @@ from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
 from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
+from quotaplane.wire.signatures import SigningKeys
 
 COUNTERS: Final = ("reports", "limits", "quota_changes")
 GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
@@ -43,6 +44,7 @@ class QuotaFinisher(Finisher):
         settings: recorded with the first round; None: rounds are not recorded.
         law: the name of the law, for the table ``rounds``.
         lease_s: of limits.
+        keys: sign the messages; None: they are not signed.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class QuotaFinisher(Finisher):
         law: str | None = None,
         *,
         lease_s: float = 0.0,
+        keys: SigningKeys | None = None,
     ) -> None:
         self._law = law
+        self._keys = keys
         self._watch = watch
         self._lease_s = lease_s
         self._of_shards: dict[int, RoundCounts] = {}
@@ -92,6 +96,8 @@ class QuotaFinisher(Finisher):
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
         messages = _messages(tables.pop("messages", None))
+        if self._keys is not None:  # here and not in the program: executors have no secrets
+            messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.arrow_ipc import pack
 from quotaplane.errors import ConfigError
@@ -31,13 +31,14 @@ from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Transport
+from quotaplane.wire.signatures import SigningKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEASE: Final = "strict_lease_s"
-RECORDED_SETTINGS: Final = {"shards", "reports", "brokers", "law", "demand", "limits"}
-"""Sections that the decisions depend on, for a replay; there are no secrets in them."""
+_RECORDED: Final = {"shards", "reports", "brokers", "law", "demand", "limits"}
+"""Sections that the decisions depend on."""
 
 
 class QuotaSpec(JobSpec):
@@ -112,13 +113,14 @@ class QuotaSpec(JobSpec):
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
         recorded = {
-            "settings": self.settings.model_dump(mode="json", include=RECORDED_SETTINGS),
+            "settings": recorded_settings(self.settings),
             "earlier_until_ms": self._earlier.until_ms,
         }
         records = self.settings.history.recording_days > 0
         settings, law = recorded if records else None, self.settings.law.name
         lease_s = self.settings.limits.lease_s
-        return QuotaFinisher(watch, folder.positions, settings, law, lease_s=lease_s)
+        keys = SigningKeys.of(self.settings.limits.signing)
+        return QuotaFinisher(watch, folder.positions, settings, law, lease_s=lease_s, keys=keys)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
@@ -140,6 +142,7 @@ class QuotaSpec(JobSpec):
     def in_words(self) -> Sequence[str]:
         """Topics, the table of quotas, law and transition."""
         settings, transport = self.settings, self.settings.transport
+        signing = settings.limits.signing
         quotas = absolute(table_uri(settings.history, "resource_groups"))
         follows = f"follows the quotas in {quotas}"
         if settings.cluster is not None and isinstance(transport, PulsarTransport):
@@ -148,6 +151,7 @@ class QuotaSpec(JobSpec):
             transport_in_words(transport, *settings.own_topics),
             follows,
             f"law {settings.law.name}, transition {settings.limits.transition.value}",
+            *([] if signing is None else [f"signs limits with the key {signing.sign_with}"]),
         )
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
@@ -157,6 +161,11 @@ class QuotaSpec(JobSpec):
         from quotaplane.group_sync.runner import following  # needs httpx
 
         return following(self.settings.cluster, self.settings, say=lines.warn)
+
+
+def recorded_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that a replay needs, without secrets."""
+    return settings.model_dump(mode="json", include=_RECORDED, exclude={"limits": {"signing"}})
 
 
 def _transition_in_words(strict_lease_s: float | None) -> str:

@@ -41,7 +41,7 @@ class LoadReport(_message.Message):
     def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., sequence: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., usage: _Optional[_Iterable[float]] = ..., limit: _Optional[_Iterable[float]] = ..., bundles: _Optional[_Iterable[str]] = ..., bytes_in_per_s: _Optional[_Iterable[float]] = ..., bytes_out_per_s: _Optional[_Iterable[float]] = ..., messages_in_per_s: _Optional[_Iterable[float]] = ..., messages_out_per_s: _Optional[_Iterable[float]] = ..., topics: _Optional[_Iterable[int]] = ..., sessions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BalancePlan(_message.Message):
-    __slots__ = ("magic", "epoch", "seq", "decided_at_ms", "plan_hash", "mode", "bundles", "sources", "targets", "bytes_per_s", "labels", "reasons", "splits")
+    __slots__ = ("magic", "epoch", "seq", "decided_at_ms", "plan_hash", "mode", "bundles", "sources", "targets", "bytes_per_s", "labels", "reasons", "splits", "signature")
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class BalancePlan(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     SPLITS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     magic: int
     epoch: int
     seq: int
@@ -68,7 +69,8 @@ class BalancePlan(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     reasons: _containers.RepeatedScalarFieldContainer[str]
     splits: _containers.RepeatedCompositeFieldContainer[BundleSplit]
-    def __init__(self, magic: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., decided_at_ms: _Optional[int] = ..., plan_hash: _Optional[str] = ..., mode: _Optional[str] = ..., bundles: _Optional[_Iterable[str]] = ..., sources: _Optional[_Iterable[str]] = ..., targets: _Optional[_Iterable[str]] = ..., bytes_per_s: _Optional[_Iterable[float]] = ..., labels: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ..., splits: _Optional[_Iterable[_Union[BundleSplit, _Mapping]]] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, magic: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., decided_at_ms: _Optional[int] = ..., plan_hash: _Optional[str] = ..., mode: _Optional[str] = ..., bundles: _Optional[_Iterable[str]] = ..., sources: _Optional[_Iterable[str]] = ..., targets: _Optional[_Iterable[str]] = ..., bytes_per_s: _Optional[_Iterable[float]] = ..., labels: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ..., splits: _Optional[_Iterable[_Union[BundleSplit, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class BundleSplit(_message.Message):
     __slots__ = ("bundle", "owner", "boundaries", "label", "reason")
