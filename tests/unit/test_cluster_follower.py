@@ -228,8 +228,8 @@ class TestTurns:
         polls: list[list[str]] = []
 
         def note() -> None:
-            read = [p.removeprefix("resourcegroups/") for p in rig.cluster.paths() if "/" in p]
-            polls.append(sorted(read))
+            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
+            polls.append(sorted(filter(None, paths)))
             rig.cluster.asked.clear()
 
         rig.sync(note, note, note, note, lambda: (note(), rig.cluster.put("new")), note, note)

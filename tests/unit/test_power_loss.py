@@ -19,12 +19,12 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.durable import Synced, fsync
 from quotaplane.deltalog.log import find_fault
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.history import commits as history_groups
 from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry import commits as history_groups
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import delta, open_broker_link, open_transport

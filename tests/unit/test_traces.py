@@ -57,7 +57,7 @@ class RecordingTracer(Tracer):
 def traced(job: Job) -> Recorded:
     """Let a job's sink make spans."""
     provider = Recorded()
-    sink: BatchSink = job._sink
+    sink: BatchSink = job.sink
     sink._traces = RoundTraces(provider.get_tracer("test"))
     return provider
 
