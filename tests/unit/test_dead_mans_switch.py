@@ -260,3 +260,26 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
             assert len([line for line in running.lines if "more topics" in line]) == 1
 
     asyncio.run(scene())
+
+
+def test_a_crowded_group_that_can_not_be_given_back_is_said_once_and_tried_again(
+    cluster: FakePulsar, tmp_path: Path
+) -> None:
+    settings = settings_for(cluster, tmp_path)
+    record(settings.history, "g", messages=30.0)
+    cluster.put("g")
+    cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
+    lines: list[str] = []
+
+    async def scene() -> None:
+        async with Rest(cluster.transport()) as rest:
+            log = FailureLog(print)
+            take_over = TakeOver(rest, settings.history, Pace(1e6), log, 3, lines.append)
+            await take_over.leave_to_cluster(["g"])
+            await take_over.leave_to_cluster(["g"])
+            cluster.answers.clear()
+            await take_over.leave_to_cluster(["g"])
+
+    asyncio.run(scene())
+    assert len(lines) == 1
+    assert cluster.groups["g"]["publishRateInMsgs"] == 30

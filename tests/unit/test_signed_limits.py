@@ -67,7 +67,7 @@ def published(settings: Settings) -> list[Message]:
 
 
 def forged_from(message: Message) -> list[bytes]:
-    """What somebody without the secret can make of a message: 1e9 for g, with a higher seq."""
+    """A message by a program without the secret: a limit of 1e9 for g, with a higher seq."""
     honest = decode_limits(message.value)
     forged = encode_limits(
         broker=honest.broker,

@@ -11,7 +11,7 @@ from quotaplane.signing_secrets import check_key_ids, check_secrets
 
 
 class Signing(Section):
-    """Who may write messages: programs that have one of these secrets."""
+    """Secrets of the programs that may write messages."""
 
     keys: dict[str, SecretStr]
     """Secrets by id. An id has 1 to 16 characters: a to z, 0 to 9 and -. A secret is a text of 32

@@ -260,9 +260,10 @@ class Enforcer:
         return self._election is None or self._election.leads()
 
     def _begin_to_lead(self) -> None:
-        """Forget the rates that are known: another enforcer may have changed them."""
+        """Forget rates and what was given back: another enforcer may have changed that."""
         self._led = True
         self._ledger.forget()
+        self._abandoned = AbandonedQuotas(self._enforce, self._take_over, self._say)
         self._groups_in_force = GroupsInForce()
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:

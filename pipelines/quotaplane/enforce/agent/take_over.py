@@ -77,9 +77,11 @@ class _Copy(NamedTuple):
     publish: FloatArray
     turn: int
 
-    def is_of(self, row: Quota) -> bool:
-        """Whether it is the copy of this row's quota."""
-        return np.array_equal(self.publish, row.publish)
+    def needs_check(self, row: Quota, turn: int) -> bool:
+        """Whether it is of another quota than this row's, or was read long ago."""
+        return turn - self.turn >= _COPY_CHECK_TURNS or not np.array_equal(
+            self.publish, row.publish
+        )
 
 
 class _HandBack:
@@ -114,8 +116,10 @@ class TakeOver:
         self._turns = 0
         self._taken: set[str] = set()
         self._copied: dict[str, _Copy] = {}
+        self._crowded: set[str] = set()
+        """Groups that rates can't limit, as of the last call."""
         self._left: set[str] = set()
-        """Groups whose quota was left to the cluster, as rates can't limit them."""
+        """Those of them that the cluster limits."""
         self.taken = 0
         """Quotas taken over since the start."""
         self.handed_back = 0
@@ -193,18 +197,19 @@ class TakeOver:
 
     async def leave_to_cluster(self, groups: Collection[str]) -> None:
         """Give quotas back that rates can't limit: groups with more topics than units."""
-        new = sorted(set(groups) - self._left)
+        new = sorted(set(groups) - self._crowded)
+        self._crowded = set(groups)
+        if new:
+            self._say(
+                f"resource groups {some_of(new)}: have more topics and partitions than units in "
+                "their limits, and the lowest rate of a topic is 1 per second: rates can't limit "
+                "them; their publish quotas stay in the cluster, or are written there again, and "
+                "the brokers' own calculator limits as well; their dispatch limits can be exceeded"
+            )
         self._left.intersection_update(groups)
-        if not new:
-            return
-        self._say(
-            f"resource groups {some_of(new)}: have more topics and partitions than units in their "
-            "limits, and the lowest rate of a topic is 1 per second: rates can't limit them; their "
-            "publish quotas stay in the cluster, or are written there again, and the brokers' own "
-            "calculator limits as well; their dispatch limits can be exceeded"
-        )
-        recorded = await self._recorded() or {}
-        for group in new[: self._most]:
+        due = sorted(self._crowded - self._left)[: self._most]
+        recorded = await self._recorded() or {} if due else {}
+        for group in due:
             await self._pace.take()
             if await self._give_back(group, recorded.get(group)) not in (None, Given.NOT_KEPT):
                 self._left.add(group)
@@ -220,8 +225,7 @@ class TakeOver:
             row, known = recorded.get(group), self._copied.get(group)
             if row is None or np.isinf(row.publish).all():
                 return False
-            fresh = known is not None and self._turns - known.turn < _COPY_CHECK_TURNS
-            return not (fresh and known is not None and known.is_of(row))
+            return known is None or known.needs_check(row, self._turns)
 
         await at_once(_AT_ONCE, keep, [group for group in hidden if is_due(group)])
 
