@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ sys.path[:0] = _HERE
 os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH", "")])
 
 from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
+from benchmarks.peak_memory import PeakMemory  # noqa: E402
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
@@ -193,54 +193,6 @@ class Bench:
         return self._durations(query, rounds)[cold:]
 
 
-class PeakMemory:
-    """Measures the peak memory (PSS: shared pages count once) of this process and its descendants,
-    except those of process ``leave_out``; Linux only.
-    """
-
-    def __init__(self, leave_out: int) -> None:
-        self.peak_gb = 0.0
-        self._leave_out, self._over = leave_out, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.5):
-            self.peak_gb = max(self.peak_gb, self._now_kb() / 1e6)
-
-    def _now_kb(self) -> int:
-        parents: dict[int, int] = {}
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parents[int(status.parent.name)] = int(
-                    status.read_text().rsplit(")")[-1].split()[1]
-                )
-            except (OSError, IndexError):
-                continue
-        total = 0
-        for pid in parents:
-            line: int | None = pid
-            while line and line not in (os.getpid(), self._leave_out):
-                line = parents.get(line)
-            if line != os.getpid():
-                continue
-            try:
-                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            except OSError:
-                continue
-            total += int(
-                next(row for row in rollup.splitlines() if row.startswith("Pss:")).split()[1]
-            )
-        return total
-
-
 def median(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
 
@@ -256,13 +208,13 @@ def main(argv: Sequence[str]) -> None:
         spark = session("quotaplane bench")
         bench = Bench(Path(name), kafka, spark)
         if "pip82" in wanted:
-            with PeakMemory(kafka.pid) as memory:
+            with PeakMemory(os.getpid(), kafka.pid) as memory:
                 loop = bench.quota_job(PIP82, args.rounds, COLD)
             found["pip82"] = {
                 "loop": median(loop),
                 "loop_range": [min(r["round"] for r in loop), max(r["round"] for r in loop)],
                 "plain": median(bench.plain(PIP82, args.rounds)),
-                "peak_gb": memory.peak_gb,
+                "peak_gb": memory.taken_gb(),
             }
             print(json.dumps(found["pip82"], indent=1), flush=True)
         if "small" in wanted:

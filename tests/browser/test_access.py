@@ -20,8 +20,15 @@ VIEWS = (
 )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 400])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1440, "light"),
+        (400, "dark"),
+        pytest.param(1440, "dark", marks=pytest.mark.soak),
+        pytest.param(400, "light", marks=pytest.mark.soak),
+    ],
+)
 def test_every_view_keeps_axes_rules_and_fits(
     browser: Browser, url: str, scheme: str, width: int
 ) -> None:

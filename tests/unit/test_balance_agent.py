@@ -317,7 +317,7 @@ def test_with_keys_only_the_plans_that_the_job_signed_are_found() -> None:
     asyncio.run(listener.catch_up())
     assert listener.newest_to_do is not None
     assert listener.newest_to_do.plan_hash == plan.plan_hash()
-    assert (listener.refused, len(said)) == (4, 4)
+    assert (listener.refused, len(said)) == (4, 1)  # a flood does not fill the log
     assert "not signed at its end" in said[0]
     assert "s" * 32 not in str(said)
     # Without keys the forged ones, which have a higher number, would count.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.refused_messages import RefusalLog
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings.signing import Signing
 from quotaplane.transport.base import BrokerLink
@@ -38,7 +39,7 @@ class PlansListener:
         *,
         signing: Signing | None = None,
     ) -> None:
-        self._link, self._say, self._now_ms = link, say, now_ms
+        self._link, self._now_ms = link, now_ms
         self._keys = SigningKeys.of(signing)
         self._max_age_ms = max_plan_age_s * 1000.0
         self._failures = FailureLog(say)
@@ -46,7 +47,12 @@ class PlansListener:
         self.newest_to_do: PlanMessage | None = None
         """The newest plan with moves or splits; an empty one revokes nothing."""
         self._by_hash: dict[str, PlanMessage] = {}
-        self.refused = 0
+        self._refusals = RefusalLog("plans topic", say)
+
+    @property
+    def refused(self) -> int:
+        """Messages that were refused."""
+        return self._refusals.count
 
     async def catch_up(self) -> None:
         """Read all plans that are on the topic now.
@@ -76,8 +82,7 @@ class PlansListener:
             try:
                 self.take(decode_plan(polled.value, self._keys))
             except InputError as error:
-                self.refused += 1
-                self._say(f"plans topic: {polled.position}: refused: {error}")
+                self._refusals.refuse(polled.position, error, time.monotonic())
         return portion.caught_up and not portion.more
 
     def take(self, plan: PlanMessage) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from quotaplane.agents.failures import Say
+from quotaplane.agents.refused_messages import RefusalLog
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import ClusterLimits
-from quotaplane.errors import InputError, QuotaplaneError
+from quotaplane.errors import InputError
 from quotaplane.settings import Settings
 from quotaplane.transport.base import BrokerLink, Polled
 from quotaplane.wire.limits import LimitsMessage, decode_limits
@@ -18,8 +19,6 @@ from quotaplane.wire.signatures import SigningKeys, seems_signed
 
 _PORTIONS: Final = 20
 """Polls per call of ``listen`` while there are more messages; then other parts get their turn."""
-_REPORT_EVERY_S: Final = 60.0
-"""At most one line about refused messages in this time, so that a flood can't fill the log."""
 _FORGET_EVERY_S: Final = 60.0
 _EPOCHS_EVERY_S: Final = 1.0
 """An unknown epoch makes the listener read the history at most this often."""
@@ -47,16 +46,13 @@ class LimitsListener:
         self.caught_up = False
         """Whether the end of the topic was reached once. Before that, limits in ``received`` may be
         outdated, and writing them would waste budget."""
-        self.refused = 0
-        """Messages that were refused."""
         self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
         self._keys = SigningKeys.of(settings.limits.signing)
         self._seems_signed = False
         self._reported_not_enforced = self._reported_not_verified = False
-        self._reported_at_s: float | None = None
-        self._unreported = 0
+        self._refusals = RefusalLog("limits topic", say)
         self._epochs_from_s = self._forgot_s = float("-inf")
 
     async def listen(self) -> None:
@@ -87,6 +83,11 @@ class LimitsListener:
                 "limits topic: messages are signed, but signatures are not verified here: "
                 "limits.signing is not set (docs/enforcer.md)"
             )
+
+    @property
+    def refused(self) -> int:
+        """Messages that were refused."""
+        return self._refusals.count
 
     def age_ms(self) -> float:
         """Time since the newest message was issued."""
@@ -173,16 +174,5 @@ class LimitsListener:
             )
 
     def _refuse(self, polled: Polled, error: Exception) -> None:
-        self.refused += 1
-        now_s = asyncio.get_running_loop().time()
-        if self._reported_at_s is not None and now_s < self._reported_at_s + _REPORT_EVERY_S:
-            self._unreported += 1
-            return
-        kind = "" if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: "
-        count = self._unreported
-        more = f"; {count} more refused since the last such line" if count else ""
-        self._say(
-            f"limits topic: {polled.position}: message for {shown(polled.key)} refused: "
-            f"{kind}{error}{more}"
-        )
-        self._reported_at_s, self._unreported = now_s, 0
+        message = f"{polled.position}: message for {shown(polled.key)}"
+        self._refusals.refuse(message, error, asyncio.get_running_loop().time())
