@@ -19,7 +19,8 @@ from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError
 from quotaplane.history import maintenance
 from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
-from quotaplane.history.tables import TABLES, THROTTLED
+from quotaplane.history.tables import TABLES
+from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.change_feed import group_changes

@@ -23,6 +23,7 @@ from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
 from quotaplane.history.table_parts import appended, column, list_of, snapshot
+from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.model import (
     BASIC,
     DEMAND_COLUMNS,
@@ -282,8 +283,6 @@ USAGE_DAILY: Final = Table(
     properties=HOT,
 )
 
-_ENTITY: Final = column("entity", pa.string(), "who asked: called as its resource group")
-_DIMENSION: Final = column("dimension", pa.string(), "what was asked for")
 LEADERS: Final = Table(
     "leaders",
     "The process of each job that leads: only it may write to the history and publish. A job "
@@ -299,82 +298,6 @@ LEADERS: Final = Table(
         ]
     ),
     properties=HOT,
-)
-
-_EVENT: Final = [
-    column("id", pa.string(), "what the service calls the request", null=True),
-    column("position", pa.string(), "where the event stood in its topic"),
-]
-
-DECISIONS: Final = appended(
-    "decisions",
-    "What became of requests: one row per event that was answered.",
-    [
-        _ENTITY,
-        _DIMENSION,
-        column("requested_at", TIMESTAMP, "the event's own time"),
-        column("units", pa.float64(), "how much was asked for"),
-        *_EVENT,
-        column("admitted", pa.bool_(), "false: refused, and counted for nothing"),
-        column(
-            "throttle_ms",
-            pa.int64(),
-            "for how long the client is to be delayed, or when to come back; null = for ever",
-            null=True,
-        ),
-        column("balance", pa.float64(), "what is left, in units; null = no quota", null=True),
-        column("error", pa.string(), "what a refused client is told", null=True),
-        column("late_ms", pa.int64(), "how much older than the newest event answered before"),
-        column(
-            "enforced", pa.bool_(), "false: the group is soft or a shadow, and this what would be"
-        ),
-    ],
-    by_date=True,
-)
-
-THROTTLE_METRICS: Final = appended(
-    "throttle_metrics",
-    "What each entity asked for in a micro-batch, and KIP-599's metrics as of its last event.",
-    [
-        _ENTITY,
-        _DIMENSION,
-        column("since", TIMESTAMP, "its first event's time in the micro-batch"),
-        column("until", TIMESTAMP, "its last event's"),
-        column("events", pa.int64(), "events answered"),
-        column("refused", pa.int64(), "of these, refused"),
-        column("delayed", pa.int64(), "of these, admitted and to be delayed"),
-        column("late", pa.int64(), "of these, late"),
-        column("units_asked", pa.float64(), "units of all of them"),
-        column("units_admitted", pa.float64(), "units of those admitted"),
-        column(
-            "rate_per_s",
-            pa.float64(),
-            "units admitted over the last 11 windows of a second; null = no quota",
-            null=True,
-        ),
-        column("tokens", pa.float64(), "what is left, in units; null = no quota", null=True),
-        column(
-            "throttle_ms",
-            pa.float64(),
-            "mean over what was throttled in these windows; null = nothing, or for ever",
-            null=True,
-        ),
-    ],
-    by_date=True,
-)
-
-REJECTED_EVENTS: Final = appended(
-    "rejected_events",
-    "Dead letters: events that could not be used, with the reason.",
-    [
-        *_EVENT,
-        column("reason", pa.string(), "short code, for example bad_units or too_late"),
-        column("entity", pa.string(), "what of the event could be read", null=True),
-        column("dimension", pa.string(), "what of the event could be read", null=True),
-        column("requested_at", TIMESTAMP, "what of the event could be read", null=True),
-        column("units", pa.float64(), "what of the event could be read", null=True),
-        column("raw", pa.binary(), "the event, cut off, where that is not all", null=True),
-    ],
 )
 
 _POLICY: Final = [
@@ -427,9 +350,6 @@ ATTACHMENTS: Final = Table(
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
 """What a round of the quota job writes, rounds last."""
-
-THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
-"""What a micro-batch of the throttle job appends to."""
 
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 """What a micro-batch of the balance job appends to, its rounds last."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.arrow_ipc import pack
 from quotaplane.history.store import table_uri
-from quotaplane.history.tables import THROTTLED
+from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.settings import KafkaTransport, PulsarTransport, Settings, Throttle
 from quotaplane.streams.checkpoint import CheckpointFolder
