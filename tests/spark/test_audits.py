@@ -71,11 +71,12 @@ def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None
 
 
 @pytest.mark.parametrize("audit", list_audits(), ids=lambda audit: audit.name)
+@pytest.mark.parametrize("seconds", [(30, 180), *in_soak((0, 90_000))], ids=str)
 def test_both_engines_give_the_same_rows(
-    spark: SparkSession, recorded: History, audit: Audit
+    spark: SparkSession, recorded: History, audit: Audit, seconds: tuple[int, int]
 ) -> None:
-    check_same(spark, recorded, audit.sql, audit.values(), until=at(90_000))
-    check_same(spark, recorded, audit.sql, audit.values(), since=at(30), until=at(180))
+    since, until = map(at, seconds)
+    check_same(spark, recorded, audit.sql, audit.values(), since=since, until=until)
 
 
 @pytest.mark.parametrize("question", questions(), ids=lambda question: question.text)
@@ -99,6 +100,7 @@ def check_same(
     equal(found, (), wanted.rows)
 
 
+@pytest.mark.soak
 def test_an_empty_history_has_no_answers(spark: SparkSession, history: History) -> None:
     ensure_tables(history)
     for audit in list_audits():

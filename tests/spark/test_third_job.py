@@ -121,6 +121,7 @@ def spec(tmp_path: Path) -> WordSpec:
     )
 
 
+@pytest.mark.soak
 def test_a_third_job_costs_about_a_hundred_lines(spark: SparkSession, spec: WordSpec) -> None:
     link = open_broker_link(spec.settings.transport, limits_from="earliest")
     told: dict[str, int] = {}
