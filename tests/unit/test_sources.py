@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
+from quotaplane.wire import surplus_reports
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.shard_inputs import unpack_reports
@@ -124,3 +125,33 @@ def test_small_entries_take_more_room_than_their_bytes(monkeypatch: pytest.Monke
     used, letters = taken([rows([value], first=n) for n, value in enumerate(dense)])
     assert used == ["b0", "b1", "b2"]
     assert Counter(letter["reason"] for letter in letters) == {"too_much": 6}
+
+
+def test_of_a_flood_each_brokers_newest_is_read_and_older_ones_as_far_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(surplus_reports, "ALWAYS_READ_BYTES", 1000)
+    size = len(report("b0", 900))
+    # Ten reports of each of two brokers, spread over batches; a third broker reports once.
+    batches = [
+        rows([report("b0", 900), report("b1", 900)], [9.0 - n, 9.0 - n], first=2 * n)
+        for n in range(10)
+    ]
+    used, letters = taken([rows([report("b2", 900)], [9.5], first=20), *batches])
+    # The room is half of what the newest take: one older report, the newest of these.
+    assert 1000 < 3 * size / 2 < 2 * size
+    assert Counter(used) == {"b0": 2, "b1": 1, "b2": 1}
+    assert {letter["position"] for letter in letters} == {
+        f"t/0@{n}" for n in range(20) if n not in (16, 18, 19)
+    }
+    assert {letter["reason"] for letter in letters} == {"too_many_reports"}
+    assert not any(letter["counts_as_bad"] for letter in letters)
+
+
+def test_a_small_flood_is_read_completely_and_so_is_what_names_no_broker() -> None:
+    used, letters = taken([rows([report("b0", 900)] * 10, [0.1 * n for n in range(10)])])
+    assert len(used) == 10
+    assert letters == []
+    nothing = [b"\xff" * 900] * 2000
+    _, letters = taken([rows(nothing)])
+    assert {letter["reason"] for letter in letters} == {"not_protobuf"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from quotaplane.arrow_ipc import pack
@@ -17,10 +18,11 @@ from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
-from quotaplane.wire.reasons import TOO_LARGE, TOO_MUCH
-from quotaplane.wire.report_heads import senders
+from quotaplane.wire.reasons import TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
+from quotaplane.wire.report_heads import HEAD_BYTES, senders
 from quotaplane.wire.reports import REJECTED, decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.wire.surplus_reports import surplus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,36 +81,92 @@ def _to_report_events(reports: Reports, shards: int) -> Mapper:
         decoded = decode(values, published_at_ms, positions, now_ms=now_ms, reports=reports)
         return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
 
-    return _to_decoded(decoder, "reports", reports.max_report_bytes, reports.oldest_s, shards)
+    return _to_decoded(
+        decoder, "reports", reports.max_report_bytes, reports.oldest_s, shards, newest_first=True
+    )
+
+
+class _Arrived:
+    """A batch of messages, and which of them are worth decoding."""
+
+    def __init__(self, batch: pa.RecordBatch, most_bytes: int, oldest_s: float) -> None:
+        self.batch = batch
+        self.now_ms: int = batch["now_ms"][0].as_py()
+        self.size: IntArray = batch["size"].to_numpy()
+        self.published_at_ms: IntArray = batch["published_at_ms"].to_numpy(zero_copy_only=False)
+        self.large: BoolArray = self.size > most_bytes
+        late = self.now_ms - self.published_at_ms > oldest_s * 1000.0
+        self.wanted: BoolArray = ~self.large & ~late
+        self.surplus: BoolArray = np.zeros(len(self.size), bool)
+
+    def heads(self) -> list[bytes]:
+        """The beginnings of the wanted ones."""
+        wanted = self.batch["value"].filter(pa.array(self.wanted))
+        found: list[bytes] = pc.binary_slice(wanted, 0, HEAD_BYTES).to_pylist()
+        return found
+
+
+def _newest_first(arrived: Iterable[_Arrived]) -> Iterator[_Arrived]:
+    """The batches, read ahead as far as a task may decode; marks reports that are not to be read.
+
+    Batches have few reports, so whether a broker sent newer ones is in the others.
+    """
+    ahead: list[_Arrived] = []
+    ahead_bytes = 0
+    for one in arrived:
+        ahead.append(one)
+        ahead_bytes += int(one.size[one.wanted].sum())
+        if ahead_bytes >= TASK_BYTES:
+            yield from _marked(ahead)
+            ahead, ahead_bytes = [], 0
+    yield from _marked(ahead)
+
+
+def _marked(ahead: list[_Arrived]) -> list[_Arrived]:
+    if ahead:
+        left_out = surplus(
+            [head for one in ahead for head in one.heads()],
+            np.concatenate([one.published_at_ms[one.wanted] for one in ahead]),
+            np.concatenate([one.size[one.wanted] for one in ahead]),
+        )
+        ends = np.cumsum([np.count_nonzero(one.wanted) for one in ahead])
+        for one, of_batch in zip(ahead, np.split(left_out, ends[:-1]), strict=True):
+            one.surplus[one.wanted] = of_batch
+    return ahead
 
 
 def _to_decoded(
-    decoder: Decoder, kind: str, most_bytes: int, oldest_s: float, shards: int
+    decoder: Decoder,
+    kind: str,
+    most_bytes: int,
+    oldest_s: float,
+    shards: int,
+    *,
+    newest_first: bool = False,
 ) -> Mapper:
     keys = keys_of_shards(shards)
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
         bytes_left = TASK_BYTES
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            now_ms = batch["now_ms"][0].as_py()
-            size = batch["size"].to_numpy()
-            large = size > most_bytes
-            published_at_ms = batch["published_at_ms"].to_numpy(zero_copy_only=False)
-            late = now_ms - published_at_ms > oldest_s * 1000.0
-            wanted = ~large & ~late
+        arrived = (_Arrived(each, most_bytes, oldest_s) for each in batches if each.num_rows)
+        for one in _newest_first(arrived) if newest_first else arrived:
+            batch, now_ms, size = one.batch, one.now_ms, one.size
+            wanted = one.wanted & ~one.surplus
             over = wanted & (bytes_left <= 0)
             bytes_left -= int(size[wanted].sum())
             used_bytes = int(size[wanted & ~over].sum())
             letters = []
-            refused = large | over
+            refused = one.large | over | one.surplus
             if refused.any():
-                letters = [_too_large(batch, large, most_bytes), _too_much(batch, over)]
+                letters = [
+                    _too_large(batch, one.large, most_bytes),
+                    _too_much(batch, over),
+                    _superseded(batch, one.surplus),
+                ]
                 batch = batch.filter(pa.array(~refused))
             payloads, rejected, entries = decoder(
                 batch["value"].to_pylist(),
-                published_at_ms[~refused],
+                one.published_at_ms[~refused],
                 batch["position"].to_pylist(),
                 now_ms,
             )
@@ -142,6 +200,14 @@ def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
     detail = f"its task had decoded {most}, in this micro-batch"
     details, no_bytes = [detail] * len(rows), [b""] * len(rows)
     return _letters(rows, TOO_MUCH, details, counts_as_bad=False, raw=no_bytes)
+
+
+def _superseded(batch: pa.RecordBatch, left_out: BoolArray) -> pa.Table:
+    """Dead letters of reports that are not read, because their brokers sent newer ones."""
+    rows = batch.filter(pa.array(left_out))
+    detail = "more reports arrived than a round can read: newer ones of this broker were read"
+    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
+    return _letters(rows, TOO_MANY_REPORTS, details, counts_as_bad=False, raw=no_bytes)
 
 
 def _letters(

@@ -89,12 +89,22 @@ def newest(
     >>> newest(np.array([0, 0, 1, 0]), *np.array([[5, 5, 1, 4], [1, 2, 1, 9], [0] * 4]), 2).tolist()
     [True, True, True, False]
     """
-    is_newest = np.ones(len(code), bool)
     if not len(code) or np.bincount(code).max() <= most:
-        return is_newest
+        return np.ones(len(code), bool)
+    return newer_reports(code, started, sequence, published) < most
+
+
+def newer_reports(
+    code: IntArray, started: IntArray | U64, sequence: IntArray | U64, published: IntArray
+) -> IntArray:
+    """How many newer reports of its broker (given by ``code``) there are for each report.
+
+    >>> newer_reports(np.array([0, 0, 1, 0]), *np.array([[5, 5, 1, 4], [1, 2, 1, 9], [0] * 4]))
+    array([1, 0, 0, 2])
+    """
+    newer = np.zeros(len(code), np.int64)
     order = np.lexsort((published, sequence, started, code))
     code = code[order]
-    ends = np.flatnonzero(np.r_[code[1:] != code[:-1], True])
-    newer = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(code))
-    is_newest[order[newer >= most]] = False
-    return is_newest
+    ends = np.flatnonzero(np.r_[code[1:] != code[:-1], True]) if len(code) else np.empty(0, int)
+    newer[order] = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(code))
+    return newer

@@ -30,7 +30,7 @@ _TAGS: Final = {
 }
 
 
-_HEAD_BYTES: Final = 2048
+HEAD_BYTES: Final = 2048
 """More than the head of a report with a valid broker name takes."""
 
 
@@ -111,15 +111,32 @@ def read_heads(starts: Sequence[bytes], own: BoolArray) -> Heads:
 
 def senders(values: Sequence[bytes]) -> list[str | None]:
     """The broker that each of a few reports names; None: it can't be read."""
-    family = np.array([value.startswith(FAMILY) for value in values], bool)
-    ours = np.array([value.startswith(REPORT_HEAD) for value in values], bool)
-    heads = read_heads([value[:_HEAD_BYTES] for value in values], family)
+    heads, known = _heads_of(values)
     names = heads.names.to_pylist()
-    known = heads.canonical & (ours | ~family) & ~np.isin(heads.broker, [*heads.unusable])
     return [
         names[broker] if usable else None
         for broker, usable in zip(heads.broker.tolist(), known.tolist(), strict=True)
     ]
+
+
+def senders_and_numbers(values: Sequence[bytes]) -> tuple[IntArray, U64, U64]:
+    """(n,) each: a number for the broker that a report names, its start and sequence.
+
+    Reports have the same number if they name the same broker. One whose broker can't be read has a
+    number of its own. Stock reports have neither start nor sequence: 0.
+    """
+    heads, known = _heads_of(values)
+    alone = len(heads.names) + np.arange(len(values))
+    numbers = heads.numbers
+    return np.where(known, heads.broker, alone), numbers["started_at_ms"], numbers["sequence"]
+
+
+def _heads_of(values: Sequence[bytes]) -> tuple[Heads, BoolArray]:
+    """The heads of reports, and which of them name a valid broker."""
+    family = np.array([value.startswith(FAMILY) for value in values], bool)
+    ours = np.array([value.startswith(REPORT_HEAD) for value in values], bool)
+    heads = read_heads([value[:HEAD_BYTES] for value in values], family)
+    return heads, heads.canonical & (ours | ~family) & ~np.isin(heads.broker, [*heads.unusable])
 
 
 def _unusable(names: pa.StringArray) -> dict[int, str]:

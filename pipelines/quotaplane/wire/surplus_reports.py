@@ -1,0 +1,48 @@
+"""Which reports of an overloaded task are read: of each broker the newest first.
+
+Brokers may send more than the job can use in time: a round then takes longer, reads more reports,
+and takes longer still, until all reports are too old. So the cost of a round must not grow with the
+number of reports. A broker's newest report says what it uses now; the ones before it are read as
+far as there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from quotaplane.model import BoolArray, IntArray
+from quotaplane.wire.batch_caps import newer_reports
+from quotaplane.wire.report_heads import senders_and_numbers
+
+ALWAYS_READ_BYTES: Final = 1 << 20
+"""Older reports are read up to so many bytes, or half as many as the newest have together. So a
+small system reads everything, and in a large one brokers may report at irregular times."""
+
+
+def surplus(heads: Sequence[bytes], published_at_ms: IntArray, size: IntArray) -> BoolArray:
+    """(n,) the reports that are left out, because their brokers sent newer ones.
+
+    A report whose sender can't be read is never left out: it becomes a dead letter of its own.
+
+    Args:
+        heads: (n) the first ``HEAD_BYTES`` of each report.
+        published_at_ms: (n,) when they were published.
+        size: (n,) their bytes.
+
+    >>> from quotaplane.wire.report_stock import encode_stock_report
+    >>> reports = [encode_stock_report(name, ["g"], np.ones((1, 4))) for name in "aab"]
+    >>> surplus(reports, np.array([1000, 2000, 1000]), np.array([30, 9, 9]) << 20)
+    array([ True, False, False])
+    """
+    code, started, sequence = senders_and_numbers(heads)
+    newer = newer_reports(code, started, sequence, published_at_ms)
+    older = newer > 0
+    room = max(ALWAYS_READ_BYTES, int(size[~older].sum()) // 2)
+    order = np.flatnonzero(older)
+    order = order[np.lexsort((-published_at_ms[order], newer[order]))]
+    left_out = np.zeros(len(size), bool)
+    left_out[order[np.cumsum(size[order]) > room]] = True
+    return left_out
