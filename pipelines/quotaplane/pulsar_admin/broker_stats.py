@@ -16,9 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.bounded_json import parse_bounded
 from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
@@ -85,9 +87,9 @@ def stats_in_report(report: bytes) -> BrokerStats:
     ([[3.0, 4.0, 1.0, 2.0]], [11], [0.0, 0.0, 0.0, 0.0, 0.0])
 
     Raises:
-        KeyError, ValueError, TypeError, AttributeError: it is something else.
+        MALFORMED: it is something else.
     """
-    answer = json.loads(report)
+    answer = parse_bounded(report)
     usage = np.array([float(answer[name]["usage"]) for name in _RESOURCES])
     limit = np.array([float(answer[name]["limit"]) for name in _RESOURCES])
     stats: dict[str, Any] = answer["lastStats"]
@@ -106,13 +108,13 @@ def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
     The metrics have usage in per cent, so the limits are 100; 0 where the metric is missing.
 
     Raises:
-        KeyError, ValueError, TypeError, AttributeError: it is something else.
+        MALFORMED: it is something else.
     """
     gauges = {name.decode(): float(value) for name, value in _GAUGE.findall(metrics)}
     usage = np.array([max(gauges.get(name, 0.0), 0.0) for name in _GAUGES])
     limit = np.array([100.0 if name in gauges else 0.0 for name in _GAUGES])
     bundles, rows, counts, sessions = [], [], [], []
-    for namespace, ranges in sorted(json.loads(topics).items()):
+    for namespace, ranges in sorted(parse_bounded(topics).items()):
         for range_, domains in sorted(ranges.items()):
             name = f"{namespace}/{range_}"
             if is_of_one_broker(name):
@@ -162,8 +164,8 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], BrokerStats]) 
     try:
         # In a thread: parsing megabytes would block the event loop.
         return await asyncio.to_thread(parse)
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no usable load "
-            f"({type(error).__name__}: {error})"
+            f"({type(error).__name__}: {str(error)[:200]})"
         ) from None

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.bounded_json import parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
+from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
 from quotaplane.topic_layout import KINDS, SIDES
@@ -70,7 +72,7 @@ def namespace_rates(policies: object, cluster: str) -> NamespaceRates:
         try:
             in_force[SIDES[kind]] = rates_in(policy, kind)
             exact = [int(policy.get(key, -1)) for key in RATE_KEYS[kind]]
-        except (AttributeError, TypeError, ValueError):
+        except MALFORMED:
             raise ClusterError(
                 f"Pulsar's REST API: a namespace: {_POLICIES[kind]} has no valid rates"
             ) from None
@@ -133,7 +135,7 @@ def _whole(rates: FloatArray) -> list[int]:
 def _parsed(record: object) -> dict[str, list[Any]]:
     """The rates that may be ours, by kind; empty if somebody else changed the record."""
     try:
-        by_kind = json.loads(record) if isinstance(record, str) else {}
+        by_kind = parse_bounded(record.encode()) if isinstance(record, str) else {}
     except ValueError:
         return {}
     if not isinstance(by_kind, dict):

@@ -10,6 +10,7 @@ import numpy as np
 
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
+from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
 _PATHS: Final = ("publishRate", "dispatchRate")
@@ -70,7 +71,7 @@ async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
         if policy.get("relativeToPublishRate") or policy.get("ratePeriodInSecond", 1) != 1:
             return np.full(2, np.inf)
         return rates_in(policy, kind)
-    except (AttributeError, TypeError, ValueError):
+    except MALFORMED:
         path = rate_path(topic, kind)
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no valid rates"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from quotaplane.bounded_json import parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
+from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
 _METRICS: Final = "/metrics/"
@@ -58,7 +59,7 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
         interval_s = max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0)
         first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
         return StatsExposure(live, interval_s, first_s)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except MALFORMED:
         return StatsExposure(True, _DEFAULT_STATS_S)
 
 
@@ -159,7 +160,7 @@ def _statistics_in(answer: bytes) -> tuple[Counts, Counts]:
     """Parse a broker's statistics: rates and counters of all topics."""
     rates: Counts = {}
     counts: Counts = {}
-    for bundles in json.loads(answer).values():
+    for bundles in parse_bounded(answer).values():
         for domains in bundles.values():
             for topic, stats in domains.get("persistent", {}).items():
                 rates[topic] = [float(stats.get(key, 0.0)) for key in _RATES]
@@ -171,7 +172,7 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], Any]) -> Any:
     try:
         # In a thread: parsing megabytes would block the event loop.
         return await asyncio.to_thread(parse)
-    except (ValueError, AttributeError, TypeError):
+    except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no statistics"
         ) from None

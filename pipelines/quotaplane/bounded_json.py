@@ -1,0 +1,84 @@
+"""Parses JSON that other programs send, with bounds on its values and its depth.
+
+``json.loads`` makes an object of each value: of 16 MB of ``[],[],[]`` it makes 350 MB. Depth is
+bounded because ``repr`` and ``json.dumps`` fail with ``RecursionError`` on what it can parse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+MOST_LEVELS: Final = 32
+"""Most objects and lists within each other. Pulsar's statistics of a topic have eight."""
+EVEN_VALUES: Final = 100_000
+BYTES_PER_VALUE: Final = 16
+"""Most values: ``EVEN_VALUES``, and one more per so many bytes. Pulsar's statistics have one per 25
+bytes, and its lists of names one per 30."""
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89abAB]")
+
+
+class JsonBoundsError(ValueError):
+    """The JSON has too many values or levels, whether it is valid or not."""
+
+
+def parse_bounded(
+    data: bytes,
+    *,
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """Parse JSON in UTF-8; the other arguments are those of ``json.loads``.
+
+    >>> parse_bounded(b'{"a": [1, 2]}')
+    {'a': [1, 2]}
+    >>> parse_bounded(b"[" * 40 + b"]" * 40)
+    Traceback (most recent call last):
+        ...
+    quotaplane.bounded_json.JsonBoundsError: nested too deeply: more than 32 levels
+
+    Raises:
+        JsonBoundsError: too many values or levels.
+        ValueError: it is no JSON, not UTF-8, or contains half of a surrogate pair, with which no
+            text can be encoded again.
+    """
+    # Each value but the first has a comma or an opening bracket before it. Commas in strings count,
+    # too: there are few of them, and the bound is generous.
+    values = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+    if values > EVEN_VALUES + len(data) // BYTES_PER_VALUE:
+        raise JsonBoundsError(f"about {values} values in {len(data)} bytes")
+    text = data.decode("utf-8-sig")
+    try:
+        parsed = json.loads(
+            text, object_pairs_hook=object_pairs_hook, parse_constant=parse_constant
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    _check_levels(parsed)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(parsed, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text in it is not Unicode") from None
+    return parsed
+
+
+def _check_levels(parsed: Any) -> None:
+    level = [parsed]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            value
+            for each in level
+            if isinstance(each, (dict, list))
+            for value in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> JsonBoundsError:
+    return JsonBoundsError(f"nested too deeply: more than {MOST_LEVELS} levels")
