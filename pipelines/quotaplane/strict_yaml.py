@@ -40,9 +40,7 @@ class YamlMapping(NamedTuple):
     """The line of each key; a key that came by ``<<`` is not among them."""
 
 
-def read_mappings(
-    text: str, source: str, *, most_nodes: float = math.inf
-) -> Iterator[YamlMapping]:
+def read_mappings(text: str, source: str, *, most_nodes: float = math.inf) -> Iterator[YamlMapping]:
     r"""The mapping that a document is, or those in the list that it is; ``source`` names the file.
 
     A text with more keys and values than ``most_nodes`` is refused.
