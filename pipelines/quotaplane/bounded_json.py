@@ -18,6 +18,13 @@ BYTES_PER_VALUE: Final = 16
 """Most values: ``EVEN_VALUES``, and one more per so many bytes. Pulsar's statistics have one per 25
 bytes, and its lists of names one per 30."""
 
+MALFORMED: Final = (
+    *(ArithmeticError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
+"""Exceptions with which code that picks values from parsed JSON fails if it has another form than
+expected, or a number in it is too large."""
+
 _SURROGATE: Final = re.compile(r"\\u[dD][89abAB]")
 
 

@@ -1,7 +1,7 @@
 """Reads YAML of users strictly: keys are text and occur once; errors name the line.
 
-What a text may cost is bounded before it is composed: libyaml takes minutes for ``[`` a quarter of a
-million times. Only the number of its nodes is the caller's choice.
+What a text may cost is bounded before it is composed: libyaml takes minutes for ``[`` a quarter of
+a million times. Only the number of its nodes is the caller's choice.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, read_stats_exposure
-from tests.fuzz.mutators import changed_json, changed_text, several, parts_of
+from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to
 from tests.unit.load_report_cases import local_broker_data
@@ -104,7 +104,10 @@ ISOLATION = (
             "namespaces": ["acme/.*"],
             "primary": ["b1.*"],
             "secondary": ["b2"],
-            "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": 1}},
+            "auto_failover_policy": {
+                "policy_type": "min_available",
+                "parameters": {"min_limit": 1},
+            },
         }
     },
 )
@@ -113,7 +116,7 @@ METRICS = (
     'pulsar_in_bytes_total{cluster="c",topic="persistent://a/b/c"} 700\n'
     'pulsar_out_bytes_total{topic="persistent://a/b/c",partition="3",subscription="s"} 6E2\n'
     'pulsar_out_messages_total{topic="persistent://a/b/c",consumer_name="x"} 1\n',
-    "# TYPE pulsar_lb_cpu_usage gauge\npulsar_lb_cpu_usage{cluster=\"c\"} 12.5\n"
+    '# TYPE pulsar_lb_cpu_usage gauge\npulsar_lb_cpu_usage{cluster="c"} 12.5\n'
     'pulsar_lb_bandwidth_in_usage{cluster="c"} 0.0\npulsar_lb_memory_usage{} -1\n',
 )
 _METRIC_TOKENS = (
@@ -170,7 +173,9 @@ def _statistics(value: bytes) -> None:
     first = done(source.read(rest, "http://b1", 0.0))
     assert not (first.usage < 0).any() and not np.isinf(first.usage).any()
     assert first.usage.shape == (len(first.topics), BASIC)
-    hashes, weights = done(topic_weights(_with(value, b'["persistent://acme/orders/z"]'), BUNDLE, "x"))
+    hashes, weights = done(
+        topic_weights(_with(value, b'["persistent://acme/orders/z"]'), BUNDLE, "x")
+    )
     assert len(hashes) == len(weights)
     assert np.isfinite(weights).all() and not (weights < 0).any()
 
@@ -248,7 +253,9 @@ def _http(random: Random) -> bytes:
     return json.dumps(
         {
             "status": random.choice((200, 200, 204, 307, 307, 401, 404, 409, 412, 500, 503, 599)),
-            "location": random.choice((None, "", "/x", "http://[", "http://b1:99999", "https://é.x/")),
+            "location": random.choice(
+                (None, "", "/x", "http://[", "http://b1:99999", "https://é.x/")
+            ),
             "encoding": random.choice((None, None, "gzip", "identity", "br", "\x7f")),
             "type": random.choice((None, "application/json", "text/plain")),
             "content": content.hex(),

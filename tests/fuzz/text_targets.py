@@ -62,7 +62,10 @@ RECORDS: tuple[dict[str, Any], ...] = (
         "priority": 1,
         "enforcement_percent": "50",
         "brokers": {"b1": {"weight": 2, "priority": 1, "floor": 3, "ceiling": 9}},
-        "throttle": {"*": {"mode": "hard", "law": "token_bucket"}, "publish_bytes": {"window_s": 5}},
+        "throttle": {
+            "*": {"mode": "hard", "law": "token_bucket"},
+            "publish_bytes": {"window_s": 5},
+        },
     },
     {"group": "b", "quotas": ["read 5MB/day"], "throttle": {"dispatch_bytes": {"samples": 4}}},
 )
@@ -148,7 +151,7 @@ def _name(value: bytes) -> None:
 
 
 def _record(value: bytes) -> None:
-    record = parse_json(value.decode("utf-8", "surrogatepass"), "body")
+    record = parse_json(value.decode("utf-8", "replace"), "body")
     if isinstance(record, dict):
         given = given_groups(["a"], [read_group(record, str)])
         list(quota_flaws(given.quotas))
@@ -204,5 +207,3 @@ def _loaded(path: str) -> None:
 
 def _keys(value: bytes) -> None:
     parse_key_set(value)
-
-

@@ -25,8 +25,13 @@ from quotaplane.wire.limits import decode_limits, encode_limits
 from quotaplane.wire.load_batch import decode_load_reports, pack_loads, unpack_loads
 from quotaplane.wire.load_reports import encode_load_report
 from quotaplane.wire.reports import Decoded, decode, encode_stock_report
-from quotaplane.wire.shard_inputs import GROUPS, pack_reports, unpack_groups, unpack_reports
-from quotaplane.wire.shard_inputs import pack_groups
+from quotaplane.wire.shard_inputs import (
+    GROUPS,
+    pack_groups,
+    pack_reports,
+    unpack_groups,
+    unpack_reports,
+)
 from quotaplane.wire.signatures import SigningKeys
 from tests.fuzz.mutators import (
     TEXTS,
@@ -99,9 +104,8 @@ def _decode(values: list[bytes]) -> Decoded:
     return decoded
 
 
-def _reports(value: bytes) -> None:
-    for _, payload in pack_reports(_decode([value]), 2):
-        unpack_reports([payload])
+def _several(random: Random, samples: tuple[bytes, ...]) -> bytes:
+    return several(random, lambda each: protobuf(each, samples), 40)
 
 
 def _batch(value: bytes) -> None:
@@ -184,9 +188,21 @@ def _hostile_option(random: Random, kind: pa.DataType) -> Any:
         return random.choice((0, 1, -1, 1000, -(2**31), 2**31 - 1))
     if pa.types.is_boolean(kind):
         return random.random() < 0.5
-    return random.choice(
-        ("hard", "soft", "shadow", "{}", '{"b1": {"weight": 2}}', '{"b1": {"floor": 5}}', *TEXTS)
-    ).encode("utf-8", "replace").decode()
+    return (
+        random.choice(
+            (
+                "hard",
+                "soft",
+                "shadow",
+                "{}",
+                '{"b1": {"weight": 2}}',
+                '{"b1": {"floor": 5}}',
+                *TEXTS,
+            )
+        )
+        .encode("utf-8", "replace")
+        .decode()
+    )
 
 
 def _step_input(random: Random) -> bytes:
@@ -228,13 +244,14 @@ def _step(value: bytes) -> None:
 
 
 TARGETS = {
-    "reports-own": Target(lambda random: protobuf(random, OWN), _reports, ()),
-    "reports-stock": Target(lambda random: protobuf(random, STOCK), _reports, ()),
-    "reports-batch": Target(
-        lambda random: several(random, lambda r: protobuf(r, (*OWN, *STOCK, *LIMITS)), 6),
-        _batch,
-        (),
-    ),
+    **{
+        name: Target(lambda random, samples=samples: _several(random, samples), _batch, ())
+        for name, samples in (
+            ("reports-own", OWN),
+            ("reports-stock", STOCK),
+            ("reports-mixed", (*OWN, *STOCK, *LIMITS)),
+        )
+    },
     "step": Target(_step_input, _step, ()),
     "limits": Target(lambda random: protobuf(random, LIMITS), _limits),
     "limits-signed": Target(_signed, lambda value: _limits(value, KEYS)),

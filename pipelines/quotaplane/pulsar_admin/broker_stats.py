@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.bounded_json import parse_bounded
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
 

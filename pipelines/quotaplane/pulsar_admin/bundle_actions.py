@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
-from quotaplane.bounded_json import parse_bounded
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, address_in
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _TOPICS: Final = Rest.path("broker-stats", "topics")
@@ -128,6 +128,8 @@ async def topic_weights(rest: Rest, bundle: str, broker_url: str) -> tuple[IntAr
             float(one.get("msgThroughputIn", 0.0)) + float(one.get("msgThroughputOut", 0.0))
             for one in topics.values()
         ]
+        if not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError
     except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {_TOPICS}: the answer has no statistics"

@@ -19,13 +19,6 @@ MOST_ANSWER_BYTES: Final = 64 << 20
 UNCOMPRESSED: Final = {"Accept-Encoding": "identity"}
 """Headers of every request."""
 
-MALFORMED: Final = (
-    *(ArithmeticError, AttributeError, LookupError),
-    *(RecursionError, TypeError, ValueError),
-)
-"""Exceptions with which code that picks values from an answer fails if the answer has another form,
-or a number in it is too large."""
-
 
 class Answer(NamedTuple):
     """A whole answer."""

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.bounded_json import parse_bounded
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
-from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
 from quotaplane.topic_layout import KINDS, SIDES
@@ -62,14 +61,16 @@ def namespace_rates(policies: object, cluster: str) -> NamespaceRates:
     if not isinstance(policies, Mapping):
         raise ClusterError("Pulsar's REST API: a namespace: the answer has no policies")
     properties = policies.get("properties") or {}
+    if not isinstance(properties, Mapping):
+        raise ClusterError("Pulsar's REST API: a namespace: its properties are no object")
     record = _parsed(properties.get(_key(cluster)))
     in_force = np.full(BASIC, np.inf)
     ours = np.ones(len(KINDS), np.bool_)
     for kind, name in enumerate(KINDS):
-        policy = (policies.get(_POLICIES[kind]) or {}).get(cluster)
-        if not policy:
-            continue
         try:
+            policy = (policies.get(_POLICIES[kind]) or {}).get(cluster)
+            if not policy:
+                continue
             in_force[SIDES[kind]] = rates_in(policy, kind)
             exact = [int(policy.get(key, -1)) for key in RATE_KEYS[kind]]
         except MALFORMED:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import httpx
 
-from quotaplane.bounded_json import parse_bounded
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.http_answers import MALFORMED, UNCOMPRESSED, Answer, read_answer
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, Answer, read_answer
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 _MOST_BYTES: Final = 1 << 20

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
 _PATHS: Final = ("publishRate", "dispatchRate")

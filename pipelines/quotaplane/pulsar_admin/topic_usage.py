@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from quotaplane.bounded_json import parse_bounded
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
-from quotaplane.pulsar_admin.http_answers import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
 _METRICS: Final = "/metrics/"
@@ -68,9 +68,11 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
     configuration = await rest.get(_RUNTIME)
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
-        interval_s = max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0)
+        interval_s = float(configuration["statsUpdateFrequencyInSecs"])
         first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
-        return StatsExposure(live, interval_s, first_s)
+        if not (math.isfinite(interval_s) and 0 <= first_s < math.inf):
+            raise ValueError
+        return StatsExposure(live, max(interval_s, 1.0), first_s)
     except MALFORMED:
         return StatsExposure(True, _DEFAULT_STATS_S)
 
@@ -116,7 +118,8 @@ class Counters:
         since = {
             t: previous.get(t, unknown if any(counted) else none) for t, counted in counts.items()
         }
-        return Sample(list(counts), np.maximum(_rows(counts) - _rows(since), 0.0) / passed_s)
+        grown = np.maximum(_rows(counts) - _rows(since), 0.0)
+        return Sample(list(counts), _plausible(grown / passed_s))
 
 
 class Snapshots:
@@ -129,7 +132,7 @@ class Snapshots:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._answer = b""
+        self._answer: bytes | None = None
         self._at_s = 0.0
         self._counts: Counts = {}
 
@@ -140,12 +143,12 @@ class Snapshots:
             return None
         rates, counts = await _parsed(broker_url, _STATS, lambda: _statistics_in(answer))
         usage = _rows(rates)
-        if self._answer:
+        if self._answer is not None:
             unknown = [np.nan] * BASIC
             grown = _rows(counts) - _rows({t: self._counts.get(t, unknown) for t in counts})
             usage = np.fmax(usage, grown / (now_s - self._at_s + self._every_s))
         self._answer, self._at_s, self._counts = answer, now_s, counts
-        return Sample(list(rates), usage)
+        return Sample(list(rates), _plausible(usage))
 
 
 def counters_in(metrics: bytes) -> Counts:
@@ -213,6 +216,11 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], Any]) -> Any:
 
 def _unescaped(escape: re.Match[str]) -> str:
     return "\n" if escape[1] == "n" else escape[1]
+
+
+def _plausible(usage: FloatArray) -> FloatArray:
+    """The usage; NaN where it is infinite or negative, which no topic can have."""
+    return np.where(np.isfinite(usage) & (usage >= 0), usage, np.nan)
 
 
 def _rows(by_topic: Counts) -> FloatArray:
