@@ -60,9 +60,8 @@ def fuzz(name: str, *, seed: int, first: int, inputs: int, until_s: float = floa
         except target.refusals:
             refused += 1
         except Exception as error:
-            raise Found(
-                _report(name, seed, number, value, f"{type(error).__name__}: {error}")
-            ) from error
+            what = f"{type(error).__name__}: {error}"
+            raise Found(_report(name, seed, number, value, what)) from error
         took_s = time.process_time() - begun_s
         slowest_s = max(slowest_s, took_s)
         if took_s > MOST_S:

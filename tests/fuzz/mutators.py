@@ -1,4 +1,4 @@
-"""Makes hostile inputs from valid ones: protobuf by its fields, JSON by its values, text by its tokens.
+"""Makes hostile inputs from valid ones: protobuf by fields, JSON by values, text by tokens.
 
 Everything follows from the ``Random`` that is passed in, so a seed repeats an input.
 """
@@ -147,7 +147,7 @@ def fields_of(message: bytes) -> list[Field] | None:
 
 
 def written(random: Random, fields: Sequence[Field]) -> bytes:
-    """The fields as a message; now and then a length or a tag is wrong, or longer than necessary."""
+    """The fields as a message; now and then a length or a tag is wrong, or too long."""
     parts: list[bytes] = []
     odd = random.random() < 0.1
     for number, wire, value in fields:

@@ -1,4 +1,4 @@
-"""Targets for the bytes on topics: reports, limits, load reports, plans, and the step behind them."""
+"""Targets for the bytes on topics: reports, limits, load reports, plans; and for the step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import POLICY_COLUMNS
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round, Transition, group_id
+from quotaplane.model import (
+    DIMENSIONS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    Round,
+    Transition,
+    group_id,
+)
 from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
@@ -99,7 +106,7 @@ def _decode(values: list[bytes]) -> Decoded:
     decoded = decode(values, published, positions, now_ms=NOW_MS, reports=REPORTS)
     reports = decoded.headers.num_rows + int(np.sum(decoded.rejected["reports"].to_numpy()))
     assert decoded.headers.num_rows <= len(values) <= max(reports, 1), "a report is lost"
-    for name in decoded.entries.column_names[3:]:
+    for name in {*RATE_COLUMNS, *THROTTLED_COLUMNS}.intersection(decoded.entries.column_names):
         assert not np.isinf(decoded.entries[name].to_numpy()).any(), f"an infinite {name}"
     return decoded
 
@@ -223,8 +230,8 @@ def _step_input(random: Random) -> bytes:
 
 
 def _step(value: bytes) -> None:
-    state, now_ms, seq = ShardState(), NOW_MS, 0
-    for given in json.loads(value):
+    state, now_ms = ShardState(), NOW_MS
+    for seq, given in enumerate(json.loads(value)):
         now_ms += given["after_ms"]
         decoded = _decode([bytes.fromhex(report) for report in given["reports"]])
         groups = pa.Table.from_pylist(given["groups"], schema=GROUPS)
@@ -236,7 +243,6 @@ def _step(value: bytes) -> None:
         state, outcome = step(state, events, Round(epoch=1, seq=seq, now_ms=now_ms), config)
         state.check()
         state = load(dump(state))
-        seq += 1
         for name in outcome.limits.column_names:
             if name in RATE_COLUMNS:
                 limits = outcome.limits[name].to_numpy()
