@@ -49,8 +49,9 @@ from tests.unit.wire_cases import NOW_MS, REPORTS
 SIZE: Final = 16 << 20
 MOST_CPU_S: Final = 1.0
 MOST_MEMORY: Final = 256 << 20
-USUAL_CALIBRATION_S: Final = 0.1
-"""Processor time of ``calibrate`` on the machine for which ``MOST_CPU_S`` holds."""
+USUAL_CALIBRATION_S: Final = 0.06
+"""Processor time of ``calibrate`` on the machine for which ``MOST_CPU_S`` holds, without other load:
+others on the same core and cache double it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ def filled(piece: bytes, head: bytes = b"", tail: bytes = b"", size: int = SIZE)
     return head + piece * ((size - len(head) - len(tail)) // len(piece)) + tail
 
 
-def numbered(piece: str, head: str = "", tail: str = "", between: str = "", size: int = SIZE) -> bytes:
+def numbered(
+    piece: str, head: str = "", tail: str = "", between: str = "", size: int = SIZE
+) -> bytes:
     """The same with a number in each piece, so that they differ."""
     count = (size - len(head) - len(tail)) // (len(piece % 0) + len(between))
     return (head + between.join([piece % number for number in range(count)]) + tail).encode()
@@ -140,18 +143,14 @@ _LINE = (
 )
 
 REST = {
-    "statistics of usual topics": Bomb(
-        lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _statistics
-    ),
+    "statistics of usual topics": Bomb(lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _statistics),
     "statistics of topics without any": Bomb(
         lambda: numbered('"persistent://a/b/t%07d":{}', _TOPICS, "}}}}", ","), _statistics
     ),
     "statistics of short topics": Bomb(
         lambda: numbered('"%06d":{}', _TOPICS, "}}}}", ","), _statistics
     ),
-    "load by usual topics": Bomb(
-        lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _load_by_topics
-    ),
+    "load by usual topics": Bomb(lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _load_by_topics),
     "empty lists": Bomb(lambda: filled(b"[],", b"[", b"[]]"), _statistics),
     "nested lists": Bomb(lambda: b"[" * SIZE, _statistics),
     "lists nested 500 times": Bomb(
@@ -222,13 +221,13 @@ def _get(port: int) -> object:
 
 
 def _gzipped(size: int) -> bytes:
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     part = b"[" * (1 << 20)
     return b"".join(packer.compress(part) for _ in range(size >> 20)) + packer.flush()
 
 
 def _gzip_bomb() -> int:
-    body = _gzipped(1 << 30)
+    body = _gzipped(1 << 27)
     assert len(gzip.compress(b"")) < len(body) < SIZE
     head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     return serve(head, body, 1)
@@ -264,19 +263,24 @@ SETTINGS = {
     "nested items in settings": Bomb(lambda: _GOOD + b"x:\n " + b"- " * 450_000, _settings),
     "nested keys in settings": Bomb(lambda: _GOOD + b"? " * 450_000, _settings),
     "aliases of aliases": Bomb(
-        lambda: _GOOD
-        + b"x0: &x0 [1]\n"
-        + b"".join(
-            b"x%d: &x%d [%s]\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9)) for n in range(1, 25)
+        lambda: (
+            _GOOD
+            + b"x0: &x0 [1]\n"
+            + b"".join(
+                b"x%d: &x%d [%s]\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9))
+                for n in range(1, 25)
+            )
         ),
         _settings,
     ),
     "merges of merges": Bomb(
-        lambda: _GOOD
-        + b"x0: &x0 {a: 1}\n"
-        + b"".join(
-            b"x%d: &x%d {<<: [%s]}\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9))
-            for n in range(1, 25)
+        lambda: (
+            _GOOD
+            + b"x0: &x0 {a: 1}\n"
+            + b"".join(
+                b"x%d: &x%d {<<: [%s]}\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9))
+                for n in range(1, 25)
+            )
         ),
         _settings,
     ),
@@ -396,10 +400,14 @@ WIRE = {
         lambda: [numbered(_BUNDLE, _LOAD, "}}", ",", 7_500_000)] * 2, _loads
     ),
     "load reports of short bundles": Bomb(
-        lambda: [
-            numbered('"%06d":0', json.dumps(local_broker_data())[:-1] + ',"x":{', "}}", ",", 8 << 20)
-        ]
-        * 2,
+        lambda: (
+            [
+                numbered(
+                    '"%06d":0', json.dumps(local_broker_data())[:-1] + ',"x":{', "}}", ",", 8 << 20
+                )
+            ]
+            * 2
+        ),
         _loads,
     ),
     "a plan of empty names": Bomb(lambda: filled(b"\x42\x00", b"\x0dQPM1", size=_MB), decode_plan),
@@ -446,7 +454,7 @@ def cost_of(name: str) -> dict[str, Any]:
 def _measured(name: str, value: Any) -> dict[str, Any]:
     # A process that never ends a bomb would hold up all of them.
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-    slower = calibrate() / USUAL_CALIBRATION_S
+    calibration_s = calibrate()
     with open("/proc/self/statm", "rb") as file:
         before = int(file.read().split()[1]) * resource.getpagesize()
     begun_s = time.process_time()
@@ -458,6 +466,8 @@ def _measured(name: str, value: Any) -> dict[str, Any]:
         outcome = f"not ours: {type(error).__name__}: {str(error)[:150]}"
     cpu_s = time.process_time() - begun_s
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Once more: the load of the machine may have changed meanwhile.
+    slower = max(calibration_s, calibrate()) / USUAL_CALIBRATION_S
     return {
         "cpu_s": round(cpu_s, 3),
         "memory": max(peak - before, 0),
