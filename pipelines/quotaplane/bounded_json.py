@@ -27,7 +27,7 @@ MALFORMED: Final = (
 """Exceptions with which code that picks values from parsed JSON fails if it has another form than
 expected, or a number in it is too large."""
 
-_SURROGATE: Final = re.compile(r"\\u[dD][89abAB]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsonBoundsError(ValueError):

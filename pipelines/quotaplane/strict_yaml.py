@@ -90,13 +90,13 @@ def _count(text: str, source: str, most_nodes: float) -> int:
         elif isinstance(event, yaml.CollectionEndEvent):
             levels -= 1
         if levels > _MOST_LEVELS:
-            line = event.start_mark.line + 1
             raise InputError(
-                f"{source}: line {line}: nested too deeply: more than {_MOST_LEVELS} levels"
+                f"{source}: line {_line(event)}: nested too deeply: more than {_MOST_LEVELS} levels"
             )
         if nodes > most_nodes:
-            line = event.start_mark.line + 1
-            raise InputError(f"{source}: line {line}: more than {most_nodes} keys and values")
+            raise InputError(
+                f"{source}: line {_line(event)}: more than {most_nodes} keys and values"
+            )
     return nodes
 
 
@@ -126,7 +126,7 @@ class _Check:
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 size = self._sum(size, item)
-        else:
+        elif isinstance(node, yaml.MappingNode):
             self._check_keys(node)
             for _, value in node.value:
                 size = self._sum(size, value)
@@ -156,5 +156,6 @@ class _Check:
         return f"{self._source}: line {_line(node)}"
 
 
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
+def _line(found: yaml.Node | yaml.Event) -> int:
+    mark = found.start_mark
+    return 0 if mark is None else int(mark.line) + 1

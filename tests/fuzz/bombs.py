@@ -50,8 +50,8 @@ SIZE: Final = 16 << 20
 MOST_CPU_S: Final = 1.0
 MOST_MEMORY: Final = 256 << 20
 USUAL_CALIBRATION_S: Final = 0.06
-"""Processor time of ``calibrate`` on the machine for which ``MOST_CPU_S`` holds, without other load:
-others on the same core and cache double it."""
+"""Processor time of ``calibrate`` on the machine for which ``MOST_CPU_S`` holds, without other
+load: others on the same core and cache double it."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from quotaplane.pulsar_admin.bundle_actions import (
     topic_weights,
 )
 from quotaplane.pulsar_admin.bundles import tenant_bundle
-from quotaplane.pulsar_admin.http_answers import Answer
+from quotaplane.pulsar_admin.http_answers import HttpAnswer
 from quotaplane.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
@@ -136,13 +136,13 @@ class FakeRest(Rest):
 
     async def _answer(
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         for part in self.refuses:
             if part in path:
                 raise RefusedError("no such path", 404)
         content = self.answers[self._turn % len(self.answers)]
         self._turn += 1
-        return Answer(200, "OK", "application/json", None, content)
+        return HttpAnswer(200, "OK", "application/json", None, content)
 
 
 _REST = FakeRest()

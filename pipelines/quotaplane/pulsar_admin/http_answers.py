@@ -20,7 +20,7 @@ UNCOMPRESSED: Final = {"Accept-Encoding": "identity"}
 """Headers of every request."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 async def read_answer(
     client: httpx.AsyncClient, request: httpx.Request, most_bytes: int = MOST_ANSWER_BYTES
-) -> Answer:
+) -> HttpAnswer:
     """Make a request and read the answer as it comes, up to ``most_bytes``.
 
     Raises:
@@ -58,7 +58,7 @@ async def read_answer(
     finally:
         await response.aclose()
     following = response.next_request
-    return Answer(
+    return HttpAnswer(
         response.status_code,
         response.reason_phrase,
         response.headers.get("content-type", ""),

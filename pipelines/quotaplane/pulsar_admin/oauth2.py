@@ -11,7 +11,7 @@ import httpx
 
 from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, Answer, read_answer
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 _MOST_BYTES: Final = 1 << 20
@@ -56,7 +56,7 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
         raise ClusterError(f"{where}: the answer has no token") from None
 
 
-async def _successful(client: httpx.AsyncClient, request: httpx.Request, where: str) -> Answer:
+async def _successful(client: httpx.AsyncClient, request: httpx.Request, where: str) -> HttpAnswer:
     answer = await read_answer(client, request, _MOST_BYTES)
     if not 200 <= answer.status < 300:
         raise ClusterError(f"{where}: refused with {answer.status}")

@@ -28,7 +28,7 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
-from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, Answer, read_answer  # isort: skip
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer  # isort: skip
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
@@ -109,7 +109,7 @@ class Rest:
 
     async def _answer(
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         where = f"{method} {path}"
         within_s = self._timeout_s if timeout_s is None else timeout_s
         async with self._places:
@@ -139,7 +139,7 @@ class Rest:
 
     async def _follow(
         self, method: str, base: str, path: str, body: object, within_s: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         url = base + path
         if base != self.url:
             await self._check(url)
@@ -196,7 +196,7 @@ class Rest:
         await self.close()
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: HttpAnswer) -> str:
     """HTTP status and Pulsar's reason, with advice where we have one."""
     reason = ""
     if answer.content_type.startswith("application/json"):
