@@ -162,20 +162,21 @@ def done(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("the coroutine waits")
 
 
-def _with(*answers: bytes, refuses: tuple[str, ...] = ()) -> FakeRest:
+def with_answers(*answers: bytes, refuses: tuple[str, ...] = ()) -> FakeRest:
+    """A cluster that gives these answers in turn, and has no path with a part in ``refuses``."""
     _REST.answers, _REST.refuses, _REST._turn = answers, refuses, 0
     return _REST
 
 
 def _statistics(value: bytes) -> None:
-    rest = _with(value)
+    rest = with_answers(value)
     source = Snapshots(60.0)
     first = done(source.read(rest, "http://b1", 0.0))
     assert not (first.usage < 0).any()
     assert not np.isinf(first.usage).any()
     assert first.usage.shape == (len(first.topics), BASIC)
     hashes, weights = done(
-        topic_weights(_with(value, b'["persistent://acme/orders/z"]'), BUNDLE, "x")
+        topic_weights(with_answers(value, b'["persistent://acme/orders/z"]'), BUNDLE, "x")
     )
     assert len(hashes) == len(weights)
     assert np.isfinite(weights).all()
@@ -184,7 +185,7 @@ def _statistics(value: bytes) -> None:
 
 def _metrics(value: bytes) -> None:
     two = parts_of(value)
-    source, rest = Counters(), _with(*two)
+    source, rest = Counters(), with_answers(*two)
     done(source.read(rest, "http://b1", 0.0))
     sample = done(source.read(rest, "http://b1", 10.0))
     assert not (sample.usage < 0).any()
@@ -192,20 +193,20 @@ def _metrics(value: bytes) -> None:
 
 
 def _load(value: bytes) -> None:
-    stats = done(read_broker_stats(_with(value), "http://b1"))
+    stats = done(read_broker_stats(with_answers(value), "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
 
 
 def _load_by_topics(value: bytes) -> None:
-    rest = _with(*parts_of(value), refuses=("load-report",))
+    rest = with_answers(*parts_of(value), refuses=("load-report",))
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
 
 
 def _policies(value: bytes) -> None:
-    policies = done(_with(value).get("/admin/v2/namespaces/acme/orders"))
+    policies = done(with_answers(value).get("/admin/v2/namespaces/acme/orders"))
     group = group_of(policies)
     assert group is None or isinstance(group, str), "the name of a group is no text"
     rates = namespace_rates(policies, "standalone")
@@ -213,44 +214,44 @@ def _policies(value: bytes) -> None:
 
 
 def _groups(value: bytes) -> None:
-    group = done(_with(value).get("/admin/v2/resourcegroups/rg"))
+    group = done(with_answers(value).get("/admin/v2/resourcegroups/rg"))
     assert all(rate > 0 for rate in rates_of(group)), "a rate is 0, negative or NaN"
     has_zero(group)
 
 
 def _lookups(value: bytes) -> None:
-    address = done(look_up_broker(_with(value), "b1:8080"))
+    address = done(look_up_broker(with_answers(value), "b1:8080"))
     assert isinstance(address.name, str)
     assert isinstance(address.url, str)
-    done(claim(_with(value), BUNDLE, "http://b1"))
+    done(claim(with_answers(value), BUNDLE, "http://b1"))
 
 
 def _configurations(value: bytes) -> None:
-    exposure = done(read_stats_exposure(_with(value)))
+    exposure = done(read_stats_exposure(with_answers(value)))
     assert 1.0 <= exposure.stats_interval_s < float("inf"), exposure
     assert 0 <= exposure.first_stats_after_s < float("inf"), exposure
-    runtime = done(read_runtime(_with(value)))
+    runtime = done(read_runtime(with_answers(value)))
     assert runtime.report_interval_s is None or 0 < runtime.report_interval_s < float("inf")
 
 
 def _isolation(value: bytes) -> None:
-    isolation_policies(done(read_isolation(_with(value), "standalone")))
+    isolation_policies(done(read_isolation(with_answers(value), "standalone")))
 
 
 def _lists(value: bytes) -> None:
-    done(anti_affinity_group(_with(value), "acme/orders"))
-    for name in done(read_names(_with(value), "/admin/v2/tenants")):
+    done(anti_affinity_group(with_answers(value), "acme/orders"))
+    for name in done(read_names(with_answers(value), "/admin/v2/tenants")):
         Rest.path("namespaces", name)
         name.encode()
 
 
 def _bundles(value: bytes) -> None:
-    for name in done(owned_bundles(_with(value), "standalone", "b1")):
+    for name in done(owned_bundles(with_answers(value), "standalone", "b1")):
         tenant_bundle(name)
 
 
 def _bounds(value: bytes) -> None:
-    done(bundle_bounds(_with(value), "acme/orders"))
+    done(bundle_bounds(with_answers(value), "acme/orders"))
 
 
 def _http(random: Random) -> bytes:
@@ -335,5 +336,5 @@ TARGETS = {
 
 def _rate(value: bytes) -> None:
     for kind in (0, 1):
-        rates = done(read_rate(_with(value), "persistent://a/b/c", kind))
+        rates = done(read_rate(with_answers(value), "persistent://a/b/c", kind))
         assert (rates > 0).all(), "a rate is 0, negative or NaN"
