@@ -63,10 +63,6 @@ def test_a_petabyte_is_the_largest_unit() -> None:
     ("text", "problem"),
     [
         ("", "is no quota: must be [read|write|both] NUMBER"),
-        (
-            "9" * 500 + " bytes/s",
-            "'99999999999999999999'... is no quota: longer than 200 characters",
-        ),
         ("10MB", "is no quota: must be [read|write|both] NUMBER"),
         ("10MB/", "is no quota: must be [read|write|both] NUMBER"),
         ("MB/s", "is no quota: must be [read|write|both] NUMBER"),
