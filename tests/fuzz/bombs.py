@@ -374,6 +374,17 @@ WIRE = {
     "stock reports of empty entries": Bomb(
         lambda: [filled(b"\x12\x00", b"\x0a\x01b", size=8 << 20)] * 2, _reports
     ),
+    "reports of new names": Bomb(
+        lambda: [
+            encode_stock_report(
+                f"b{broker}",
+                [f"{broker:05d}{number:07d}" for number in range(3600)],
+                np.full((3600, 4), np.nan),
+            )
+            for broker in range(256)
+        ],
+        _reports,
+    ),
     "reports of a large cluster": Bomb(
         lambda: [_stock(broker, 2500) for broker in range(100)], _reports
     ),
