@@ -68,12 +68,23 @@ def parse_bounded(
         except RecursionError:
             raise _too_deep() from None
         _check_levels(parsed)
+    if not is_unicode(text, parsed):
+        raise ValueError("a text in it is not Unicode")
+    return parsed
+
+
+def is_unicode(text: str, parsed: object) -> bool:
+    r"""Whether all texts in ``parsed``, which ``text`` was parsed to, can be encoded again.
+
+    >>> is_unicode(r'"\ud800"', "\ud800"), is_unicode(r'"\ud83d\ude00"', "\U0001f600")
+    (False, True)
+    """
     if _SURROGATE.search(text):
         try:
             json.dumps(parsed, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ValueError("a text in it is not Unicode") from None
-    return parsed
+            return False
+    return True
 
 
 @contextmanager

@@ -31,6 +31,10 @@ DEARER = {"reports of new names": 2.0}
 """Bombs that cost more, in seconds: 300,000 new names take a SHA-256 each (docs/wire.md)."""
 
 
+_NOISE = 1.3
+"""The same bomb costs up to so many times as much beside other programs, whatever the scale."""
+
+
 def measured(*names: str) -> list[dict[str, Any]]:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.bombs", *names],
@@ -51,7 +55,7 @@ def check(*names: str) -> None:
         for each in found
         if "cpu_s" not in each
         or each["outcome"].startswith("not ours")
-        or each["cpu_s"] > DEARER.get(each["bomb"], MOST_CPU_S) * each["scale"]
+        or each["cpu_s"] > DEARER.get(each["bomb"], MOST_CPU_S) * each["scale"] * _NOISE
         or each["memory"] > MOST_MEMORY
     ]
     assert over == []

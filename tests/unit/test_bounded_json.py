@@ -14,6 +14,8 @@ from quotaplane.bounded_json import (
     JsonBoundsError,
     parse_bounded,
 )
+from quotaplane.errors import InputError
+from quotaplane.strict_json import parse_json
 
 
 def nested(levels: int) -> bytes:
@@ -74,3 +76,9 @@ def test_the_garbage_collector_goes_on() -> None:
     with pytest.raises(json.JSONDecodeError):
         parse_bounded(b"?")
     assert gc.isenabled()
+
+
+def test_texts_of_users_are_unicode() -> None:
+    with pytest.raises(InputError, match="body: a text in it is not Unicode"):
+        parse_json(r'{"mode": "\ud800"}', "body")
+    assert parse_json(r'{"mode": "\ud83d\ude00"}', "body") == {"mode": "😀"}
