@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import InputError
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -75,8 +76,9 @@ def read_mappings(text: str, source: str, *, most_nodes: float = math.inf) -> It
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
         raise InputError(f"{source}: {where}not YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:  # a control character; a date such as 2026-02-30
-        raise InputError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, *MALFORMED) as error:
+        # A control character; a date such as 2026-02-30; ``!!int`` or ``!!bool`` before another.
+        raise InputError(f"{source}: not YAML: {' '.join(str(error).split())[:300]}") from None
 
 
 def _count(text: str, source: str, most_nodes: float) -> int:

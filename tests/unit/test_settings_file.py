@@ -117,6 +117,9 @@ def test_secrets_of_signatures_are_neither_printed_nor_recorded(
         ("x: 1" + ":59" * 40, "line 4: a number or time of more than 100 characters"),
         ("x: 0x" + "f" * 200, "line 4: a number or time of more than 100 characters"),
         ("a: &a {b: *a}", "line 4: contains itself"),
+        ("a: !!int ''", "not YAML: string index out of range"),
+        ("a: !!bool x", "not YAML: 'x'"),
+        ("a: !!timestamp x", "not YAML"),
     ],
 )
 def test_a_file_that_costs_too_much_is_refused(tmp_path: Path, more: str, says: str) -> None:
