@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_lo
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload lock clean fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,9 @@ servers: env ## tests that start servers: Kafka, a Spark cluster
 soak: env ## what takes too long for every commit (some 30 minutes; before a release)
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --soak -m soak tests
 	$(PYTEST) -n 2 --hypothesis-profile=explore -m hypothesis tests/unit
+
+fuzz: env ## feed N generated inputs (100,000) to each entry for inputs from outside; SEED=1 for others
+	$(PYTHON) -m tests.fuzz all --inputs $(or $(N),100000) --seed $(or $(SEED),0)
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

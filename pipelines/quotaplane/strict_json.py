@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from quotaplane.bounded_json import is_unicode
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
 
@@ -109,6 +110,8 @@ def parse_json(text: str, source: str) -> object:
         raise InputError(f"{source}: nested too deeply") from None
     except ValueError:
         raise InputError(f"{source}: a whole number has too many digits") from None
+    if not is_unicode(text, parsed):
+        raise InputError(f"{source}: a text in it is not Unicode")
     return parsed
 
 

@@ -187,7 +187,11 @@ class TestRedirects:
 
         def answer(request: httpx.Request) -> httpx.Response:
             asked.append(request.url)
-            return httpx.Response(307, headers={"Location": f"http://broker-1:8080{GROUP}"})
+            return httpx.Response(
+                307,
+                headers={"Location": f"http://broker-1:8080{GROUP}"},
+                stream=httpx.ByteStream(b""),
+            )
 
         async def put() -> None:
             async with Rest(transport_to("https://broker-1:8443", token="t")) as rest:

@@ -115,7 +115,7 @@ def test_statistics_count_once_and_who_has_gone_is_counted_too(server: RestServe
 @pytest.mark.parametrize("said", [[1], {"n": 1}, {"n": {"b": {"persistent": {"t": 1}}}}, "text"])
 def test_what_is_no_statistics_is_an_error(server: RestServer, said: Any) -> None:
     server.answers["GET broker-stats/topics"] = Answer(200, said)
-    with pytest.raises(ClusterError, match="broker-stats/topics: the answer has no statistics"):
+    with pytest.raises(ClusterError, match="topics: the answer has no usable statistics"):
         look(server, Snapshots(1.0), 0.0)
 
 

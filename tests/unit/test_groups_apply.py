@@ -207,11 +207,12 @@ def test_a_wrong_place_is_told(groups: Command, write: Write, tmp_path: Path) ->
     assert "are required: -f/--file" in groups.refused("apply")
 
 
-def test_a_repeated_alias_costs_nothing(groups: Command, write: Write) -> None:
+def test_aliases_of_aliases_are_refused(groups: Command, write: Write) -> None:
     """Each line names the one above nine times: 9^20 items if they were copied."""
     lines = ["group: a", "x0: &x0 [1]"]
     lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 21)]
-    assert "x0: unknown key" in groups.refused("apply", "-f", str(write(f="\n".join(lines))))
+    refused = groups.refused("apply", "-f", str(write(f="\n".join(lines))))
+    assert "with aliases (*) written out, there are more than" in refused
 
 
 def test_terms_may_be_shared_within_a_file(groups: Command, write: Write) -> None:

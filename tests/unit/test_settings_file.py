@@ -105,3 +105,48 @@ def test_secrets_of_signatures_are_neither_printed_nor_recorded(
     assert "signing" not in recorded["limits"]
     assert changed_settings(recorded, {}).limits.signing is None
     assert "signs limits with the key a" in spec.in_words()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("x: 1 # " + "x" * (1 << 20), "has more than 1048576 bytes: no settings file"),
+        ("x: [" + "a," * 60_000 + "]", "line 4: more than 50000 keys and values"),
+        ("x: " + "[" * 100_000, "line 4: nested too deeply: more than 32 levels"),
+        ("x:\n" + "- " * 100_000, "nested too deeply: more than 32 levels"),
+        ("x: 1" + ":59" * 40, "line 4: a number or time of more than 100 characters"),
+        ("x: 0x" + "f" * 200, "line 4: a number or time of more than 100 characters"),
+        ("a: &a {b: *a}", "line 4: contains itself"),
+        ("a: !!int ''", "not YAML: string index out of range"),
+        ("a: !!bool x", "not YAML: 'x'"),
+        ("a: !!timestamp x", "not YAML"),
+    ],
+)
+def test_a_file_that_costs_too_much_is_refused(tmp_path: Path, more: str, says: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(GOOD + more)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(file)
+    assert says in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("reference", ["[{}]", "{{<<: [{}]}}", "[[{}], {{a: [{}]}}]"])
+def test_aliases_of_aliases_are_refused(tmp_path: Path, reference: str) -> None:
+    lines = ["x0: &x0 {a: 1}"]
+    for n in range(1, 20):
+        nine = ", ".join([f"*x{n - 1}"] * 9)
+        lines.append(f"x{n}: &x{n} " + reference.format(nine, nine))
+    file = tmp_path / "settings.yaml"
+    file.write_text(GOOD + "\n".join(lines))
+    with pytest.raises(ConfigError, match=r"with aliases .* written out, there are more than"):
+        load_settings(file)
+
+
+def test_an_alias_may_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        GOOD + "balance: {policies: {isolation: [&a {namespaces: [x], primary: [b]}, *a]}}"
+    )
+    first, second = load_settings(file).balance.policies["isolation"]
+    assert first == second == {"namespaces": ["x"], "primary": ["b"]}

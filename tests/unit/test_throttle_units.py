@@ -119,3 +119,11 @@ def test_as_much_as_is_written_may_be_used_in_the_timeframe(number: int, timefra
         if law is not ThrottleLaw.WINDOWED_RATE:  # which misses the window of now
             assert answers.balance[0] >= 0
         assert answers.admitted[0]
+
+
+def test_a_long_text_is_not_repeated_in_full() -> None:
+    with pytest.raises(InputError) as raised:
+        parse_quota("9" * 500 + " bytes/s")
+    assert str(raised.value) == (
+        "'99999999999999999999'... is no quota: longer than 200 characters"
+    )

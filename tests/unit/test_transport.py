@@ -329,6 +329,24 @@ def test_a_poll_of_the_embedded_transport_ends_while_somebody_goes_on_writing(
     assert [portion.caught_up for portion in portions] == [False, True, True]
 
 
+def test_a_poll_of_the_embedded_transport_ends_at_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotaplane.transport.delta.PORTION_BYTES", 1000)
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    transport = open_transport(settings)
+    sizes = [10] * 12 + [600] * 5
+    for number, size in enumerate(sizes):
+        transport.publish([Message("b1", bytes([number]) * size)])
+    link = open_broker_link(settings, limits_from="earliest")
+    portions = []
+    while not portions or portions[-1].more:
+        portions.append(link.poll_limits())
+    read = [[len(one.value) for one in portion.messages] for portion in portions]
+    # Reads of 1, 2, 4 and 8 versions, as these are small; then of one, as the last was not.
+    assert read == [[10] * 12 + [600] * 3, [600, 600]]
+
+
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [

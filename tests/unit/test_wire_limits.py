@@ -14,6 +14,7 @@ from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, group_id
 from quotaplane.wire.limits import (
     MAX_LIMITS_BYTES,
+    MOST_NAMES,
     LimitsMessage,
     decode_limits,
     encode_limits,
@@ -230,3 +231,13 @@ def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
     assert found.issued_at_ms + found.lease_ms < 2**63
     assert (found.group_ids >= 0).all()
     assert (found.removed_group_ids >= 0).all()
+
+
+@pytest.mark.parametrize("column", ["groups", "removed_groups", "throttles"])
+def test_names_are_counted_before_they_are_read(column: str) -> None:
+    message = LimitsUpdate.FromString(_encode(groups=[], limits=np.empty((0, 4))))
+    getattr(message, column).extend(["x"] * (MOST_NAMES + 1))
+    value = message.SerializeToString()
+    assert len(value) < MAX_LIMITS_BYTES
+    with pytest.raises(InputError, match=f"100001 {column} .at most 100000."):
+        decode_limits(value)

@@ -156,7 +156,8 @@ WHOLE = [
     ),
     (b'{"cpu": ', "not_json", "Expecting value: line 1 column 9 (char 8)"),
     (b'{"cpu": NaN}', "not_finite", "NaN is not a JSON number"),
-    (b'{"a":' + b"[" * 100_000, "not_json", "nested too deeply"),
+    (b'{"a":' + b"[" * 10_000, "not_json", "nested too deeply: more than 32 levels"),
+    (b'{"a":' + b"[" * 200_000, "not_json", "about 200002 values in 200005 bytes"),
     (b'{"a":' + b"9" * 5000 + b"}", "not_json", None),
     (b'{"\xff":1}', "not_json", None),
     (b'{"lastStats": {"a": 1, "b": 2, "a": 3}}', "not_json", "the key 'a' occurs twice"),
@@ -183,8 +184,8 @@ WHOLE = [
         "lastStats is not an object",
     ),
     (local_broker_data(lastStats={"a/b/0x00000000_0x10000000": 3}), "not_json", None),
-    (local_broker_data(lastStats={"\ud800": {}}), "not_json", "a bundle's name is not Unicode"),
-    (local_broker_data("\ud800"), "no_broker", None),
+    (local_broker_data(lastStats={"\ud800": {}}), "not_json", "a text in it is not Unicode"),
+    (local_broker_data("\ud800"), "not_json", "a text in it is not Unicode"),
 ]
 
 

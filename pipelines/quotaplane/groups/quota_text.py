@@ -61,6 +61,11 @@ QUOTA_FORM: Final = f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]
 _EXAMPLES: Final = '"write 10MB/min" or "read 1000 reqs/sec"'
 
 
+_MOST_CHARS: Final = 200
+_SHOWN: Final = 20
+"""So many characters of a text that is too long."""
+
+
 class GivenQuota(NamedTuple):
     """What a text says."""
 
@@ -94,6 +99,8 @@ def parse_quota(text: str) -> GivenQuota:
     Raises:
         InputError: says which part is wrong, and what may be there.
     """
+    if len(text) > _MOST_CHARS:
+        raise InputError(f"{text[:_SHOWN]!r}... is no quota: longer than {_MOST_CHARS} characters")
     found = _FORM.fullmatch(text.strip().lower())
     if found is None:
         raise InputError(f"{text!r} is no quota: must be {QUOTA_FORM}, such as {_EXAMPLES}")

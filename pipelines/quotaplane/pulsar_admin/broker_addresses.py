@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.rest import Rest
 
@@ -39,7 +40,7 @@ def address_in(rest: Rest, path: str, answer: Any) -> BrokerAddress:
     try:
         name = answer.get("brokerUrl") or answer["brokerUrlTls"]
         return BrokerAddress(str(name), str(answer["httpUrlTls" if tls else "httpUrl"]))
-    except (AttributeError, KeyError, TypeError):
+    except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no URL of the broker"
         ) from None

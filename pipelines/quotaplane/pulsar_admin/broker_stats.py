@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
+import marshal
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
 _TOPICS: Final = Rest.path("broker-stats", "topics")
@@ -28,6 +30,8 @@ _RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthO
 _GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
 _GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
 _RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
+MOST_BUNDLES: Final = 100_000
+"""Of a broker."""
 _NO_REPORT: Final = (404, 405, 500, 501)
 
 
@@ -76,6 +80,7 @@ def stats_in_report(report: bytes) -> BrokerStats:
 
     A limit below 0 is Pulsar's for a network card of unknown speed.
 
+    >>> import json
     >>> report = {name: {"usage": 1.0, "limit": -1000.0} for name in _RESOURCES}
     >>> stats = {"msgThroughputIn": 3.0, "msgThroughputOut": 4.0, "msgRateIn": 1.0,
     ...     "msgRateOut": 2.0, "consumerCount": 5, "producerCount": 6, "topics": 7}
@@ -85,17 +90,22 @@ def stats_in_report(report: bytes) -> BrokerStats:
     ([[3.0, 4.0, 1.0, 2.0]], [11], [0.0, 0.0, 0.0, 0.0, 0.0])
 
     Raises:
-        KeyError, ValueError, TypeError, AttributeError: it is something else.
+        MALFORMED: it is something else.
     """
-    answer = json.loads(report)
+    answer = parse_bounded(report)
     usage = np.array([float(answer[name]["usage"]) for name in _RESOURCES])
     limit = np.array([float(answer[name]["limit"]) for name in _RESOURCES])
     stats: dict[str, Any] = answer["lastStats"]
+    if len(stats) > MOST_BUNDLES:
+        raise ValueError(f"{len(stats)} bundles")
     chosen = {name: stats[name] for name in sorted(stats) if not is_of_one_broker(name)}
     rows = [[float(one[key]) for key in _RATES] for one in chosen.values()]
     topics = [int(one["topics"]) for one in chosen.values()]
     sessions = [int(one["producerCount"]) + int(one["consumerCount"]) for one in chosen.values()]
-    mark = hashlib.sha256(json.dumps(stats, sort_keys=True).encode()).digest()
+    # Not JSON, which takes as long as all the rest. Version 2, as later ones depend on references.
+    mark = hashlib.sha256(
+        marshal.dumps([(name, stats[name]) for name in sorted(stats)], 2)
+    ).digest()
     found = _stats(usage, limit, list(chosen), rows, topics, sessions, mark)
     return found._replace(started_at_ms=int(answer.get("startTimestamp", 0)))
 
@@ -106,18 +116,21 @@ def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
     The metrics have usage in per cent, so the limits are 100; 0 where the metric is missing.
 
     Raises:
-        KeyError, ValueError, TypeError, AttributeError: it is something else.
+        MALFORMED: it is something else.
     """
     gauges = {name.decode(): float(value) for name, value in _GAUGE.findall(metrics)}
     usage = np.array([max(gauges.get(name, 0.0), 0.0) for name in _GAUGES])
     limit = np.array([100.0 if name in gauges else 0.0 for name in _GAUGES])
-    bundles, rows, counts, sessions = [], [], [], []
-    for namespace, ranges in sorted(json.loads(topics).items()):
+    bundles, rows, counts, sessions, found = [], [], [], [], 0
+    for namespace, ranges in sorted(parse_bounded(topics).items()):
         for range_, domains in sorted(ranges.items()):
             name = f"{namespace}/{range_}"
             if is_of_one_broker(name):
                 continue
             stats = [one for domain in domains.values() for one in domain.values()]
+            found += len(stats)
+            if found > MOST_TOPICS:
+                raise ValueError(f"more than {MOST_TOPICS} topics")
             bundles.append(name)
             rows.append([sum(float(one.get(key, 0.0)) for one in stats) for key in _RATES])
             counts.append(len(stats))
@@ -162,8 +175,8 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], BrokerStats]) 
     try:
         # In a thread: parsing megabytes would block the event loop.
         return await asyncio.to_thread(parse)
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no usable load "
-            f"({type(error).__name__}: {error})"
+            f"({type(error).__name__}: {str(error)[:200]})"
         ) from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import zlib
 from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, address_in
@@ -62,7 +63,7 @@ async def claim(rest: Rest, bundle: str, broker_url: str) -> BrokerAddress | Non
             raise
         return None
     try:
-        return address_in(rest, path, json.loads(answer))
+        return address_in(rest, path, parse_bounded(answer))
     except ValueError:
         return None
 
@@ -104,7 +105,7 @@ async def bundle_bounds(rest: Rest, namespace: str) -> list[int]:
     answer = await rest.get(path)
     try:
         return sorted(int(bound, 16) for bound in answer["boundaries"])
-    except (KeyError, TypeError, ValueError):
+    except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no boundaries"
         ) from None
@@ -121,13 +122,15 @@ async def topic_weights(rest: Rest, bundle: str, broker_url: str) -> tuple[IntAr
     answer = await rest.get_bytes(_TOPICS, broker_url)
     namespace, _, range_ = bundle.rpartition("/")
     try:
-        domains: dict[str, Any] = json.loads(answer).get(namespace, {}).get(range_, {})
+        domains: dict[str, Any] = parse_bounded(answer).get(namespace, {}).get(range_, {})
         topics = {name: one for domain in domains.values() for name, one in domain.items()}
         weights = [
             float(one.get("msgThroughputIn", 0.0)) + float(one.get("msgThroughputOut", 0.0))
             for one in topics.values()
         ]
-    except (AttributeError, TypeError, ValueError):
+        if not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError
+    except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {broker_url}: GET {_TOPICS}: the answer has no statistics"
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
@@ -33,7 +34,7 @@ async def read_isolation(rest: Rest, cluster: str) -> list[NamespaceIsolation]:
         raise
     try:
         return [_isolation(answer[name]) for name in sorted(answer or {})]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no isolation policies"
         ) from None

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
@@ -60,17 +61,19 @@ def namespace_rates(policies: object, cluster: str) -> NamespaceRates:
     if not isinstance(policies, Mapping):
         raise ClusterError("Pulsar's REST API: a namespace: the answer has no policies")
     properties = policies.get("properties") or {}
+    if not isinstance(properties, Mapping):
+        raise ClusterError("Pulsar's REST API: a namespace: its properties are no object")
     record = _parsed(properties.get(_key(cluster)))
     in_force = np.full(BASIC, np.inf)
     ours = np.ones(len(KINDS), np.bool_)
     for kind, name in enumerate(KINDS):
-        policy = (policies.get(_POLICIES[kind]) or {}).get(cluster)
-        if not policy:
-            continue
         try:
+            policy = (policies.get(_POLICIES[kind]) or {}).get(cluster)
+            if not policy:
+                continue
             in_force[SIDES[kind]] = rates_in(policy, kind)
             exact = [int(policy.get(key, -1)) for key in RATE_KEYS[kind]]
-        except (AttributeError, TypeError, ValueError):
+        except MALFORMED:
             raise ClusterError(
                 f"Pulsar's REST API: a namespace: {_POLICIES[kind]} has no valid rates"
             ) from None
@@ -133,7 +136,7 @@ def _whole(rates: FloatArray) -> list[int]:
 def _parsed(record: object) -> dict[str, list[Any]]:
     """The rates that may be ours, by kind; empty if somebody else changed the record."""
     try:
-        by_kind = json.loads(record) if isinstance(record, str) else {}
+        by_kind = parse_bounded(record.encode()) if isinstance(record, str) else {}
     except ValueError:
         return {}
     if not isinstance(by_kind, dict):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import math
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
+
+_MOST_BYTES: Final = 1 << 20
+"""Of an answer, or of the file of the key."""
 
 
 async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, float]:
@@ -32,23 +37,30 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
     if oauth2.scope is not None:
         form["scope"] = oauth2.scope
     try:
-        async with httpx.AsyncClient(timeout=timeout_s, verify=context, trust_env=False) as client:
-            configuration = await client.get(f"{issuer}/.well-known/openid-configuration")
-            configuration.raise_for_status()
-            answer = await client.post(configuration.json()["token_endpoint"], data=form)
-            answer.raise_for_status()
-            content = answer.json()
+        async with httpx.AsyncClient(
+            timeout=timeout_s, verify=context, headers=UNCOMPRESSED, trust_env=False
+        ) as client:
+            url = f"{issuer}/.well-known/openid-configuration"
+            found = await _successful(client, client.build_request("GET", url), where)
+            endpoint = str(found.json()["token_endpoint"])
+            request = client.build_request("POST", endpoint, data=form)
+            content = (await _successful(client, request, where)).json()
             token, lives_s = content["access_token"], float(content.get("expires_in", 3600))
-            if not isinstance(token, str):
+            if not isinstance(token, str) or not 0 <= lives_s < math.inf:
                 raise TypeError
             return token, lives_s
-    except httpx.HTTPStatusError as error:
-        raise ClusterError(f"{where}: refused with {error.response.status_code}") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"{where}: can't be reached: {why}") from None
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         raise ClusterError(f"{where}: the answer has no token") from None
+
+
+async def _successful(client: httpx.AsyncClient, request: httpx.Request, where: str) -> HttpAnswer:
+    answer = await read_answer(client, request, _MOST_BYTES)
+    if not 200 <= answer.status < 300:
+        raise ClusterError(f"{where}: refused with {answer.status}")
+    return answer
 
 
 def _credentials(oauth2: OAuth2) -> dict[str, Any]:
@@ -59,9 +71,10 @@ def _credentials(oauth2: OAuth2) -> dict[str, Any]:
             "client_secret": oauth2.client_secret.get_secret_value(),
         }
     try:
-        key = json.loads(Path(oauth2.private_key_file).read_text(encoding="utf-8"))
+        with Path(oauth2.private_key_file).open("rb") as file:
+            key = parse_bounded(file.read(_MOST_BYTES))
         return {name: key[name] for name in ("client_id", "client_secret")}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *MALFORMED):
         raise ClusterError(
             f"transport.security.oauth2.private_key_file: {oauth2.private_key_file}: can't be "
             "read, or is not JSON with client_id and client_secret"

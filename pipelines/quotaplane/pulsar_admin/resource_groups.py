@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
@@ -24,6 +26,9 @@ _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
 """The highest publish quotas that Pulsar can store; messages are a 32-bit number."""
 
 GROUPS: Final = Rest.path("resourcegroups")
+
+
+_INTERVAL: Final = "resourceUsageTransportPublishIntervalInSecs"
 
 
 def group_path(group: str) -> str:
@@ -55,7 +60,7 @@ def rates_of(group: object) -> list[float]:
         rate = group.get(key)
         if rate is not None and type(rate) not in (int, float):
             raise ClusterError(
-                f"Pulsar's REST API: a resource group: {key} is not a rate: {rate!r}"
+                f"Pulsar's REST API: a resource group: {key} is not a rate: {str(rate)[:100]!r}"
             )
         # Some clients write Long.MAX_VALUE for unlimited.
         rates.append(UNLIMITED if rate is None or not 0 < rate <= MAX_RATE else float(rate))
@@ -91,7 +96,10 @@ def group_of(policies: object) -> str | None:
     """
     if not isinstance(policies, dict):
         raise ClusterError("Pulsar's REST API: a namespace: the answer has no policies")
-    return policies.get("resource_group_name") or None
+    group = policies.get("resource_group_name") or None
+    if group is not None and not isinstance(group, str):
+        raise ClusterError("Pulsar's REST API: a namespace: its resource_group_name is no text")
+    return group
 
 
 @dataclass(frozen=True)
@@ -119,5 +127,18 @@ async def read_runtime(rest: Rest) -> Runtime:
         )
     interval_s = None
     if configuration.get("resourceUsageTransportClassName"):
-        interval_s = float(configuration.get("resourceUsageTransportPublishIntervalInSecs", 60))
+        interval_s = _seconds(configuration.get(_INTERVAL, 60))
+        if interval_s is None:
+            raise ClusterError(
+                f"Pulsar's REST API at {rest.url}: GET {path}: {_INTERVAL} is no number of seconds"
+            )
     return Runtime(str(configuration["clusterName"]), interval_s)
+
+
+def _seconds(given: object) -> float | None:
+    """A setting of a broker as a time; None: it is none."""
+    try:
+        time_s = float(given)  # type: ignore[arg-type]
+    except MALFORMED:
+        return None
+    return time_s if 0 < time_s < math.inf else None

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from quotaplane.bounded_json import JsonBoundsError
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 
@@ -27,6 +28,7 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer  # isort: skip
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
@@ -62,6 +64,7 @@ class Rest:
             timeout=timeout_s,
             verify=tls_context(security),
             auth=_Bearer(security, timeout_s),
+            headers=UNCOMPRESSED,
             limits=httpx.Limits(max_connections=concurrency),
             # Ignore proxies of the environment and .netrc: the settings decide.
             trust_env=False,
@@ -78,7 +81,8 @@ class Rest:
 
         Raises:
             RefusedError: the cluster answered with an error.
-            ClusterError: no answer in time.
+            ClusterError: no answer in time, or one that is too large (``http_answers``,
+                ``bounded_json``).
         """
         return await self.ask("GET", path)
 
@@ -87,13 +91,17 @@ class Rest:
     ) -> Any:
         """Make any request; like ``get``. ``timeout_s``: instead of the client's own."""
         answer = await self._answer(method, self.url, path, body, timeout_s)
-        if answer.status_code == 204 or not answer.content:
+        if answer.status == 204 or not answer.content:
             return None
         try:
             return answer.json()
+        except JsonBoundsError as error:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: {method} {path}: the answer has {error}"
+            ) from None
         except ValueError:
             # Pulsar answers a single name as plain text.
-            return answer.text
+            return answer.text()
 
     async def get_bytes(self, path: str, broker_url: str) -> bytes:
         """GET a path from this broker; like ``get``, but returns the raw bytes."""
@@ -101,7 +109,7 @@ class Rest:
 
     async def _answer(
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
-    ) -> httpx.Response:
+    ) -> HttpAnswer:
         where = f"{method} {path}"
         within_s = self._timeout_s if timeout_s is None else timeout_s
         async with self._places:
@@ -113,12 +121,13 @@ class Rest:
             except (httpx.TimeoutException, asyncio.TimeoutError):
                 why = f"no answer within {within_s:g} s"
                 raise self._unanswered(where, why) from None
-            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+                # ValueError: a URL that a broker gave can't be parsed.
                 why = " ".join(str(error).split()) or type(error).__name__
                 raise self._unanswered(where, why) from None
-        if answer.status_code >= 300:
+        if answer.status >= 300:
             raise RefusedError(
-                f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
+                f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status
             )
         return answer
 
@@ -130,15 +139,16 @@ class Rest:
 
     async def _follow(
         self, method: str, base: str, path: str, body: object, within_s: float
-    ) -> httpx.Response:
+    ) -> HttpAnswer:
         url = base + path
         if base != self.url:
             await self._check(url)
         for _ in range(_REDIRECTS):
-            answer = await self._client.request(method, url, json=body, timeout=within_s)
-            if answer.status_code != 307:
+            request = self._client.build_request(method, url, json=body, timeout=within_s)
+            answer = await read_answer(self._client, request)
+            if answer.status != 307:
                 return answer
-            url = str(answer.next_request.url) if answer.next_request else ""
+            url = answer.next_url or ""
             await self._check(url)
         raise ClusterError(f"Pulsar's REST API at {self.url}: {method} {path}: too many redirects")
 
@@ -163,9 +173,10 @@ class Rest:
             )
 
     async def _learn_hosts(self) -> None:
-        answer = await self._client.get(self.url + self.path("brokers"))
+        request = self._client.build_request("GET", self.url + self.path("brokers"))
+        answer = await read_answer(self._client, request)
         with contextlib.suppress(ValueError):
-            brokers = answer.json() if answer.status_code == 200 else []
+            brokers = answer.json() if answer.status == 200 else []
             if isinstance(brokers, list):
                 self._hosts |= {urlsplit(f"//{broker}").hostname for broker in brokers}
 
@@ -185,10 +196,10 @@ class Rest:
         await self.close()
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: HttpAnswer) -> str:
     """HTTP status and Pulsar's reason, with advice where we have one."""
     reason = ""
-    if answer.headers.get("content-type", "").startswith("application/json"):
+    if answer.content_type.startswith("application/json"):
         try:
             reason = str(answer.json().get("reason") or "")
         except (ValueError, AttributeError):
@@ -196,8 +207,8 @@ def _reason(answer: httpx.Response) -> str:
     # The reason of an internal error has a stack trace: cut it off.
     reason = " ".join(reason.partition("Stacktrace:")[0].split())[:300]
     # The status line has the reason, too, but truncated, so it comes second.
-    text = f"{answer.status_code} {reason or answer.reason_phrase}"
-    if answer.status_code in (401, 403):
+    text = f"{answer.status} {reason or answer.reason_phrase}"
+    if answer.status in (401, 403):
         text += "; check transport.security and what its role may do"
     return text
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
@@ -70,7 +71,7 @@ async def read_rate(rest: Rest, topic: str, kind: int) -> FloatArray:
         if policy.get("relativeToPublishRate") or policy.get("ratePeriodInSecond", 1) != 1:
             return np.full(2, np.inf)
         return rates_in(policy, kind)
-    except (AttributeError, TypeError, ValueError):
+    except MALFORMED:
         path = rate_path(topic, kind)
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no valid rates"

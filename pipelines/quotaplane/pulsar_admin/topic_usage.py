@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
@@ -18,7 +19,19 @@ _METRICS: Final = "/metrics/"
 _LINE: Final = re.compile(
     rb"^pulsar_(in|out)_(messages|bytes)_total\{([^\n]*)\} ([0-9.eE+]+)", re.MULTILINE
 )
-_LABEL: Final = re.compile(r'(topic|partition|consumer_name)="((?:[^"\\]|\\.)*)"')
+_TOPIC: Final = re.compile(rb'(?:^|,)topic="([^"\\]*(?:\\.[^"\\]*)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_PARTITION: Final = re.compile(rb'(?:^|,)partition="(-?[0-9]+)"')
+_OF_CONSUMER: Final = b'consumer_name="'
+"""The quotes in a label's value are escaped, so this is no part of one."""
+_MOST_LABELS: Final = 16_384
+"""Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
+_EVEN_COUNTERS: Final = 100_000
+_BYTES_PER_COUNTER: Final = 128
+"""Most counters: ``_EVEN_COUNTERS``, and one more per so many bytes. The metrics of a topic have
+four of them, or two more per subscription, in some 5,000 bytes."""
+MOST_TOPICS: Final = 100_000
+"""Topics and partitions of a broker."""
 _COLUMN: Final = {
     (b"in", b"messages"): 0,
     (b"in", b"bytes"): 1,
@@ -55,10 +68,12 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
     configuration = await rest.get(_RUNTIME)
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
-        interval_s = max(float(configuration["statsUpdateFrequencyInSecs"]), 1.0)
+        interval_s = float(configuration["statsUpdateFrequencyInSecs"])
         first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
-        return StatsExposure(live, interval_s, first_s)
-    except (AttributeError, KeyError, TypeError, ValueError):
+        if not (math.isfinite(interval_s) and 0 <= first_s < math.inf):
+            raise ValueError
+        return StatsExposure(live, max(interval_s, 1.0), first_s)
+    except MALFORMED:
         return StatsExposure(True, _DEFAULT_STATS_S)
 
 
@@ -103,7 +118,8 @@ class Counters:
         since = {
             t: previous.get(t, unknown if any(counted) else none) for t, counted in counts.items()
         }
-        return Sample(list(counts), np.maximum(_rows(counts) - _rows(since), 0.0) / passed_s)
+        grown = np.maximum(_rows(counts) - _rows(since), 0.0)
+        return Sample(list(counts), _plausible(grown / passed_s))
 
 
 class Snapshots:
@@ -116,7 +132,7 @@ class Snapshots:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._answer = b""
+        self._answer: bytes | None = None
         self._at_s = 0.0
         self._counts: Counts = {}
 
@@ -127,12 +143,12 @@ class Snapshots:
             return None
         rates, counts = await _parsed(broker_url, _STATS, lambda: _statistics_in(answer))
         usage = _rows(rates)
-        if self._answer:
+        if self._answer is not None:
             unknown = [np.nan] * BASIC
             grown = _rows(counts) - _rows({t: self._counts.get(t, unknown) for t in counts})
             usage = np.fmax(usage, grown / (now_s - self._at_s + self._every_s))
         self._answer, self._at_s, self._counts = answer, now_s, counts
-        return Sample(list(rates), usage)
+        return Sample(list(rates), _plausible(usage))
 
 
 def counters_in(metrics: bytes) -> Counts:
@@ -140,18 +156,35 @@ def counters_in(metrics: bytes) -> Counts:
 
     >>> counters_in(b'pulsar_in_bytes_total{namespace="a/b",topic="persistent://a/b/c"} 7.0\n')
     {'persistent://a/b/c': [0.0, 7.0, 0.0, 0.0]}
+
+    Raises:
+        ValueError: more counters than the size allows, labels that are too long, or no numbers.
     """
+    lines = metrics.count(b"\npulsar_in_") + metrics.count(b"\npulsar_out_")
+    if lines > _EVEN_COUNTERS + len(metrics) // _BYTES_PER_COUNTER:
+        raise ValueError(f"{lines} counters in {len(metrics)} bytes")
     counts: Counts = {}
-    for direction, unit, labels, value in _LINE.findall(metrics):
-        label = dict(_LABEL.findall(labels.decode()))
+    for line in _LINE.finditer(metrics):
+        direction, unit, labels, value = line.groups()
+        if len(labels) > _MOST_LABELS:
+            raise ValueError(f"labels of {len(labels)} bytes")
+        found = _TOPIC.search(labels)
         # Metrics by consumer repeat what the topic's metrics count.
-        if "topic" not in label or "consumer_name" in label:
+        if found is None or _OF_CONSUMER in labels:
             continue
-        topic = re.sub(r"\\(.)", r"\1", label["topic"])
-        if label.get("partition", "-1") != "-1":
-            topic = f"{topic}-partition-{label['partition']}"
+        topic = found[1].decode()
+        if "\\" in topic:
+            topic = _ESCAPED.sub(_unescaped, topic)
+        # Most topics have no partition, and a search costs more than all the rest.
+        if b'partition="' in labels:
+            partition = _PARTITION.search(labels)
+            if partition is not None and partition[1] != b"-1":
+                topic = f"{topic}-partition-{partition[1].decode()}"
         # Messages out have one line per subscription: add them up.
-        counts.setdefault(topic, [0.0] * BASIC)[_COLUMN[direction, unit]] += float(value)
+        counted = counts.get(topic)
+        if counted is None:
+            counted = counts[topic] = [0.0] * BASIC
+        counted[_COLUMN[direction, unit]] += float(value)
     return counts
 
 
@@ -159,9 +192,12 @@ def _statistics_in(answer: bytes) -> tuple[Counts, Counts]:
     """Parse a broker's statistics: rates and counters of all topics."""
     rates: Counts = {}
     counts: Counts = {}
-    for bundles in json.loads(answer).values():
+    for bundles in parse_bounded(answer).values():
         for domains in bundles.values():
-            for topic, stats in domains.get("persistent", {}).items():
+            topics = domains.get("persistent", {})
+            if len(rates) + len(topics) > MOST_TOPICS:
+                raise ValueError(f"more than {MOST_TOPICS} topics")
+            for topic, stats in topics.items():
                 rates[topic] = [float(stats.get(key, 0.0)) for key in _RATES]
                 counts[topic] = [float(stats.get(key, 0.0)) for key in _COUNTS]
     return rates, counts
@@ -171,10 +207,20 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], Any]) -> Any:
     try:
         # In a thread: parsing megabytes would block the event loop.
         return await asyncio.to_thread(parse)
-    except (ValueError, AttributeError, TypeError):
+    except MALFORMED as error:
         raise ClusterError(
-            f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no statistics"
+            f"Pulsar's REST API at {broker_url}: GET {path}: the answer has no usable statistics "
+            f"({type(error).__name__}: {str(error)[:200]})"
         ) from None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
+
+
+def _plausible(usage: FloatArray) -> FloatArray:
+    """The usage; NaN where it is infinite or negative, which no topic can have."""
+    return np.where(np.isfinite(usage) & (usage >= 0), usage, np.nan)
 
 
 def _rows(by_topic: Counts) -> FloatArray:

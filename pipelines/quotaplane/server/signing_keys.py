@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from quotaplane.agents.failures import FailureLog
+from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ConfigError, QuotaplaneError
 
 Fetch = Callable[[], Awaitable[bytes]]
@@ -63,7 +63,7 @@ def parse_key_set(raw: bytes) -> dict[str | None, RSAPublicKey]:
     Raises:
         ValueError: it is none, or has no such key.
     """
-    parsed = json.loads(raw)
+    parsed = parse_bounded(raw)
     entries = parsed.get("keys") if isinstance(parsed, dict) else None
     if not isinstance(entries, list):
         raise ValueError("is no JSON object with a list of keys")
@@ -73,7 +73,7 @@ def parse_key_set(raw: bytes) -> dict[str | None, RSAPublicKey]:
         if _signs(entry):
             try:
                 key = jwt.PyJWK.from_dict(entry, algorithm="RS256").key
-            except jwt.PyJWTError:
+            except (jwt.PyJWTError, *MALFORMED):
                 continue
             if isinstance(key, RSAPublicKey):
                 found[entry.get("kid")] = key
@@ -86,6 +86,7 @@ def _signs(entry: Any) -> bool:
     return (
         isinstance(entry, dict)
         and entry.get("kty") == "RSA"
+        and isinstance(entry.get("kid"), str | None)
         and entry.get("use", "sig") == "sig"
         and entry.get("alg", "RS256") == "RS256"
     )
@@ -156,13 +157,19 @@ def from_url(url: str) -> Fetch:
     async def fetch() -> bytes:
         # Proxies of the environment and .netrc are ignored: the settings decide.
         async with (
-            httpx.AsyncClient(timeout=_FETCH_WITHIN_S, verify=context, trust_env=False) as client,
+            httpx.AsyncClient(
+                timeout=_FETCH_WITHIN_S,
+                verify=context,
+                headers={"Accept-Encoding": "identity"},
+                trust_env=False,
+            ) as client,
             client.stream("GET", url) as answer,
         ):
             if answer.status_code != httpx.codes.OK:
                 raise ValueError(f"{url}: answers {answer.status_code}")
             content = bytearray()
-            async for part in answer.aiter_bytes():
+            # Raw: a compressed part of 64 kB could become 64 MB before its size is looked at.
+            async for part in answer.aiter_raw():
                 content += part
                 if len(content) > _MOST_BYTES:
                     raise ValueError(f"{url}: is larger than {_MOST_BYTES} bytes")

@@ -276,17 +276,26 @@ _REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_MOST_BYTES: Final = 1 << 20
+_MOST_NODES: Final = 50_000
+"""Of a settings file; those in conf/ have a few kilobytes, and 10,000 anti-affinity groups 500."""
+
+
 def load_settings(path: str | Path) -> Settings:
     """Read and check a settings file.
 
     Raises:
-        ConfigError: the file is missing or not YAML, or a key in it is unknown, wrong or occurs
-            twice.
+        ConfigError: the file is missing, too large or not YAML, or a key in it is unknown, wrong or
+            occurs twice.
     """
     source = str(Path(path).absolute())
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        raw = [mapping.values for mapping in read_mappings(text, source)]
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(f"{source}: has more than {_MOST_BYTES} bytes: no settings file")
+        mappings = read_mappings(data.decode("utf-8"), source, most_nodes=_MOST_NODES)
+        raw = [mapping.values for mapping in mappings]
     except OSError as error:
         raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -26,7 +26,15 @@ from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.transport.base import REPORTS_AND_LIMITS, Message, Polled, Portion, Starting, Topics
+from quotaplane.transport.base import (
+    PORTION_BYTES,
+    REPORTS_AND_LIMITS,
+    Message,
+    Polled,
+    Portion,
+    Starting,
+    Topics,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +142,9 @@ class DeltaLink:
         with _as_transport_error(self._limits.uri):
             self._opened_at = self._limits.open().version()
         self._version = self._opened_at if limits_from == "latest" else 0
+        self._versions_at_once = 1
+        """Versions of the next read: twice as many as of the one before while these are small, so
+        that few reads are made of many small versions, and large ones are not read together."""
 
     def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
         """Append the reports in one version.
@@ -150,6 +161,8 @@ class DeltaLink:
     def poll_limits(self) -> Portion:
         """Return the limits of the next versions, oldest first; a version is never split.
 
+        A portion ends after ``PORTION_VERSIONS``, or with the read that reaches ``PORTION_BYTES``.
+
         Raises:
             TransportError: the table can't be read, or the next versions were cleaned up.
         """
@@ -157,17 +170,21 @@ class DeltaLink:
             table = self._limits.open()
             table.update_incremental()
             newest = table.version()
-            last = min(newest, self._version + PORTION_VERSIONS)
-            if last == self._version:
-                return Portion([], more=False, caught_up=True)
-            columns = ["key", "value", "append_id", "row", "_change_type", "_commit_version"]
-            rows = read_changes(table, self._version + 1, last, columns).to_pylist()
+            last, end = self._version, min(newest, self._version + PORTION_VERSIONS)
+            polled: list[Polled] = []
+            size_bytes = 0
+            while last < end and size_bytes < PORTION_BYTES:
+                until = min(last + self._versions_at_once, end)
+                read = _inserted(table, last + 1, until)
+                read_bytes = sum(len(one.value) for one in read)
+                if read_bytes > PORTION_BYTES // 4:
+                    self._versions_at_once = 1
+                elif until - last == self._versions_at_once:
+                    self._versions_at_once = min(2 * self._versions_at_once, PORTION_VERSIONS)
+                polled += read
+                size_bytes += read_bytes
+                last = until
         self._version = last
-        inserted = [row for row in rows if row["_change_type"] == "insert"]
-        inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
-        polled = [
-            Polled(row["key"], row["value"], f"{row['append_id']}#{row['row']}") for row in inserted
-        ]
         return Portion(polled, more=last < newest, caught_up=last >= min(newest, self._opened_at))
 
     def close(self) -> None:
@@ -213,6 +230,17 @@ def maintain(
                 post_commithook_properties=COMMIT_ONLY,
             )
             topic.keep(before)
+
+
+def _inserted(table: DeltaTable, since: int, upto: int) -> list[Polled]:
+    """The messages of these versions, oldest first."""
+    columns = ["key", "value", "append_id", "row", "_change_type", "_commit_version"]
+    rows = read_changes(table, since, upto, columns).to_pylist()
+    inserted = [row for row in rows if row["_change_type"] == "insert"]
+    inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
+    return [
+        Polled(row["key"], row["value"], f"{row['append_id']}#{row['row']}") for row in inserted
+    ]
 
 
 class _Topic:

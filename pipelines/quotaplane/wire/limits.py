@@ -21,6 +21,9 @@ from quotaplane.wire.signatures import SigningKeys
 LIMITS_HEAD: Final = FAMILY + b"L1"
 MAX_LIMITS_BYTES: Final = 2 * 1024 * 1024
 """A longer message is refused unread; the job sends a broker's limits in portions of 0.5 MB."""
+MOST_NAMES: Final = 100_000
+"""A message with more names is refused before they are read: an empty one has two bytes, and takes
+a hundred times as much memory. Portions of the job have some 20,000 limits."""
 _MAGIC: Final = int.from_bytes(LIMITS_HEAD[1:], "little")
 _UPDATE: Final = ColumnView(LimitsUpdate)
 _NUMBERS: Final = ("epoch", "seq", "issued_at_ms", "broker_started_at_ms")
@@ -157,7 +160,7 @@ def decode_limits(value: bytes, keys: SigningKeys | None = None) -> LimitsMessag
     if keys is not None:
         value = keys.verify(value)
     try:
-        message, columns = _UPDATE.parse(value)
+        message, columns = _UPDATE.parse(value, _check_count)
     except DecodeError:
         raise InputError(f"not a LimitsUpdate, or truncated: {len(value)} bytes") from None
     if keys is not None and message.signature:
@@ -195,6 +198,13 @@ def decode_limits(value: bytes, keys: SigningKeys | None = None) -> LimitsMessag
         removed_groups=tuple(message.removed_groups),
         removed_group_ids=columns["removed_group_ids"].astype(np.int64),
     )
+
+
+def _check_count(message: Any) -> None:
+    for name in ("groups", "removed_groups", "throttles"):
+        count = len(getattr(message, name))
+        if count > MOST_NAMES:
+            raise InputError(f"LimitsUpdate: {count} {name} (at most {MOST_NAMES})")
 
 
 def _check_numbers(message: Any, columns: dict[str, FloatArray | IntArray]) -> None:

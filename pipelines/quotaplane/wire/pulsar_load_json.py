@@ -7,7 +7,6 @@ name its broker and has no bundles, so it can't be used alone.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -15,6 +14,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from quotaplane.balance.cluster_load import RATES, RESOURCES
+from quotaplane.bounded_json import parse_bounded
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.reasons import (
@@ -71,10 +71,6 @@ def decode_local_broker_data(
     names = list(dict.fromkeys([*stats, *listed]))
     if len(names) > most_bundles:
         raise UnusableReportError(TOO_MANY_ENTRIES, f"{len(names)} bundles; at most {most_bundles}")
-    try:
-        "".join(names).encode()
-    except UnicodeEncodeError:
-        raise UnusableReportError(NOT_JSON, "a bundle's name is not Unicode") from None
     rates, topics, sessions = _bundles([stats.get(name, {}) for name in names], names)
     load = BrokerLoad(
         broker=broker.rpartition("://")[2].rstrip("/"),
@@ -104,12 +100,10 @@ def _parsed(value: bytes) -> object:
         return found
 
     try:
-        return json.loads(value, parse_constant=refuse, object_pairs_hook=unique)
-    except RecursionError:
-        raise UnusableReportError(NOT_JSON, "nested too deeply") from None
+        return parse_bounded(value, parse_constant=refuse, object_pairs_hook=unique)
     except UnusableReportError:
         raise
-    except ValueError as error:  # also UnicodeDecodeError, and a number with too many digits
+    except ValueError as error:  # also too many values, not UTF-8, a number with too many digits
         raise UnusableReportError(NOT_JSON, f"{error}"[:200]) from None
 
 

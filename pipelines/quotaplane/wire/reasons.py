@@ -53,7 +53,8 @@ NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH, NOT_NEWER})
 """Reasons for refusing reports that may be well-formed, as a healthy system has after a pause."""
 
 LOAD_REASONS: Final = {
-    NOT_JSON: "begins like JSON, but is not, or a field has another type or occurs twice",
+    NOT_JSON: "begins like JSON, but is not; has too many values or levels; a field has another "
+    "type or occurs twice",
     BAD_BUNDLE: "a bundle's name is not one of Pulsar's, or is in the report twice",
     NOT_NEWER: "its broker has sent a report with the same or a later start time and sequence",
     TOO_MANY_BROKERS: "more brokers or bundles than balance.max_brokers and balance.max_bundles",
