@@ -102,12 +102,8 @@ class Faults:
         if process in self.world.jobs:
             self.world.jobs.remove(process)
         wait_ms = self.rng.choice([100, 500, 3000, 15_000])
-        self.world.timeline.after(wait_ms, self._start_if_none)
+        self.world.timeline.after(wait_ms, self.world.start_if_none)
         raise KilledError
-
-    def _start_if_none(self) -> None:
-        if not self.world.jobs:
-            self.world.start_job()
 
     def _frozen(self, process: JobProcess, label: str) -> None:
         pause_ms = self.rng.choice([1500, 5000, 20_000])
@@ -136,7 +132,7 @@ class Faults:
         world.jobs.clear()
         world.checkpoint = world.new_checkpoint()
         self._begin_of_topic()
-        world.timeline.after(self.rng.choice([100, 3000, 10_000]), self._start_if_none)
+        world.timeline.after(self.rng.choice([100, 3000, 10_000]), world.start_if_none)
 
     def _begin_of_topic(self) -> None:
         """A new checkpoint begins with new reports, or with the oldest that the topic has."""

@@ -267,7 +267,9 @@ class Invariants:
                 continue
             wanted = self._reachable(group, demand, dimension)
             got = used[:, members].sum()
-            if got < 0.88 * min(quota, wanted) - 0.1:
+            # Below another quota a group may have to leave some of its own to others.
+            above = any(each in quotas for each in self.world.above[group][1:])
+            if not above and got < 0.88 * min(quota, wanted) - 0.1:
                 self.fail(
                     f"served: {DIMENSIONS[dimension]} of {group}: {got:g} of "
                     f"{min(quota, wanted):g} is used; demand {demand[:, members].tolist()}, limits "
@@ -301,16 +303,8 @@ class Invariants:
     ) -> None:
         """Nobody starves: each gets its demand, or most of an equal share of the lowest quota."""
         group = self.world.scenario.groups[at]
-        quotas = self.world.groups.quotas
-        share = np.inf
-        for above in (group, *ancestors(group)):
-            quota = quotas.get(above, {}).get(dimension, np.inf)
-            if above in self.world.families and np.isfinite(quota):
-                takers = sum(
-                    int(broker.attached[self.world.families[above]].sum())
-                    for broker in self.world.brokers
-                )
-                share = min(share, quota / max(takers, 1))
+        takers = sum(bool(broker.attached[at]) for broker in self.world.brokers)
+        share = self._part(group, dimension) / max(self._claims(group) * takers, 1)
         for number, broker in enumerate(self.world.brokers):
             if broker.attached[at] and used[number] < 0.8 * min(demand[number], share) - 0.1:
                 self.fail(
@@ -318,3 +312,27 @@ class Invariants:
                     f"{demand[number]:g} and may use {limits[number]:g}; an equal share is "
                     f"{share:g}; all: demand {demand.tolist()}, limits {limits.tolist()}"
                 )
+
+    def _part(self, group: str, dimension: int) -> float:
+        """What a group and those below it get at least if all want much.
+
+        A quota is divided evenly between a group's own topics and the groups right below it.
+        """
+        part = self.world.groups.quotas.get(group, {}).get(dimension, np.inf)
+        for above in self.world.above[group][1:2]:
+            part = min(part, self._part(above, dimension) / max(self._claims(above), 1))
+        return part
+
+    def _claims(self, group: str) -> int:
+        """Among how many a group's quota is divided."""
+        below = [each for each in self.world.children(group) if self._has_takers(each)]
+        return len(below) + self._is_taken(group)
+
+    def _is_taken(self, group: str) -> bool:
+        at = self.world.place[group]
+        defined = group in self.world.groups.quotas
+        return defined and any(broker.attached[at] for broker in self.world.brokers)
+
+    def _has_takers(self, group: str) -> bool:
+        members = self.world.families[group]
+        return any(self._is_taken(self.world.scenario.groups[at]) for at in members)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 import traceback
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -32,14 +36,27 @@ class Result(NamedTuple):
 @contextmanager
 def one_thread() -> Iterator[None]:
     """A context in which no code of the job starts a thread, and claims need no disk."""
-    before = arrow_ipc._OPTIONS, leadership.optimistically
-    arrow_ipc._OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # type: ignore[misc]
-    leadership.optimistically = claimed_at_once
+    writing = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    reading = pa.ipc.IpcReadOptions(use_threads=False)
+    ipc = SimpleNamespace(
+        new_stream=pa.ipc.new_stream, open_stream=partial(pa.ipc.open_stream, options=reading)
+    )
+    arrow = SimpleNamespace(
+        ipc=ipc, BufferOutputStream=pa.BufferOutputStream, BufferReader=pa.BufferReader
+    )
+    cores = pa.cpu_count()
     pa.set_cpu_count(1)
+    gc.disable()  # by hand between seeds: it would look at all modules again and again
     try:
-        yield
+        with (
+            patch.object(arrow_ipc, "_OPTIONS", writing),
+            patch.object(arrow_ipc, "pa", arrow),
+            patch.object(leadership, "optimistically", claimed_at_once),
+        ):
+            yield
     finally:
-        arrow_ipc._OPTIONS, leadership.optimistically = before  # type: ignore[misc]
+        gc.enable()
+        pa.set_cpu_count(cores)
 
 
 def run_seed(seed: int, chaos_rounds: int | None = None) -> Result:
@@ -51,6 +68,7 @@ def run_seed(seed: int, chaos_rounds: int | None = None) -> Result:
             world.run()
         except Exception as error:
             failure = _failure(world, error)
+    gc.collect(1)
     return Result(seed, world.rounds, world.trace.digest(), failure)
 
 

@@ -85,7 +85,7 @@ class Scenario:
         of the last one, and brokers that are gone count for one more, with the clocks' difference.
         """
         rounds = 3 * self.settings.limits.refresh_rounds + 12
-        return 3 * (self.lease_ms + 2 * STALE_MS) + rounds * INTERVAL_MS
+        return 2 * (self.lease_ms + 2 * STALE_MS) + rounds * INTERVAL_MS
 
 
 def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> Scenario:
@@ -114,7 +114,7 @@ def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> S
                 "transport": {"kind": "delta", "path": "unused"},
                 "history": {"path": "unused", "recording_days": 0},
                 "checkpoint": "unused",
-                "shards": rng.choice([1, 1, 2, 3]),
+                "shards": rng.choice([1, 1, 1, 2, 3]),
                 "reports": {"interval_s": INTERVAL_MS / 1000, "stale_after_intervals": 8},
                 "brokers": {"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 3},
                 "limits": limits,

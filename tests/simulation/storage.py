@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -188,8 +189,9 @@ class MemoryLeadership(Leadership):
 
     def _write(self, opened: Any, epoch: int, checkpoint_id: str) -> None:
         process = f"process {self._claim_id}"
+        claimed_at = datetime.fromtimestamp(opened.claims, tz=timezone.utc)
         opened.row = JobLeader(
-            self._job, epoch, checkpoint_id, self._claim_id, process, None  # type: ignore[arg-type]
+            self._job, epoch, checkpoint_id, self._claim_id, process, claimed_at
         )
         opened.claims += 1
         self._claimed = opened.row

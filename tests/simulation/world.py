@@ -107,6 +107,7 @@ class World:
             return
         except QuotaplaneError as error:
             self.trace.note("does not start", process.name, str(error))
+            self._ended(process)
             return
         self.jobs.append(process)
         self._run_batches(process)
@@ -118,13 +119,22 @@ class World:
         try:
             process.run_batch()
         except KilledError:
-            self.jobs.remove(process)
+            self._ended(process)
             return
         except QuotaplaneError as error:
             self.trace.note("ends", process.name, str(error))
-            self.jobs.remove(process)
+            self._ended(process)
             return
         self.timeline.after(INTERVAL_MS, lambda: self._run_batches(process))
+
+    def _ended(self, process: JobProcess) -> None:
+        self.jobs = [each for each in self.jobs if each is not process]
+        self.timeline.after(INTERVAL_MS, self.start_if_none)
+
+    def start_if_none(self) -> None:
+        """What a supervisor does: start the job if it does not run."""
+        if not self.jobs:
+            self.start_job()
 
     def at_point(self, process: JobProcess, label: str) -> None:
         """A process is at a labelled point."""
