@@ -45,6 +45,7 @@ class BrokerProcess:
         """Start anew: the process knows no limits."""
         groups, scenario = self.world.scenario.groups, self.world.scenario
         self.alive, self._waiting, self._inbox = True, [], []
+        self.started_at_ms = self.clock.now_ms()
         self.client = BrokerClient(
             self,
             self.name,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _LARGE_STEP_MS: Final = 3_600_000
+_MOST_AHEAD_MS: Final = 30_000
+"""``reports.max_clock_skew_s``."""
 _SMALL_STEP_MS: Final = STALE_MS // 2 - 1
 """Clocks of the job and of brokers are each within this of true time, so they differ by less than
 ``brokers.stale_after_intervals`` intervals, as strict requires."""
@@ -71,7 +73,9 @@ class Faults:
         for broker in world.brokers:
             broker.cut_off_until_ms = 0
             broker.clock.offset_ms = 0
-            if not broker.alive:
+            # The runbook's advice on a broker whose clock was ahead when it started.
+            started_ahead = broker.started_at_ms > world.timeline.now_ms + _MOST_AHEAD_MS
+            if not broker.alive or started_ahead:
                 broker.restart()
             if broker.frozen:
                 broker.thaw()
