@@ -155,9 +155,7 @@ class JobProcess:
             {"kind": pa.array(kinds, pa.string()), "payload": pa.array(payloads, pa.binary())}
         )
 
-    def _arrived(
-        self, seq: int, planned: Planned, *, again: bool
-    ) -> list[dict[str, list[bytes]]]:
+    def _arrived(self, seq: int, planned: Planned, *, again: bool) -> list[dict[str, list[bytes]]]:
         """The payloads of a batch, by shard and kind."""
         world, shards = self.world, self.settings.shards
         begin = self.checkpoint.offsets[seq - 1] if seq else self.checkpoint.begin

@@ -45,7 +45,7 @@ class StoredCheckpoint:
     epoch: int = -1
     """-1: the folder has no note yet."""
     note: Mapping[str, Any] = field(default_factory=dict)
-    begin: Planned = Planned(0, 0, 0)
+    begin: Planned = field(default_factory=lambda: Planned(0, 0, 0))
     """Where the first batch begins."""
     offsets: list[Planned] = field(default_factory=list)
     committed: int = 0
@@ -190,9 +190,7 @@ class MemoryLeadership(Leadership):
     def _write(self, opened: Any, epoch: int, checkpoint_id: str) -> None:
         process = f"process {self._claim_id}"
         claimed_at = datetime.fromtimestamp(opened.claims, tz=timezone.utc)
-        opened.row = JobLeader(
-            self._job, epoch, checkpoint_id, self._claim_id, process, claimed_at
-        )
+        opened.row = JobLeader(self._job, epoch, checkpoint_id, self._claim_id, process, claimed_at)
         opened.claims += 1
         self._claimed = opened.row
 

@@ -172,8 +172,8 @@ class World:
         self.trace.note("report", broker.name, value)
         if not broker.reached_by_now():
             return
+        stored = StoredReport(value, published_at_ms)
         for wait_ms in self._travel():
-            stored = StoredReport(value, published_at_ms)
             self.timeline.after(wait_ms, lambda: self.reports.append(stored))
 
     def publish(self, process: JobProcess, stamp: Round, message: Message) -> None:
