@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Invariants:
         self._lease_over_ms = 0
         self.in_force: dict[str, FloatArray] = {}
 
-    def fail(self, text: str) -> None:
+    def fail(self, text: str) -> NoReturn:
         """Report a violation.
 
         Raises:
@@ -184,7 +184,10 @@ class Invariants:
         """A message goes to the limits topic."""
         if (stamp.epoch, stamp.seq) not in self.world.history.complete:
             self.fail(f"recorded: limits of round {stamp} are published before its history")
-        decoded = decode_limits(message.value, self._keys)
+        try:
+            decoded = decode_limits(message.value, self._keys)
+        except InputError as error:
+            self.fail(f"sound: a message for {message.key} is refused: {error}")
         names = self._names(decoded)
         for at, group in enumerate(names):
             self._check_sound(decoded, at, group)
@@ -238,10 +241,9 @@ class Invariants:
         self._check_quotas()
         if self._broken and self._waits_for_leases():
             return
-        demand = np.stack(
-            [broker.demand * broker.attached[:, None] for broker in self.world.brokers]
-        )
-        limits = np.stack([broker.in_force() for broker in self.world.brokers])
+        brokers = self.world.brokers
+        demand = np.stack([broker.demand * broker.attached[:, None] for broker in brokers])
+        limits = np.stack([broker.in_force() for broker in brokers])
         for dimension in self.world.scenario.dimensions:
             self._check_dimension(dimension, demand[..., dimension], limits[..., dimension])
 

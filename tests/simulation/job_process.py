@@ -1,4 +1,4 @@
-"""One process of the quota job: the real start, operator, program, sink and finisher, batch by batch.
+"""One process of the quota job: the real operator, program, sink and finisher, batch by batch.
 
 Spark's part is here: the log of offsets, the states of the operator, the commit. At each labelled
 point of a batch (``point``) the process may end as if killed, or be frozen while others go on.

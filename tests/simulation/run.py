@@ -60,13 +60,13 @@ def one_thread() -> Iterator[None]:
         pa.set_cpu_count(cores)
 
 
-def run_seed(seed: int, chaos_rounds: int | None = None) -> Result:
-    """Run one seed; a failure is returned as text."""
+def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True) -> Result:
+    """Run one seed (see ``World.run``); a failure is returned as text."""
     with one_thread():
         world = World(seed, chaos_rounds=chaos_rounds)
         failure = None
         try:
-            world.run()
+            world.run(settles=settles)
         except Exception as error:
             failure = _failure(world, error)
     gc.collect(1)
