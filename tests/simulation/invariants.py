@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, FloatArray, Round
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import LimitsMessage, decode_limits
