@@ -4,6 +4,7 @@
   from the beginning of the promise on, and a lowered quota holds two leases later).
 * **one content**: a limit of one (epoch, seq), broker and group is always the same.
 * **sound**: no published limit is NaN, negative, or above the quotas over its group.
+* **one leader**: only the process that claimed to lead last writes a round.
 * **recorded**: a round's rows are in the history before its limits are published.
 * **again**: a batch that runs again on the same input leaves the same state.
 * **served** (at the end): N rounds after the last fault the job has all quotas and no others, all
@@ -90,6 +91,12 @@ class Invariants:
         if process.checkpoint.epoch != self._epoch:
             self._epoch, self._promised = process.checkpoint.epoch, False
             self._shards_ran, self._promised_from_ms = {}, np.inf
+
+    def leads(self, process: JobProcess) -> None:
+        """A process found that it leads, and is about to write and publish a round."""
+        row = self.world.leaders.row
+        if row is None or row.claim_id != process.name:
+            self.fail(f"one leader: {process.name} goes on, and {row} leads")
 
     def shard_ran(self, process: JobProcess, shard: int, now_ms: int) -> None:
         """A shard took a step; its promise begins a lease after its first one."""

@@ -100,6 +100,7 @@ class JobProcess:
     def _still_leads(self, check: Callable[[], None]) -> None:
         self.point("decided")
         check()
+        self.world.invariants.leads(self)
         self.point("leads")
 
     def run_batch(self) -> None:
