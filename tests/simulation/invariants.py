@@ -190,12 +190,12 @@ class Invariants:
 
     def published(self, process: JobProcess, stamp: Round, message: Message) -> None:
         """A message goes to the limits topic."""
-        if (stamp.epoch, stamp.seq) not in self.world.history.complete:
-            self.fail(f"recorded: limits of round {stamp} are published before its history")
         try:
             decoded = decode_limits(message.value, self._keys)
         except InputError as error:
             self.fail(f"sound: a message for {message.key} is refused: {error}")
+        if (decoded.epoch, decoded.seq) not in self.world.history.complete:
+            self.fail(f"recorded: limits of round {stamp} are published before its history")
         names = self._names(decoded)
         for at, group in enumerate(names):
             self._check_sound(decoded, at, group)

@@ -329,7 +329,7 @@ PLANTED: Final[dict[str, Planted]] = {
         ("signed",),
     ),
     "removal_not_published": Planted(
-        "brokers are not told that a group was deleted",
+        "the removal of a deleted group is not published",
         limit_messages.limit_messages,
         'pc.equal(ended["why"], "group_deleted")',
         'pc.equal(ended["why"], "never")',
