@@ -10,6 +10,7 @@ import pytest
 SLOW: Final = (
     # every file of these folders
     "tests/closed_loop/",
+    "tests/simulation/",
     # whole files: they start the job or other processes, wait for a real clock, or sync disks
     "tests/servers/test_standalone.py",
     "tests/spark/test_job_output.py",

@@ -55,6 +55,16 @@ def test_what_is_handed_back_goes_out_under_the_new_epoch_with_its_reason() -> N
     assert (row["changed"], row[PUBLISH_REASON]) == (True, Reason.HANDED_BACK)
 
 
+@pytest.mark.parametrize("own", [None, 100, 250])
+def test_no_limit_above_a_quota_of_its_tree_is_handed_back(own: float | None) -> None:
+    shard = Shard(CONFIG, epoch=7)
+    shard.run(quotas(("t", 100), ("t::a", own)), now_ms=T0)
+    # A broker to which the group's topics have just come: it has no limit for it yet.
+    mine = report("b1", T0, {"t::a": 70}, applied_epoch=6, applied_seq=5, limit=np.inf)
+    shard.run(reports(mine), now_ms=T0)
+    assert shard.in_force["t::a", "b1"] == 100
+
+
 @pytest.mark.parametrize("more", [(), (("g::below", None),)], ids=["a group", "a tree"])
 def test_groups_whose_limits_are_only_handed_back_are_not_counted_as_divided(more: Any) -> None:
     shard = Shard(replace(CONFIG, lease_ms=60_000), epoch=7)

@@ -116,7 +116,7 @@ def take_reports(
     reported = _reported_usage(headers, entries, matched, leases, round_)
     earlier = (reported.applied_epoch >= 0) & (reported.applied_epoch < round_.epoch)
     limits = _reported_limits(entries, matched, leases) if may_adopt else None
-    leases, adopted = adopt_limits(leases, lease_index, earlier, limits, shard.groups.quota)
+    leases, adopted = adopt_limits(leases, lease_index, earlier, limits, shard.groups)
     usage, throttled = with_totals(reported.usage, reported.throttled, leases, lease_index)
     reported = replace(reported, usage=usage, throttled=throttled)
     seen_before_ms = leases.seen_at_ms

@@ -8,9 +8,12 @@ from typing import Final
 import numpy as np
 
 from quotaplane.arrays import to_single
+from quotaplane.groups.hierarchy import least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import Track, learn
 from quotaplane.quota.dimensions_in_use import last_reported
+from quotaplane.quota.division import tree_quota
+from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import Leases
 
 _STOCK_DELAY_WINDOWS: Final = 4
@@ -28,7 +31,7 @@ def adopt_limits(
     lease_index: IntArray,
     earlier: BoolArray,
     limits: FloatArray | None,
-    quota: FloatArray,
+    groups: Groups,
 ) -> tuple[Leases, BoolArray]:
     """Take over limits of an earlier epoch that brokers report, for leases without a limit.
 
@@ -37,7 +40,7 @@ def adopt_limits(
         lease_index: (m,) each entry's lease, as in ``update_usage``.
         earlier: (m,) the broker obeys an earlier epoch.
         limits: (d, m) in force at the broker; NaN = not reported.
-        quota: (d, g) no limit is taken over that exceeds it.
+        groups: no limit is taken over that exceeds the quota of its group, or one above it.
 
     Returns:
         The leases; (n,) whose limit was taken over.
@@ -51,7 +54,7 @@ def adopt_limits(
     reported = np.where(np.isnan(limits), np.inf, limits)[:, chosen]
     limit = leases.limit.copy()
     # Of several reports of one lease the last assignment stays.
-    limit[:, index] = to_single(np.minimum(reported, quota[:, leases.group[index]]))
+    limit[:, index] = to_single(np.minimum(reported, _least_quota(groups)[:, leases.group[index]]))
     adopted[index] = True
     leases = replace(
         leases,
@@ -62,6 +65,12 @@ def adopt_limits(
         notified=leases.notified | adopted,
     )
     return leases, adopted
+
+
+def _least_quota(groups: Groups) -> FloatArray:
+    """(d, g) the lowest quota that holds for each group: its own, or one above it."""
+    above = [least_on_path(groups.parent, tree_quota(groups, d)) for d in range(len(groups.quota))]
+    return np.minimum(groups.quota, np.stack(above))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""One broker of its own kind: the real client library, with demand and a link to the topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quotaplane.client.agent import BrokerClient
+from quotaplane.model import DIMENSIONS, UNLIMITED, FloatArray
+from quotaplane.transport.base import Polled, Portion
+from quotaplane.wire.signatures import SigningKeys
+from tests.simulation.scenario import INTERVAL_MS
+from tests.simulation.virtual_time import Clock
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class BrokerProcess:
+    """A broker, over all of its restarts.
+
+    It uses of each group what it wants, as far as its limits let it.
+    """
+
+    def __init__(self, world: World, name: str, clock: Clock, phase_ms: int) -> None:
+        self.world, self.name, self.clock = world, name, clock
+        self.alive = True
+        self.frozen = False
+        self.cut_off_until_ms = 0
+        """Nothing reaches the broker, or leaves it, before this time."""
+        scenario = world.scenario
+        self.attached = np.ones(len(scenario.groups), np.bool_)
+        self.demand: FloatArray = np.zeros((len(scenario.groups), len(DIMENSIONS)))
+        self._uses_ids = world.rng.random() < 0.3
+        self._counts_refused = world.rng.random() < 0.75
+        self._keys = SigningKeys.of(scenario.settings.limits.signing)
+        self._inbox: list[Polled] = []
+        self._waiting: list[Polled] = []
+        """What arrived while the process was frozen."""
+        self.restart()
+        world.timeline.after(phase_ms, self._tick)
+
+    def restart(self) -> None:
+        """Start anew: the process knows no limits."""
+        groups, scenario = self.world.scenario.groups, self.world.scenario
+        self.alive, self._waiting, self._inbox = True, [], []
+        self.started_at_ms = self.clock.now_ms()
+        self.client = BrokerClient(
+            self,
+            self.name,
+            now_ms=self.clock.now_ms,
+            groups=[name for name, here in zip(groups, self.attached, strict=True) if here],
+            strict=scenario.strict,
+            safe_limit=UNLIMITED,
+            counts_refused=self._counts_refused,
+            uses_ids=self._uses_ids,
+            dimensions=[DIMENSIONS[at] for at in scenario.dimensions],
+            keys=self._keys,
+        )
+
+    def attach(self, group: int, here: bool) -> None:
+        """A group's topics come to this broker, or leave it."""
+        self.attached[group] = here
+        name = self.world.scenario.groups[group]
+        (self.client.attach if here else self.client.detach)([name])
+
+    def in_force(self) -> FloatArray:
+        """(groups, dimensions) what the broker may use now; of groups that it does not have, too:
+        their topics may come to it at any time."""
+        limits = self.client._received
+        ids = self.world.group_ids
+        return limits.of(0, limits.columns(ids), self.clock.now_ms())
+
+    def reached_by_now(self) -> bool:
+        """Whether messages get through to the broker and from it."""
+        return self.alive and self.world.timeline.now_ms >= self.cut_off_until_ms
+
+    def deliver(self, message: Polled) -> None:
+        """A limits message arrives."""
+        if not self.reached_by_now():
+            return
+        if self.frozen:
+            self._waiting.append(message)
+            return
+        self._inbox.append(message)
+        self.client.poll()
+        if self.client.refused:
+            self.world.invariants.fail(f"{self.name} refused: {self.client.refused_because}")
+        self.world.invariants.limits_changed(self)
+
+    def thaw(self) -> None:
+        """Go on after a time without processor time."""
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self.deliver(message)
+
+    def _tick(self) -> None:
+        self.world.timeline.after(INTERVAL_MS, self._tick)
+        if self.alive and not self.frozen:
+            self.report()
+
+    def report(self) -> None:
+        """Use what the limits allow in the window that ends now, and report it."""
+        here = np.flatnonzero(self.attached)
+        ids = self.client._ids
+        if len(ids) == 0:
+            return
+        window_s = max(self.clock.now_ms() - self.client._since_ms, 0) / 1000
+        order = [self.world.place[group] for group in self.client.groups]
+        demand = self.demand[order]
+        used = np.minimum(demand, self.client.limits())
+        assert len(order) == len(here)
+        self.client.use_all(used * window_s, (demand - used) * window_s)
+        self.client.report()
+
+    # --- the link -------------------------------------------------------------------------------
+
+    def send_reports(self, reports: list[tuple[str, bytes, int]]) -> None:
+        """``BrokerLink.send_reports``."""
+        for _, value, published_at_ms in reports:
+            self.world.send_report(self, value, published_at_ms)
+
+    def poll_limits(self) -> Portion:
+        """``BrokerLink.poll_limits``."""
+        messages, self._inbox = self._inbox, []
+        return Portion(messages, more=False, caught_up=True)
+
+    def close(self) -> None:
+        """``BrokerLink.close``."""

@@ -1,0 +1,229 @@
+"""Faults: what breaks, when, and how it is mended; only those that the seed enables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tests.simulation.job_process import JobProcess, KilledError
+from tests.simulation.scenario import STALE_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+    from tests.simulation.world import World
+
+_LARGE_STEP_MS: Final = 3_600_000
+_MOST_AHEAD_MS: Final = 30_000
+"""``reports.max_clock_skew_s``."""
+_SMALL_STEP_MS: Final = STALE_MS // 2 - 1
+"""Clocks of the job and of brokers are each within this of true time, so they differ by less than
+``brokers.stale_after_intervals`` intervals, as strict requires."""
+
+
+class Faults:
+    """Lets faults happen until ``end``, which mends everything."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.rng = world, world.rng
+        self.over = False
+        self._kill_in: int | None = None
+        """After so many labelled points the process that is at one is killed."""
+        self._freeze_in: int | None = None
+        self.kinds: dict[str, Callable[[], None]] = {
+            "job_crash": self._job_crash,
+            "job_frozen": self._job_frozen,
+            "second_job": self._second_job,
+            "lost_state": self._lost_state,
+            "lost_history": self._lost_history,
+            "broker_crash": self._broker_crash,
+            "broker_frozen": self._broker_frozen,
+            "partition": self._partition,
+            "clock_small": self._clock_small,
+            "clock_large": self._clock_large,
+            "quota_change": self._quota_change,
+            "group_gone": self._group_gone,
+            "topics_move": self._topics_move,
+            "demand": self.new_demand,
+        }
+
+    def begin(self) -> None:
+        """Let the enabled faults happen from now on."""
+        for name in self.world.scenario.faults:
+            self._plan(name)
+
+    def _plan(self, name: str) -> None:
+        wait_ms = int(1000 * self.rng.expovariate(self.world.scenario.faults[name]))
+        self.world.timeline.after(wait_ms, lambda: self._happen(name))
+
+    def _happen(self, name: str) -> None:
+        if self.over:
+            return
+        self.kinds[name]()
+        self._plan(name)
+
+    def end(self) -> None:
+        """No fault from now on; everything that is broken is mended."""
+        world = self.world
+        self.over = True
+        self._kill_in = self._freeze_in = None
+        world.trace.fault("faults end")
+        world.job_clock.offset_ms = 0
+        for broker in world.brokers:
+            broker.cut_off_until_ms = 0
+            broker.clock.offset_ms = 0
+            # The runbook's advice on a broker whose clock was ahead when it started.
+            started_ahead = broker.started_at_ms > world.timeline.now_ms + _MOST_AHEAD_MS
+            if not broker.alive or started_ahead:
+                broker.restart()
+            if broker.frozen:
+                broker.thaw()
+        if not world.jobs:
+            world.start_job()
+        world.invariants.check_strict()
+
+    def _broker(self) -> BrokerProcess:
+        return self.rng.choice(self.world.brokers)
+
+    # --- the job ----------------------------------------------------------------------------------
+
+    def at_point(self, process: JobProcess, label: str) -> None:
+        """Kill or freeze the process that is at a labelled point, if it is time."""
+        if self._kill_in is not None:
+            self._kill_in -= 1
+            if self._kill_in < 0:
+                self._kill_in = None
+                self._killed(process, label)
+        if self._freeze_in is not None:
+            self._freeze_in -= 1
+            if self._freeze_in < 0:
+                self._freeze_in = None
+                self._frozen(process, label)
+
+    def _killed(self, process: JobProcess, label: str) -> None:
+        self.world.trace.fault("job killed", process.name, "at", label)
+        if process in self.world.jobs:
+            self.world.jobs.remove(process)
+        wait_ms = self.rng.choice([100, 500, 3000, 15_000])
+        self.world.timeline.after(wait_ms, self.world.start_if_none)
+        raise KilledError
+
+    def _frozen(self, process: JobProcess, label: str) -> None:
+        pause_ms = self.rng.choice([1500, 5000, 20_000])
+        self.world.trace.fault("job frozen", process.name, "at", label, "for", pause_ms)
+        if self.rng.random() < 0.7:  # somebody starts another one meanwhile
+            self.world.timeline.after(pause_ms // 3, self.world.start_job)
+        self.world.timeline.run_until(self.world.timeline.now_ms + pause_ms)
+        self.world.trace.note("thaws", process.name)
+
+    def _job_crash(self) -> None:
+        self._kill_in = self.rng.randrange(30)
+
+    def _job_frozen(self) -> None:
+        self._freeze_in = self.rng.randrange(30)
+
+    def _second_job(self) -> None:
+        self.world.trace.fault("second job")
+        if self.rng.random() < 0.3:
+            self.world.checkpoint = self.world.new_checkpoint()
+            self._begin_of_topic()
+        self.world.start_job()
+
+    def _lost_state(self) -> None:
+        world = self.world
+        world.trace.fault("state lost")
+        world.jobs.clear()
+        world.checkpoint = world.new_checkpoint()
+        self._begin_of_topic()
+        world.timeline.after(self.rng.choice([100, 3000, 10_000]), world.start_if_none)
+
+    def _begin_of_topic(self) -> None:
+        """A new checkpoint begins with new reports, or with the oldest that the topic has."""
+        begin = self.rng.choice([0, len(self.world.reports)])
+        checkpoint = self.world.checkpoint
+        checkpoint.begin = checkpoint.begin._replace(reports=begin)
+
+    def _lost_history(self) -> None:
+        history = self.world.history
+        self.world.trace.fault("history loses its newest epoch")
+        if len(history.rounds) > 1:
+            del history.rounds[max(history.rounds)]
+
+    # --- brokers ----------------------------------------------------------------------------------
+
+    def _broker_crash(self) -> None:
+        broker = self._broker()
+        if not broker.alive:
+            return
+        self.world.trace.fault("broker dies", broker.name)
+        broker.alive = False
+        wait_ms = self.rng.choice([0, 200, 3000, 20_000])
+        self.world.timeline.after(wait_ms, lambda: self._restart(broker))
+
+    def _restart(self, broker: BrokerProcess) -> None:
+        if not broker.alive:
+            self.world.trace.note("broker starts", broker.name)
+            broker.restart()
+            broker.frozen = False
+
+    def _broker_frozen(self) -> None:
+        broker = self._broker()
+        self.world.trace.fault("broker frozen", broker.name)
+        broker.frozen = True
+        wait_ms = self.rng.choice([2000, 8000, 25_000])
+        self.world.timeline.after(wait_ms, lambda: broker.frozen and broker.thaw())
+
+    def _partition(self) -> None:
+        broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
+        self.world.trace.fault("cut off", broker.name, "for", wait_ms)
+        broker.cut_off_until_ms = self.world.timeline.now_ms + wait_ms
+
+    # --- clocks -----------------------------------------------------------------------------------
+
+    def _clock_small(self) -> None:
+        clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
+        number = self.rng.randrange(len(clocks))
+        clocks[number].offset_ms = self.rng.randint(-_SMALL_STEP_MS, _SMALL_STEP_MS)
+        self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
+        self.world.invariants.check_strict()
+
+    def _clock_large(self) -> None:
+        clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
+        number = self.rng.randrange(len(clocks))
+        step_ms = self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS])
+        clocks[number].offset_ms = step_ms
+        self.world.trace.fault("clock", number, "differs by", step_ms)
+        self.world.invariants.clocks_were_wrong()
+
+    # --- groups and demand ------------------------------------------------------------------------
+
+    def _quota_change(self) -> None:
+        group = self.rng.choice(self.world.scenario.groups)
+        self.world.put(group)
+        self.world.trace.fault("quota", group, self.world.groups.quotas[group])
+
+    def _group_gone(self) -> None:
+        group = self.rng.choice(self.world.scenario.groups)
+        if group not in self.world.groups.quotas:
+            self.world.put(group)
+            self.world.trace.fault("quota", group, self.world.groups.quotas[group])
+            return
+        self.world.trace.fault("group deleted", group)
+        self.world.groups.delete(group)
+        self.world.invariants.quota_changed(group)
+
+    def _topics_move(self) -> None:
+        broker, group = self._broker(), self.rng.randrange(len(self.world.scenario.groups))
+        here = not broker.attached[group]
+        self.world.trace.fault("topics", "come to" if here else "leave", broker.name, group)
+        broker.attach(group, here)
+
+    def new_demand(self) -> None:
+        """Some broker wants something else; at first every one does."""
+        brokers = [self._broker()] if self.world.timeline.now_ms > 0 and self.world.rounds else []
+        for broker in brokers or self.world.brokers:
+            shape = broker.demand.shape
+            rates = [self.rng.choice([0.0, 3.0, 20.0, 80.0, 300.0]) for _ in range(shape[0])]
+            broker.demand = np.tile(np.array(rates)[:, None], (1, shape[1]))
+            self.world.trace.note("demand", broker.name, rates)

@@ -1,0 +1,358 @@
+"""What must hold after each step of a run, read from outside: from messages, and from brokers.
+
+* **strict**: what all brokers may use of a quota is at most that quota (docs/laws.md has the terms:
+  from the beginning of the promise on, and a lowered quota holds two leases later).
+* **one content**: a limit of one (epoch, seq), broker and group is always the same.
+* **sound**: no published limit is NaN, negative, or above the quotas over its group.
+* **one leader**: only the process that claimed to lead last writes a round.
+* **recorded**: a round's rows are in the history before its limits are published.
+* **again**: a batch that runs again on the same input leaves the same state.
+* **served** (at the end): N rounds after the last fault the job has all quotas and no others, all
+  brokers with demand get their part, and quotas are used up if brokers want that much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS, FloatArray, Round
+from quotaplane.transport.base import Message
+from quotaplane.wire.limits import LimitsMessage, decode_limits
+from quotaplane.wire.signatures import SigningKeys
+from tests.simulation.scenario import STALE_MS
+from tests.simulation.storage import Planned, StoredState
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+    from tests.simulation.job_process import JobProcess
+    from tests.simulation.world import World
+
+_ROUNDING = 1e-9
+
+
+class ViolationError(AssertionError):
+    """An invariant does not hold."""
+
+
+class _Ceiling:
+    """The quotas that limits in force may still be of: the newest, and earlier ones for a time."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[dict[int, float] | None, int | None, int]] = []
+        """(quota, until when it may be in force or None, number of its change)."""
+
+    def most(self, dimension: int, now_ms: int) -> float:
+        """The highest quota that may be in force."""
+        self.values = [each for each in self.values if each[1] is None or each[1] > now_ms]
+        return max(
+            (np.inf if q is None else q.get(dimension, np.inf) for q, _, _ in self.values),
+            default=np.inf,
+        )
+
+
+class Invariants:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        scenario = world.scenario
+        self._keys = SigningKeys.of(scenario.settings.limits.signing)
+        self._contents: dict[tuple[int, int, str, Any], bytes] = {}
+        self._ceilings = {group: _Ceiling() for group in world.families}
+        self._promised_from_ms: float = np.inf
+        """By the clock of the job's host."""
+        self._promised = False
+        self._broken = False
+        """A clock was so wrong that strict promises nothing any more."""
+        self._epoch = -1
+        self._shards_ran: dict[int, int] = {}
+        self._lease_over_ms = 0
+        self.in_force: dict[str, FloatArray] = {}
+
+    def fail(self, text: str) -> NoReturn:
+        """Report a violation.
+
+        Raises:
+            ViolationError: always.
+        """
+        raise ViolationError(text)
+
+    # --- strict -----------------------------------------------------------------------------------
+
+    def clocks_were_wrong(self) -> None:
+        """A clock differed by more than strict allows."""
+        self._broken = True
+
+    def job_started(self, process: JobProcess) -> None:
+        """A process leads from now on."""
+        if process.checkpoint.epoch != self._epoch:
+            self._epoch, self._promised = process.checkpoint.epoch, False
+            self._shards_ran, self._promised_from_ms = {}, np.inf
+
+    def leads(self, process: JobProcess) -> None:
+        """A process found that it leads, and is about to write and publish a round."""
+        row = self.world.leaders.row
+        if row is None or row.claim_id != process.name:
+            self.fail(f"one leader: {process.name} goes on, and {row} leads")
+
+    def shard_ran(self, process: JobProcess, shard: int, now_ms: int) -> None:
+        """A shard took a step; its promise begins a lease after its first one."""
+        self._lease_over_ms = max(self._lease_over_ms, now_ms + self.world.scenario.lease_ms)
+        if process.checkpoint.epoch != self._epoch or shard in self._shards_ran:
+            return
+        self._shards_ran[shard] = now_ms
+        if len(self._shards_ran) == self.world.scenario.settings.shards:
+            lease_ms = self.world.scenario.lease_ms
+            first_ms = max(self._shards_ran.values()) + lease_ms
+            self._promised_from_ms = max(first_ms, self._lease_over_ms) + STALE_MS
+
+    def ran_again(
+        self, process: JobProcess, seq: int, before: StoredState, after: StoredState
+    ) -> None:
+        """A batch ran again on the same input."""
+        if before.elements != after.elements:
+            self.fail(f"again: batch {seq} of {process.name} left another state the second time")
+
+    def quota_changed(self, group: str) -> None:
+        """The table has another quota of a group, or none."""
+        ceiling = self._ceilings[group]
+        ceiling.values.append(
+            (self.world.groups.quotas.get(group), None, len(self.world.groups.changes))
+        )
+
+    def batch_done(self, process: JobProcess, planned: Planned) -> None:
+        """A batch was published: the job knows the quotas that it read."""
+        lease = 2 * (self.world.scenario.lease_ms + 2 * STALE_MS)
+        over_ms = self.world.timeline.now_ms + lease
+        for ceiling in self._ceilings.values():
+            if len(ceiling.values) < 2:
+                continue
+            known = [number for _, _, number in ceiling.values if number <= planned.changes]
+            newest = max(known, default=-1)
+            ceiling.values = [
+                (quota, over_ms if until is None and number < newest else until, number)
+                for quota, until, number in ceiling.values
+            ]
+        self._begin_promise()
+
+    def _begin_promise(self) -> None:
+        if self.world.job_clock.now_ms() >= self._promised_from_ms:
+            self._promised = True
+
+    def limits_changed(self, broker: BrokerProcess) -> None:
+        """A broker may have other limits; the others' can only have become lower."""
+        self.in_force[broker.name] = self._of(broker)
+        if self._too_much():
+            self.check_strict()
+
+    def check_strict(self) -> None:
+        """Add up the limits in force of all brokers.
+
+        Raises:
+            ViolationError: they exceed a quota.
+        """
+        self._begin_promise()
+        for broker in self.world.brokers:
+            self.in_force[broker.name] = self._of(broker)
+        for text in self._too_much():
+            self.fail(text)
+
+    def _of(self, broker: BrokerProcess) -> FloatArray:
+        if not broker.alive:
+            return np.zeros((len(self.world.scenario.groups), len(DIMENSIONS)))
+        return broker.in_force()
+
+    def _too_much(self) -> list[str]:
+        if not self.world.scenario.strict or not self._promised or self._broken:
+            return []
+        total = sum(self.in_force.values())
+        now_ms = self.world.timeline.now_ms
+        found = []
+        for group, members in self.world.families.items():
+            for dimension in self.world.scenario.dimensions:
+                most = self._ceilings[group].most(dimension, now_ms)
+                sum_ = total[members, dimension].sum()  # type: ignore[index]
+                if sum_ > most * (1.0 + _ROUNDING):
+                    each = {
+                        name: limits[members, dimension].tolist()
+                        for name, limits in self.in_force.items()
+                    }
+                    found.append(
+                        f"strict: {DIMENSIONS[dimension]} of {group}: limits in force add up to "
+                        f"{sum_:g}, the quota is {most:g}: {each}"
+                    )
+        return found
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def published(self, process: JobProcess, stamp: Round, message: Message) -> None:
+        """A message goes to the limits topic."""
+        try:
+            decoded = decode_limits(message.value, self._keys)
+        except InputError as error:
+            self.fail(f"sound: a message for {message.key} is refused: {error}")
+        if (decoded.epoch, decoded.seq) not in self.world.history.complete:
+            self.fail(f"recorded: limits of round {stamp} are published before its history")
+        names = self._names(decoded)
+        for at, group in enumerate(names):
+            self._check_sound(decoded, at, group)
+        if self.world.scenario.persistent:
+            removed = {*decoded.removed_groups, *map(str, decoded.removed_group_ids.tolist())}
+            contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
+            for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():
+                self._check_same(decoded, name, content)
+
+    def _names(self, message: LimitsMessage) -> list[str]:
+        if message.groups:
+            return list(message.groups)
+        by_id = self.world.name_of_id
+        return [by_id[int(each)] for each in message.group_ids.tolist()]
+
+    def _check_same(self, message: LimitsMessage, name: str, content: bytes) -> None:
+        key = message.epoch, message.seq, message.broker, name
+        content += f"{message.issued_at_ms} {message.lease_ms}".encode()
+        if self._contents.setdefault(key, content) != content:
+            self.fail(
+                f"one content: epoch {message.epoch} seq {message.seq} has two limits of {name} "
+                f"for {message.broker}"
+            )
+
+    def _check_sound(self, message: LimitsMessage, at: int, group: str) -> None:
+        limits = message.limits[at]
+        safe = limits[:0] if message.safe_limits is None else message.safe_limits[at]
+        now_ms = self.world.timeline.now_ms
+        if not (limits >= 0).all() or not (safe >= 0).all():
+            self.fail(f"sound: {group} for {message.broker}: {limits} (safe {safe})")
+        for dimension in self.world.scenario.dimensions:
+            most = min(
+                self._ceilings[each].most(dimension, now_ms) for each in self.world.above[group]
+            )
+            highest = max(limits[dimension], safe[dimension] if len(safe) else 0.0)
+            if highest > most * (1.0 + _ROUNDING):
+                self.fail(
+                    f"sound: {group} for {message.broker}: {highest:g} of a quota of {most:g}, in "
+                    f"seq {message.seq}"
+                )
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def check_served(self) -> None:
+        """Long after the last fault: everybody gets its part.
+
+        Raises:
+            ViolationError: somebody does not, or the job has other quotas than the table.
+        """
+        self.check_strict()
+        self._check_quotas()
+        if self._broken and self._waits_for_leases():
+            return
+        brokers = self.world.brokers
+        demand = np.stack([broker.demand * broker.attached[:, None] for broker in brokers])
+        limits = np.stack([broker.in_force() for broker in brokers])
+        for dimension in self.world.scenario.dimensions:
+            self._check_dimension(dimension, demand[..., dimension], limits[..., dimension])
+
+    def _check_quotas(self) -> None:
+        process = self.world.leader
+        if process is None:
+            self.fail("served: no job runs")
+        known: dict[str, dict[int, float]] = {}
+        for shard in range(self.world.scenario.settings.shards):
+            state = process.state_of(shard)
+            if state is None:
+                continue
+            state.check()
+            for at, name in enumerate(state.groups.names.to_pylist()):
+                rates = state.groups.quota[:, at]
+                known[name] = {int(d): float(rates[d]) for d in np.flatnonzero(np.isfinite(rates))}
+        if known != self.world.groups.quotas:
+            self.fail(f"no quota lost: the job has {known}, the table {self.world.groups.quotas}")
+
+    def _waits_for_leases(self) -> bool:
+        """A job issued leases while its clock was ahead, and a later one lost its state: it waits
+        until they are over, for an hour if the clock was ahead by an hour (docs/laws.md)."""
+        states = map(self.world.leader.state_of, range(self.world.scenario.settings.shards))
+        now_ms = self.world.timeline.now_ms
+        return any(state and state.learning.until_ms > now_ms for state in states)
+
+    def _check_dimension(self, dimension: int, demand: FloatArray, limits: FloatArray) -> None:
+        used = np.minimum(demand, limits)
+        groups, quotas = self.world.scenario.groups, self.world.groups.quotas
+        for group, members in self.world.families.items():
+            quota = quotas.get(group, {}).get(dimension, np.inf)
+            if np.isinf(quota):
+                continue
+            wanted = self._reachable(group, demand, dimension)
+            got = used[:, members].sum()
+            # Below another quota a group may have to leave some of its own to others.
+            above = any(each in quotas for each in self.world.above[group][1:])
+            if not above and got < 0.88 * min(quota, wanted) - 0.1:
+                self.fail(
+                    f"served: {DIMENSIONS[dimension]} of {group}: {got:g} of "
+                    f"{min(quota, wanted):g} is used; demand {demand[:, members].tolist()}, limits "
+                    f"{limits[:, members].tolist()}"
+                )
+            attached = np.stack([broker.attached for broker in self.world.brokers])
+            own = np.array([groups[at] for at in members])
+            fed = attached[:, members] & np.array([name in quotas for name in own])
+            total = np.where(fed, limits[:, members], 0.0).sum()
+            if total > quota * (1.0 + 1e-6):
+                self.fail(
+                    f"served: {DIMENSIONS[dimension]} of {group}: limits of {total:g} long after "
+                    f"the last fault, the quota is {quota:g}: {limits[:, members].tolist()}"
+                )
+        for at, group in enumerate(groups):
+            if group not in quotas:
+                continue
+            self._check_brokers(dimension, at, demand[:, at], used[:, at], limits[:, at])
+
+    def _reachable(self, group: str, demand: FloatArray, dimension: int) -> float:
+        """What the groups below and at a group can use at most, by demands and lower quotas."""
+        quotas = self.world.groups.quotas
+        places = self.world.scenario.groups
+        own = float(demand[:, places.index(group)].sum()) if group in quotas else 0.0
+        for child in self.world.children(group):
+            own += self._reachable(child, demand, dimension)
+        return min(own, quotas.get(group, {}).get(dimension, np.inf))
+
+    def _check_brokers(
+        self, dimension: int, at: int, demand: FloatArray, used: FloatArray, limits: FloatArray
+    ) -> None:
+        """Nobody starves: each gets its demand, or most of an equal share of the lowest quota."""
+        group = self.world.scenario.groups[at]
+        takers = sum(bool(broker.attached[at]) for broker in self.world.brokers)
+        share = self._part(group, dimension) / max(self._claims(group) * takers, 1)
+        for number, broker in enumerate(self.world.brokers):
+            if broker.attached[at] and used[number] < 0.8 * min(demand[number], share) - 0.1:
+                self.fail(
+                    f"served: {DIMENSIONS[dimension]} of {group}: {broker.name} wants "
+                    f"{demand[number]:g} and may use {limits[number]:g}; an equal share is "
+                    f"{share:g}; all: demand {demand.tolist()}, limits {limits.tolist()}"
+                )
+
+    def _part(self, group: str, dimension: int) -> float:
+        """What a group and those below it get at least if all want much.
+
+        A quota is divided evenly between a group's own topics and the groups right below it.
+        """
+        part = self.world.groups.quotas.get(group, {}).get(dimension, np.inf)
+        for above in self.world.above[group][1:2]:
+            part = min(part, self._part(above, dimension) / max(self._claims(above), 1))
+        return part
+
+    def _claims(self, group: str) -> int:
+        """Among how many a group's quota is divided."""
+        below = [each for each in self.world.children(group) if self._has_takers(each)]
+        return len(below) + self._is_taken(group)
+
+    def _is_taken(self, group: str) -> bool:
+        at = self.world.place[group]
+        defined = group in self.world.groups.quotas
+        return defined and any(broker.attached[at] for broker in self.world.brokers)
+
+    def _has_takers(self, group: str) -> bool:
+        members = self.world.families[group]
+        return any(self._is_taken(self.world.scenario.groups[at]) for at in members)

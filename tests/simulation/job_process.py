@@ -1,0 +1,250 @@
+"""One process of the quota job: the real operator, program, sink and finisher, batch by batch.
+
+Spark's part is here: the log of offsets, the states of the operator, the commit. At each labelled
+point of a batch (``point``) the process may end as if killed, or be frozen while others go on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import pack
+from quotaplane.model import Round
+from quotaplane.streams import operator
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.operator import ShardOperator
+from quotaplane.streams.partition import keys_of_shards
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.sink import BatchSink
+from quotaplane.transport.base import Message
+from quotaplane.wire.reports import decode
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.simulation.storage import (
+    MemoryHistory,
+    MemoryLeadership,
+    Planned,
+    StoredCheckpoint,
+    StoredState,
+)
+from tests.simulation.virtual_time import Clock
+
+
+class KilledError(BaseException):
+    """The process ends here. No ``Exception``: no code of the job may catch it."""
+
+
+class JobProcess:
+    """One process; it is made anew for each start.
+
+    Args:
+        world: everything outside of the process.
+        checkpoint: the folder that it is started with.
+        clock: of its host.
+        name: for the trace.
+    """
+
+    def __init__(self, world: Any, checkpoint: StoredCheckpoint, clock: Clock, name: str) -> None:
+        self.world, self.checkpoint, self.clock, self.name = world, checkpoint, clock, name
+        self.frozen = self.dead = False
+        self.settings = world.scenario.settings
+
+    def start(self) -> None:
+        """What ``StreamJob`` does before its query runs.
+
+        Raises:
+            QuotaplaneError: the job does not start.
+        """
+        world, checkpoint = self.world, self.checkpoint
+        self.point("start")
+        spec = QuotaSpec(self.settings)
+        spec.__dict__["_earlier"] = world.history.earlier()
+        spec.__dict__["leadership"] = MemoryLeadership(world.leaders, self.name, checkpoint.name)
+        if checkpoint.epoch < 0:
+            new_id = f"{checkpoint.name}.{self.name}"
+            with world.virtual_seconds(self.clock):
+                epoch = spec.new_epoch(new_id)
+            self.point("claimed with a new checkpoint")
+            checkpoint.id, checkpoint.epoch = new_id, epoch
+            checkpoint.note = spec.checkpoint_note
+        spec.accept(checkpoint)  # type: ignore[arg-type]
+        spec.leadership.claim(checkpoint.id, checkpoint.epoch)
+        self.point("claimed")
+        world.invariants.job_started(self)
+        program = quota_program(self.settings, checkpoint.epoch, spec._earlier.until_ms)
+        shards = self.settings.shards
+        self._operators = [ShardOperator(program, shards) for _ in range(shards)]
+        self._keys = keys_of_shards(shards).tolist()
+        history = MemoryHistory(world.history, checkpoint.id, self.point)
+        self._sink = BatchSink(
+            spec.finisher(SimpleNamespace(positions=lambda seq: {})),  # type: ignore[arg-type]
+            history,
+            self,  # type: ignore[arg-type]
+            lambda seq: checkpoint.offsets[seq].now_ms,
+            checkpoint.epoch,
+            JobLines.silent(spec.status()),
+            still_leads=lambda: self._still_leads(spec.leadership.check),
+        )
+        self._program = program
+
+    def point(self, label: str) -> None:
+        """A labelled point: the process may be killed or frozen here."""
+        self.world.at_point(self, label)
+
+    def _still_leads(self, check: Callable[[], None]) -> None:
+        self.point("decided")
+        check()
+        self.world.invariants.leads(self)
+        self.point("leads")
+
+    def run_batch(self) -> None:
+        """Run the next batch, or the one that was not committed.
+
+        Raises:
+            KilledError: the process was killed.
+            QuotaplaneError: the job ends.
+        """
+        checkpoint = self.checkpoint
+        self._seq = seq = checkpoint.committed
+        # A frozen process has loaded its states: another one may delete the files meanwhile.
+        self._before = dict(checkpoint.states.get(seq - 1, {}))
+        again = len(checkpoint.offsets) > seq
+        if not again:
+            world = self.world
+            planned = Planned(self.clock.now_ms(), len(world.reports), len(world.groups.changes))
+            checkpoint.offsets.append(planned)
+        self.point("planned")
+        outputs = SimpleNamespace(toArrow=lambda: self._outputs(seq, again=again))
+        self._sink(outputs, seq)  # type: ignore[arg-type]
+        self.point("published")
+        checkpoint.committed = max(checkpoint.committed, seq + 1)
+        for old in [each for each in checkpoint.states if each < seq - 1]:
+            del checkpoint.states[old]
+        self.world.invariants.batch_done(self, checkpoint.offsets[seq])
+        self.point("committed")
+
+    def _outputs(self, seq: int, *, again: bool) -> pa.Table:
+        """Run the operator of every shard; the rows of all."""
+        planned = self.checkpoint.offsets[seq]
+        arrived = self._arrived(seq, planned, again=again)
+        rows: list[Any] = []
+        states = self.checkpoint.states
+        # Once another process committed the batch, nobody reads what this one writes.
+        after = states.setdefault(seq, {}) if self.checkpoint.committed <= seq else {}
+        first_time = dict(after)
+        for shard, shard_operator in enumerate(self._operators):
+            handle = _Handle(self._before.get(shard))
+            shard_operator.init(handle)  # type: ignore[arg-type]
+            key = (self._keys[shard],)
+            if handle.timer_is_due(planned.now_ms) or arrived[shard]:
+                with _batch_number(seq):
+                    rows.append(shard_operator._run(key, arrived[shard], planned.now_ms))
+                self.world.invariants.shard_ran(self, shard, planned.now_ms)
+            after[shard] = handle.stored()
+            if self.world.scenario.persistent and shard in first_time:
+                self.world.invariants.ran_again(self, seq, first_time[shard], after[shard])
+            self.point("amid the operator")
+        kinds = [kind for frame in rows for kind in frame["kind"]]
+        payloads = [payload for frame in rows for payload in frame["payload"]]
+        return pa.table(
+            {"kind": pa.array(kinds, pa.string()), "payload": pa.array(payloads, pa.binary())}
+        )
+
+    def _arrived(self, seq: int, planned: Planned, *, again: bool) -> list[dict[str, list[bytes]]]:
+        """The payloads of a batch, by shard and kind."""
+        world, shards = self.world, self.settings.shards
+        begin = self.checkpoint.offsets[seq - 1] if seq else self.checkpoint.begin
+        arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
+        reports = world.reports[begin.reports : planned.reports]
+        positions = [f"reports/0@{at}" for at in range(begin.reports, planned.reports)]
+        if again and not world.scenario.persistent and reports:
+            kept = [at for at in range(len(reports)) if world.rng.random() < 0.5]
+            reports = [reports[at] for at in kept]
+            positions = [positions[at] for at in kept]
+        if reports:
+            decoded = decode(
+                [report.value for report in reports],
+                np.array([report.published_at_ms for report in reports], np.int64),
+                positions,
+                now_ms=planned.now_ms,
+                reports=self.settings.reports,
+            )
+            for shard, payload in pack_reports(decoded, shards):
+                arrived[shard]["reports"].append(payload)
+            if decoded.rejected.num_rows:
+                arrived[0]["rejected"].append(pack(decoded.rejected))
+        changes = world.groups.feed(begin.changes, planned.changes)
+        if changes is not None:
+            for shard, payload in pack_groups(changes, shards):
+                arrived[shard]["groups"].append(payload)
+        return arrived
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """``Transport.publish``: messages go to the topic one by one."""
+        self.point("before the messages")
+        now_ms = self.checkpoint.offsets[self._seq].now_ms
+        stamp = Round(self.checkpoint.epoch, self._seq, now_ms)
+        for message in messages:
+            self.point("amid the messages")
+            self.world.publish(self, stamp, message)
+
+    def state_of(self, shard: int) -> Any:
+        """The state of a shard after the last batch; None: it has none yet."""
+        stored = self.checkpoint.states.get(self.checkpoint.committed - 1, {}).get(shard)
+        if stored is None or not stored.elements:
+            return None
+        return self._program.load(stored.elements[0][0])
+
+
+class _Handle:
+    """What Spark gives an operator: its list state, and timers."""
+
+    def __init__(self, before: StoredState | None) -> None:
+        self._elements = () if before is None else before.elements
+        self._timer_ms = None if before is None else before.timer_ms
+
+    def getListState(self, name: str, schema: str) -> _Handle:  # noqa: N802 (Spark's name)
+        return self
+
+    def get(self) -> Iterator[tuple[bytes]]:
+        return iter(self._elements)
+
+    def put(self, elements: list[tuple[bytes]]) -> None:
+        self._elements = tuple(elements)
+
+    def registerTimer(self, at_ms: int) -> None:  # noqa: N802 (Spark's name)
+        self._timer_ms = at_ms
+
+    def deleteTimer(self, at_ms: int) -> None:  # noqa: N802 (Spark's name)
+        if self._timer_ms == at_ms:
+            self._timer_ms = None
+
+    def timer_is_due(self, now_ms: int) -> bool:
+        """Whether the timer fires in a batch of this time; then it is gone."""
+        if self._timer_ms is None or self._timer_ms > now_ms:
+            return False
+        self._timer_ms = None
+        return True
+
+    def stored(self) -> StoredState:
+        return StoredState(self._elements, self._timer_ms)
+
+
+class _batch_number:  # noqa: N801 (a context)
+    """Tells the operator the batch's number, which it asks Spark for."""
+
+    def __init__(self, seq: int) -> None:
+        self._seq = seq
+
+    def __enter__(self) -> None:
+        self._before = operator._batch_id
+        operator._batch_id = lambda: self._seq
+
+    def __exit__(self, *_: object) -> None:
+        operator._batch_id = self._before

@@ -1,0 +1,405 @@
+"""Bugs that are planted into the real code, to prove that the simulation finds such bugs.
+
+Each is a change of one line of one function, made in memory: ``before`` must be in its source, or
+the plant fails. ``python -m tests.simulation.run --bug NAME --seeds 0:1000`` looks for one.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
+
+from quotaplane.client.agent import BrokerClient
+from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.history.leadership import Leadership
+from quotaplane.quota import (
+    division,
+    group_changes,
+    issue,
+    outcome,
+    report_order,
+    state_codec,
+    transition,
+    usage,
+)
+from quotaplane.quota.deleted_groups import DeletedReservations
+from quotaplane.quota.lease_times import LeaseTimes
+from quotaplane.streams.operator import ShardOperator
+from quotaplane.streams.quota import limit_messages
+from quotaplane.streams.quota.finisher import QuotaFinisher
+from quotaplane.streams.quota.program import QuotaProgram
+from quotaplane.streams.sink import BatchSink
+from tests.simulation.scenario import Scenario
+
+
+class Planted(NamedTuple):
+    """A planted bug."""
+
+    breaks: str
+    """What is wrong with it."""
+    function: Any
+    before: str
+    """What the function's source has."""
+    after: str
+    """What it has with the bug."""
+    needs: tuple[str, ...] = ()
+    """Without these a scenario can't find it, so its seed need not be run: ``strict``, ``tree``,
+    ``signed``, ``lost`` (messages), ``late`` (messages), or a kind of fault."""
+
+    def may_be_found_in(self, scenario: Scenario) -> bool:
+        """Whether it is worth while to run a scenario."""
+        has = {
+            "strict": scenario.strict,
+            "tree": any("::" in group for group in scenario.groups),
+            "signed": scenario.settings.limits.signing is not None,
+            "persistent": scenario.persistent,
+            "lost": scenario.network.loss > 0,
+            "late": scenario.network.most_delay_ms > 1000,
+        }
+        return all(has.get(need, need in scenario.faults) for need in self.needs)
+
+
+PLANTED: Final[dict[str, Planted]] = {
+    # --- the broker's side ------------------------------------------------------------------------
+    "lease_end_ignored": Planted(
+        "a broker goes on with a limit whose lease is over",
+        ReceivedLimits.of,
+        "self._until_ms[row, column] < min(now_ms, _NO_END)",
+        "self._until_ms[row, column] < 0",
+        (
+            "strict",
+            "partition",
+        ),
+    ),
+    "older_limit_applied": Planted(
+        "a broker applies a limit that is older than the one it has",
+        ReceivedLimits._newer,
+        "(message.epoch > epoch) | (",
+        "(message.epoch >= 0) | (",
+        (
+            "strict",
+            "late",
+        ),
+    ),
+    "epoch_not_compared": Planted(
+        "a broker compares only the seq: a new checkpoint begins at 0 again",
+        ReceivedLimits._newer,
+        "(message.epoch > epoch) | (",
+        "(message.epoch > np.inf) | (message.seq > seq) | (",
+        ("lost_state",),
+    ),
+    "earlier_incarnation_obeyed": Planted(
+        "a restarted broker obeys messages for the process before",
+        ReceivedLimits.apply,
+        "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
+        "False",
+        (
+            "strict",
+            "broker_crash",
+            "late",
+        ),
+    ),
+    "removal_forgets_version": Planted(
+        "a broker forgets the version of a removed group, so an older limit comes back",
+        ReceivedLimits._remove,
+        "self._stamp(row, removed, message)",
+        "self._epoch[row, removed] = self._seq[row, removed] = -1",
+        (
+            "strict",
+            "late",
+            "group_gone",
+        ),
+    ),
+    "window_of_a_clock_set_back": Planted(
+        "a report divides by a window that a clock set back made negative",
+        BrokerClient.report,
+        "if window_ms > 0:",
+        "if True:",
+        ("clock_small",),
+    ),
+    # --- the step ---------------------------------------------------------------------------------
+    "expired_broker_forgotten": Planted(
+        "strict gives the share of a silent broker away before its lease is over",
+        LeaseTimes.forgotten_after_ms.fget,
+        "if not self.strict:",
+        "if True:",
+        (
+            "strict",
+            "partition",
+        ),
+    ),
+    "lease_ends_early": Planted(
+        "strict allows for no difference of clocks at a lease's end",
+        LeaseTimes.ended_if_issued_before_ms,
+        "- self.stale_after_ms",
+        "+ self.stale_after_ms",
+        (
+            "strict",
+            "partition",
+            "clock_small",
+        ),
+    ),
+    "raised_before_acknowledged": Planted(
+        "strict raises a limit before the others acknowledged theirs",
+        transition.grant,
+        "np.maximum(max_in_force, lowered)",
+        "lowered",
+        ("strict",),
+    ),
+    "tree_not_bounded": Planted(
+        "strict raises limits without regard to the quotas above",
+        transition.grant,
+        "part = least_on_path(parent, np.where(wanted > 0.0, part, 1.0))",
+        "pass",
+        (
+            "strict",
+            "tree",
+        ),
+    ),
+    "acknowledged_by_another_epoch": Planted(
+        "a seq of an earlier epoch acknowledges a limit of this one",
+        usage._update_once,
+        "ours = reported.applied_epoch == epoch",
+        "ours = reported.applied_epoch >= 0",
+        (
+            "strict",
+            "lost_state",
+        ),
+    ),
+    "acknowledged_by_another_group": Planted(
+        "the newest seq of any group acknowledges every group's limit",
+        usage._update_once,
+        "acknowledged = ours & (reported.acked_seq >= issued_seq)",
+        "acknowledged = ours & (reported.applied_seq.max() >= issued_seq)",
+        (
+            "strict",
+            "lost",
+        ),
+    ),
+    "older_report_counts": Planted(
+        "a report counts although a newer one was used",
+        report_order._newer,
+        "newer = (started > last_start) | (",
+        "newer = (started >= 0) | (",
+        (
+            "strict",
+            "late",
+            "broker_crash",
+        ),
+    ),
+    "stale_broker_gets_limits": Planted(
+        "strict issues a limit to a silent broker, which may hold it for a lease more",
+        issue.issue_limits,
+        "changed &= ~stale",
+        "pass",
+        (
+            "strict",
+            "partition",
+        ),
+    ),
+    "refresh_forgets_groups": Planted(
+        "only the groups of the first turn are published again",
+        issue._renewed,
+        "== rounds % config.refresh_rounds",
+        "== 0",
+        ("lost",),
+    ),
+    "deleted_group_not_reserved": Planted(
+        "strict gives the quota of a deleted group away while brokers may still use it",
+        DeletedReservations.reserved,
+        "if not self.names:",
+        "if True:",
+        (
+            "strict",
+            "group_gone",
+            "partition",
+        ),
+    ),
+    "any_incarnation_addressed": Planted(
+        "strict sends limits to whatever process has the broker's name",
+        outcome._addressed,
+        "strict = config.transition is Transition.STRICT",
+        "strict = False",
+        (
+            "strict",
+            "broker_crash",
+            "late",
+        ),
+    ),
+    "sum_rounded_up": Planted(
+        "limits are rounded up to single precision, so their sum exceeds the quota",
+        division.to_single,
+        "down = np.nextafter(single, np.float32(-np.inf))",
+        "return np.nextafter(single, np.float32(np.inf)).astype(np.float64)",
+        ("strict",),
+    ),
+    "older_change_wins": Planted(
+        "of two changes of a group in one batch the older one holds",
+        group_changes.change_groups,
+        "last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]",
+        "last = np.unique(ids, return_index=True)[1]",
+        (
+            "quota_change",
+            "job_crash",
+        ),
+    ),
+    "hand_back_skipped": Planted(
+        "limits that brokers report from an earlier epoch are not handed back",
+        usage.adopt_limits,
+        "if limits is None or not earlier.any():",
+        "if True:",
+        ("lost_state",),
+    ),
+    "overcommitted_handed_back": Planted(
+        "strict hands limits back that together exceed the quota",
+        issue._hand_back,
+        "> tree_quota(groups, dimension)",
+        "> np.inf",
+        (
+            "strict",
+            "lost_state",
+            "quota_change",
+        ),
+    ),
+    "learning_too_short": Planted(
+        "strict divides at once after a start without state",
+        LeaseTimes.learning_until_ms,
+        "return int(end_ms + self.stale_after_ms)",
+        "return now_ms + 1",
+        (
+            "strict",
+            "lost_state",
+        ),
+    ),
+    "hold_ignored": Planted(
+        "strict changes a limit every round, so an acknowledgement is always of an older one",
+        issue.issue_limits,
+        "on_hold=(waiting & ~quota_changed | stale) if strict else waiting",
+        "on_hold=np.zeros(len(leases), bool)",
+        ("strict",),
+    ),
+    # --- state, messages, sink --------------------------------------------------------------------
+    "max_in_force_not_stored": Planted(
+        "the stored state has the issued limits only, not the higher ones still in force",
+        state_codec.load,
+        "leases=_leases(tables, meta, groups),",
+        "leases=(lambda found: replace_(found, max_in_force=found.limit))("
+        "_leases(tables, meta, groups)),",
+        ("strict",),
+    ),
+    "state_not_saved": Planted(
+        "the operator keeps the state of the batch before",
+        ShardOperator._run,
+        "elements = [(program.dump(state),)]",
+        "elements = [(program.dump(state) if blob is None else blob[0],)]",
+    ),
+    "clock_read_again": Planted(
+        "a batch that runs again has another time",
+        QuotaProgram.run,
+        "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
+        "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
+        (
+            "persistent",
+            "job_crash",
+        ),
+    ),
+    "seq_counted_again": Planted(
+        "a batch that runs again gets a new seq",
+        QuotaProgram.run,
+        "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
+        "round_ = Round(self.epoch, batch.seq + 1, batch.now_ms)",
+    ),
+    "published_before_history": Planted(
+        "limits are published before the history has them",
+        BatchSink._write,
+        "finished = self._finisher.finish(stamp, packed)",
+        "finished = self._finisher.finish(stamp, packed); "
+        "self._transport.publish(finished.messages)",
+    ),
+    "not_signed": Planted(
+        "limits are published without a signature",
+        QuotaFinisher.finish,
+        "if self._keys is not None:",
+        "if False:",
+        ("signed",),
+    ),
+    "removal_not_published": Planted(
+        "the removal of a deleted group is not published",
+        limit_messages.limit_messages,
+        'pc.equal(ended["why"], "group_deleted")',
+        'pc.equal(ended["why"], "never")',
+        ("group_gone",),
+    ),
+    # --- leadership -------------------------------------------------------------------------------
+    "deposed_goes_on": Planted(
+        "a process that another one has deposed goes on",
+        Leadership.check,
+        "if leader is None or leader.claim_id != self._claim_id:",
+        "if leader is None:",
+        ("second_job",),
+    ),
+    "older_checkpoint_leads": Planted(
+        "a checkpoint of an earlier epoch starts again",
+        Leadership._check_is_newest,
+        "if leader.epoch >= epoch and",
+        "if False and",
+        ("second_job",),
+    ),
+    "epoch_tie": Planted(
+        "two checkpoints have the same epoch",
+        Leadership.claim_new,
+        "leader.epoch + 1",
+        "0",
+        ("lost_state",),
+    ),
+}
+
+
+def _ticks() -> Iterator[int]:
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """A context in which the bug is there.
+
+    Raises:
+        ValueError: the function has changed, and the bug does not fit it any more.
+    """
+    bug = PLANTED[name]
+    function: FunctionType = bug.function
+    before = function.__code__
+    function.__code__ = _mutated(function, bug)
+    added = {"ticks_": _ticks(), "replace_": _replace}
+    function.__globals__.update(added)
+    try:
+        yield
+    finally:
+        function.__code__ = before
+        for each in added:
+            del function.__globals__[each]
+
+
+def _replace(record: Any, **fields: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(record, **fields)
+
+
+def _mutated(function: FunctionType, bug: Planted) -> CodeType:
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(bug.before) != 1:
+        raise ValueError(f"{function.__qualname__} has {bug.before!r} not once")
+    lines = [line for line in source.splitlines() if not line.startswith("@")]
+    text = "\n".join(lines).replace(bug.before, bug.after)
+    flags = __future__.annotations.compiler_flag
+    module = compile(text, f"<{function.__qualname__} with a bug>", "exec", flags)
+    return next(each for each in module.co_consts if isinstance(each, CodeType))

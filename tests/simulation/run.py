@@ -1,0 +1,151 @@
+"""Runs seeds: ``python -m tests.simulation.run --seeds 0:1000``; see docs/simulation.md."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from quotaplane import arrow_ipc
+from quotaplane.history import leadership
+from tests.simulation.planted_bugs import PLANTED, planted
+from tests.simulation.scenario import in_words, scenario_of
+from tests.simulation.storage import claimed_at_once
+from tests.simulation.world import World
+
+
+class Result(NamedTuple):
+    """What came of a seed."""
+
+    seed: int
+    rounds: int
+    digest: str
+    failure: str | None
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which no code of the job starts a thread, and claims need no disk."""
+    writing = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    reading = pa.ipc.IpcReadOptions(use_threads=False)
+    ipc = SimpleNamespace(
+        new_stream=pa.ipc.new_stream, open_stream=partial(pa.ipc.open_stream, options=reading)
+    )
+    arrow = SimpleNamespace(
+        ipc=ipc, BufferOutputStream=pa.BufferOutputStream, BufferReader=pa.BufferReader
+    )
+    cores = pa.cpu_count()
+    pa.set_cpu_count(1)
+    gc.disable()  # by hand between seeds: it would look at all modules again and again
+    try:
+        with (
+            patch.object(arrow_ipc, "_OPTIONS", writing),
+            patch.object(arrow_ipc, "pa", arrow),
+            patch.object(leadership, "optimistically", claimed_at_once),
+        ):
+            yield
+    finally:
+        gc.enable()
+        pa.set_cpu_count(cores)
+
+
+def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True) -> Result:
+    """Run one seed (see ``World.run``); a failure is returned as text."""
+    with one_thread():
+        world = World(seed, chaos_rounds=chaos_rounds)
+        failure = None
+        try:
+            world.run(settles=settles)
+        except Exception as error:
+            failure = _failure(world, error)
+    gc.collect(1)
+    return Result(seed, world.rounds, world.trace.digest(), failure)
+
+
+def _failure(world: World, error: Exception) -> str:
+    trace = "" if isinstance(error, AssertionError) else traceback.format_exc()
+    return "\n".join(
+        [
+            f"seed {world.scenario.seed}, round {world.rounds}: {type(error).__name__}: {error}",
+            in_words(world.scenario),
+            "faults:",
+            *world.trace.faults,
+            "last events:",
+            *world.trace.last_events(),
+            trace,
+            f"again: python -m tests.simulation.run --seeds {world.scenario.seed}",
+        ]
+    )
+
+
+def seeds_to_find(bug: str, seeds: range) -> tuple[int, str] | None:
+    """The first seed that finds a planted bug, and how it failed."""
+    with planted(bug):
+        for seed in seeds:
+            if not PLANTED[bug].may_be_found_in(scenario_of(seed, Random(seed))):
+                continue
+            result = run_seed(seed)
+            if result.failure is not None:
+                return seed, result.failure
+    return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run seeds until one fails, or all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
+    parser.add_argument("--rounds", type=int, help="stop after so many rounds")
+    parser.add_argument("--bug", choices=sorted(PLANTED), help="plant a bug, and look for it")
+    parser.add_argument("--go-on", action="store_true", help="go on after a failure")
+    parser.add_argument("--short", action="store_true", help="only the first line of a failure")
+    args = parser.parse_args(argv)
+    first, _, end = args.seeds.partition(":")
+    seeds = range(int(first), int(end) if end else int(first) + 1)
+    if args.bug:
+        found = seeds_to_find(args.bug, seeds)
+        if found is None:
+            print(f"{args.bug}: not found by seeds {args.seeds}")
+            return 1
+        seed, failure = found
+        print(f"{args.bug}: found by seed {seed}: {failure.splitlines()[0]}")
+        return 0
+    began_s, rounds, failures, count = time.perf_counter(), 0, 0, 0
+    for seed in seeds:
+        result = run_seed(seed)
+        rounds, count = rounds + result.rounds, count + 1
+        if result.failure is not None:
+            failures += 1
+            text = result.failure.splitlines()[0] if args.short else result.failure
+            print(text, flush=True)
+            if not args.go_on:
+                break
+        if args.rounds is not None and rounds >= args.rounds:
+            break
+        if count % 100 == 0:
+            _print(count, rounds, failures, began_s)
+    _print(count, rounds, failures, began_s)
+    return 1 if failures else 0
+
+
+def _print(seeds: int, rounds: int, failures: int, began_s: float) -> None:
+    took_s = time.perf_counter() - began_s
+    print(
+        f"{seeds} seeds, {rounds} rounds in {took_s:.0f} s ({rounds / took_s:.0f} a second), "
+        f"{failures} failed",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What a seed stands for: the cluster's size, the settings, and which faults occur how often.
+
+Each seed enables a random part of all faults ("swarm testing": Groce et al., ISSTA 2012). A run in
+which everything breaks at once gets nowhere near the states behind a single kind of fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from quotaplane.model import DIMENSIONS, Transition
+from quotaplane.settings import Settings, parse_settings
+
+INTERVAL_MS: Final = 1000
+STALE_INTERVALS: Final = 2
+STALE_MS: Final = STALE_INTERVALS * INTERVAL_MS
+
+_TREES: Final = (
+    ("g",),
+    ("g", "h"),
+    ("t", "t::a"),
+    ("t", "t::a", "t::b"),
+    ("g", "t", "t::a", "t::b"),
+    ("t", "t::a", "t::a::x", "g"),
+)
+
+FAULTS: Final = {
+    "job_crash": (0.05, 0.3),
+    "job_frozen": (0.02, 0.1),
+    "second_job": (0.01, 0.05),
+    "lost_state": (0.01, 0.05),
+    "lost_history": (0.005, 0.03),
+    "broker_crash": (0.02, 0.15),
+    "broker_frozen": (0.02, 0.1),
+    "partition": (0.02, 0.15),
+    "clock_small": (0.02, 0.2),
+    "clock_large": (0.005, 0.03),
+    "quota_change": (0.02, 0.2),
+    "group_gone": (0.01, 0.1),
+    "topics_move": (0.02, 0.2),
+    "demand": (0.1, 0.5),
+}
+"""Faults, and how often they happen at least and at most, per second."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What happens to each message; chances from 0 to 1."""
+
+    loss: float
+    twice: float
+    most_delay_ms: int
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that is fixed for a run."""
+
+    seed: int
+    settings: Settings
+    strict: bool
+    brokers: int
+    groups: tuple[str, ...]
+    dimensions: tuple[int, ...]
+    """Limited dimensions, as indexes."""
+    persistent: bool
+    """The reports topic keeps its messages, so a batch that runs again reads the same."""
+    network: Network
+    faults: dict[str, float]
+    """Times per second by name, only those that are enabled."""
+    chaos_rounds: int
+
+    @property
+    def lease_ms(self) -> int:
+        """How long limits hold."""
+        return int(self.settings.limits.lease_s * 1000)
+
+    @property
+    def settled_after_ms(self) -> int:
+        """After the last fault, everybody is served after so long.
+
+        A state may have been lost with the last fault: its learning mode lasts a lease from the end
+        of the last one, and brokers that are gone count for one more, with the clocks' difference.
+        """
+        rounds = 3 * self.settings.limits.refresh_rounds + 12
+        return 2 * (self.lease_ms + 2 * STALE_MS) + rounds * INTERVAL_MS
+
+
+def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> Scenario:
+    """Draw the scenario of a seed."""
+    strict = rng.random() < 0.6
+    refresh = rng.choice([2, 3])
+    limits: dict[str, Any] = {
+        "transition": Transition.STRICT.value if strict else Transition.FAST.value,
+        "refresh_rounds": refresh,
+        "lease_s": float(rng.choice([2 * refresh, 2 * refresh + 3, 12])),
+        "max_step": rng.choice([None, None, None, 0.2]),
+    }
+    if rng.random() < 0.3:
+        secret = "0123456789abcdef0123456789abcdef"
+        limits["signing"] = {"keys": {"a": secret}, "sign_with": "a"}
+    enabled = {name: span for name, span in FAULTS.items() if rng.random() < 0.45}
+    others = [3, 0, 1, 2, 4, 6]
+    dimensions = {rng.choice([0, 0, 0, *others])}
+    if rng.random() < 0.25:
+        dimensions.add(rng.choice(others))
+    wild = rng.random() < 0.6
+    return Scenario(
+        seed=seed,
+        settings=parse_settings(
+            {
+                "transport": {"kind": "delta", "path": "unused"},
+                "history": {"path": "unused", "recording_days": 0},
+                "checkpoint": "unused",
+                "shards": rng.choice([1, 1, 1, 2, 3]),
+                "reports": {"interval_s": INTERVAL_MS / 1000, "stale_after_intervals": 8},
+                "brokers": {"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 3},
+                "limits": limits,
+            }
+        ),
+        strict=strict,
+        brokers=rng.randint(2, 5),
+        groups=rng.choice(_TREES),
+        dimensions=tuple(sorted(dimensions)),
+        persistent=strict or rng.random() < 0.6,
+        network=Network(
+            loss=rng.choice([0.0, 0.05, 0.3]) if wild else 0.0,
+            twice=rng.choice([0.0, 0.1]) if wild else 0.0,
+            most_delay_ms=rng.choice([50, 800, 4000]) if wild else 50,
+        ),
+        faults={name: rng.uniform(*span) for name, span in enabled.items()},
+        chaos_rounds=chaos_rounds or rng.choice([30, 50, 80]),
+    )
+
+
+def in_words(scenario: Scenario) -> str:
+    """The scenario on a few lines."""
+    limits = scenario.settings.limits
+    names = [DIMENSIONS[at] for at in scenario.dimensions]
+    faults = ", ".join(f"{name} {rate:.2f}/s" for name, rate in sorted(scenario.faults.items()))
+    return (
+        f"{limits.transition.value}, lease {limits.lease_s:g} s, refresh {limits.refresh_rounds}, "
+        f"max_step {limits.max_step}, {'signed, ' if limits.signing else ''}"
+        f"{scenario.settings.shards} shards, {scenario.brokers} brokers, groups "
+        f"{' '.join(scenario.groups)}, {' and '.join(names)}, "
+        f"{'persistent' if scenario.persistent else 'non-persistent'} reports\n"
+        f"network: loss {scenario.network.loss}, twice {scenario.network.twice}, "
+        f"delay up to {scenario.network.most_delay_ms} ms\nfaults: {faults or 'none'}"
+    )
