@@ -199,6 +199,40 @@ class TestRedirects:
             asyncio.run(put())
         assert len(asked) == 1
 
+    @pytest.mark.parametrize(
+        ("admin", "security", "followed"),
+        [
+            ("http://localhost:8080", {"token": "t"}, False),  # a tunnel to a broker
+            ("http://localhost:8080", {}, True),
+            ("http://broker-1:8080", {"token": "t"}, True),  # allowed when the settings were loaded
+        ],
+    )
+    def test_take_no_token_from_a_tunnel_into_the_network(
+        self, admin: str, security: dict[str, str], followed: bool
+    ) -> None:
+        asked = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.host)
+            if request.url.path.endswith("/brokers"):
+                return httpx.Response(200, json=["broker-2:8080"])
+            if request.url.host == "broker-2":
+                return httpx.Response(204)
+            return httpx.Response(307, headers={"Location": f"http://broker-2:8080{GROUP}"})
+
+        async def put() -> None:
+            async with Rest(transport_to(admin, **security)) as rest:
+                await rest.close()
+                rest._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+                await rest.ask("PUT", GROUP, {})
+
+        if followed:
+            asyncio.run(put())
+        else:
+            with pytest.raises(ClusterError, match="redirects to broker-2, where the token would"):
+                asyncio.run(put())
+        assert ("broker-2" in asked) == followed
+
     def test_without_a_place_or_in_circles_end(self, server: RestServer) -> None:
         server.answers["PUT resourcegroups/rg"] = Answer(307)
         with pytest.raises(ClusterError, match="redirects to None"):
@@ -303,8 +337,18 @@ class TestOAuth2:
             ("GET /.well-known/openid-configuration", Answer(200, "x"), "the answer has no token"),
             (
                 "GET /.well-known/openid-configuration",
-                Answer(200, {"token_endpoint": "http://[odd"}),
+                Answer(200, {"token_endpoint": "https://[odd"}),
                 "can't be reached",
+            ),
+            (
+                "GET /.well-known/openid-configuration",
+                Answer(200, {"token_endpoint": "http://issuer.example/token"}),
+                "would go in clear text; the issuer must name an https URL",
+            ),
+            (
+                "GET /.well-known/openid-configuration",
+                Answer(200, {"token_endpoint": 3}),
+                "the answer has no token",
             ),
             ("POST /oauth/token", Answer(401), "refused with 401"),
             ("POST /oauth/token", Answer(200, {"access_token": None}), "the answer has no token"),
@@ -319,7 +363,7 @@ class TestOAuth2:
         timeout_s = 0.5 if answer.delay_s else 30.0
         said = unanswered(self.settings(server, issuer), timeout_s)
         assert says in said
-        assert "secret" not in said
+        assert "very secret" not in said
         assert server.asked == []
 
 

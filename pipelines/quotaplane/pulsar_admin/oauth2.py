@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from quotaplane.errors import ClusterError
+from quotaplane.settings.loopback import clear_to
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 
@@ -35,7 +36,13 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
         async with httpx.AsyncClient(timeout=timeout_s, verify=context, trust_env=False) as client:
             configuration = await client.get(f"{issuer}/.well-known/openid-configuration")
             configuration.raise_for_status()
-            answer = await client.post(configuration.json()["token_endpoint"], data=form)
+            endpoint = configuration.json()["token_endpoint"]
+            if clear_to(endpoint) is not None and clear_to(issuer) is None:
+                raise ClusterError(
+                    f"{where}: names {endpoint} for tokens, to which the client's secret would go "
+                    "in clear text; the issuer must name an https URL"
+                )
+            answer = await client.post(endpoint, data=form)
             answer.raise_for_status()
             content = answer.json()
             token, lives_s = content["access_token"], float(content.get("expires_in", 3600))
@@ -47,7 +54,7 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"{where}: can't be reached: {why}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ClusterError(f"{where}: the answer has no token") from None
 
 

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
+from quotaplane.settings.loopback import clear_to
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,6 +59,8 @@ class Rest:
         self._hosts: set[str | None] = {urlsplit(self.url).hostname}
         self._places = asyncio.Semaphore(concurrency)
         security = transport.security
+        ways = (security.token, security.token_file, security.oauth2)
+        self._has_token = any(way is not None for way in ways)
         self._client = httpx.AsyncClient(
             timeout=timeout_s,
             verify=tls_context(security),
@@ -160,6 +163,12 @@ class Rest:
             raise ClusterError(
                 f"Pulsar's REST API at {self.url}: redirects to {to.hostname} without TLS; "
                 "check the brokers' webServicePortTls"
+            )
+        # The settings were checked for admin_url's host only, which may be a tunnel on loopback.
+        if self._has_token and clear_to(url) is not None and clear_to(self.url) is None:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: redirects to {to.hostname}, where the token "
+                "would go in clear text; use https, or let transport.admin_url name a broker"
             )
 
     async def _learn_hosts(self) -> None:
