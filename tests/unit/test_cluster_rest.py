@@ -82,6 +82,32 @@ def test_what_is_asked_and_what_is_answered(server: RestServer) -> None:
     assert server.asked[0].authorization is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..", ".", "", "a/../../tenants/acme", "a/./b", "a//b", "/a", "a/", "../a", "a/..?b"),
+        *("a\\..\\b", "a/.."),
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_no_request(server: RestServer, name: str) -> None:
+    server.answers = {f"DELETE {path}": Answer(204) for path in ("tenants/acme", "", "x")}
+    made = Rest.path("resourcegroups", name)
+    if "?" in name or "\\" in name:  # encoded, so only parts of a raw path can have them
+        made = f"/admin/v2/resourcegroups/{name}"
+    with pytest.raises(ClusterError, match="no request was made"):
+        ask(server.transport(), ("DELETE", made, None))
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("part", ["a%2Fb", "a%2fb", "%2e%2e", ".%2E", "a%5Cb"])
+def test_an_encoded_slash_is_none(server: RestServer, part: str) -> None:
+    """Raw it is refused; a name that contains it reaches the cluster as that name."""
+    with pytest.raises(ClusterError, match="no request was made"):
+        ask(server.transport(), ("GET", f"/admin/v2/resourcegroups/{part}", None))
+    server.answers[f"GET resourcegroups/{part}"] = Answer(200, "found")
+    assert ask(server.transport(), ("GET", Rest.path("resourcegroups", part), None)) == ["found"]
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 412, 429, 500, 503])
 def test_a_refusal_has_its_status_and_pulsars_words(server: RestServer, status: int) -> None:
     server.answers["GET resourcegroups/rg"] = Answer(status, {"reason": "not\ntoday"})

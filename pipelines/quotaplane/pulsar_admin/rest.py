@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -31,6 +32,9 @@ except ImportError:
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
+_AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNORECASE)
+"""In a path without its first slash. ``Rest.path`` makes ``%2F`` of no name: its ``%`` becomes
+``%25``."""
 _EARLIER_S: Final = 30.0
 """An OAuth2 token is fetched again this long before it expires."""
 
@@ -73,7 +77,10 @@ class Rest:
 
     @staticmethod
     def path(*parts: str) -> str:
-        """Join parts into a path; a part may contain slashes."""
+        """Join parts into a path; a part may contain slashes.
+
+        A request with a path that has an empty part, ``.`` or ``..`` is refused.
+        """
         return "/admin/v2/" + "/".join(quote(part, safe="/") for part in parts)
 
     async def get(self, path: str) -> Any:
@@ -106,6 +113,7 @@ class Rest:
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
     ) -> httpx.Response:
         where = f"{method} {path}"
+        _check_path(path)
         within_s = self._timeout_s if timeout_s is None else timeout_s
         async with self._places:
             try:
@@ -192,6 +200,23 @@ class Rest:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _check_path(path: str) -> None:
+    """Check that a path is the one that it seems to be, whoever resolves it.
+
+    HTTP libraries, proxies and servers remove the parts ``.`` and ``..`` and may decode an encoded
+    slash, so a name with these would make a request for something else.
+
+    Raises:
+        ClusterError: it has such a part, or an empty one.
+    """
+    names = path.partition("?")[0].removeprefix("/")
+    if not path.startswith("/") or _AMBIGUOUS.search(names):
+        raise ClusterError(
+            f"Pulsar's REST API: {path[:200]!r}: a name in it is empty, '.' or '..', or has an "
+            "encoded slash; no request was made"
+        )
 
 
 def _reason(answer: httpx.Response) -> str:
