@@ -148,7 +148,8 @@ def parse_commit(raw: bytes) -> Commit:
     """Parse a commit.
 
     Raises:
-        ValueError: it is incomplete, or names files outside the table's folder; the message is to follow the file's name.
+        ValueError: it is incomplete, or names files outside the table's folder; the message is to
+            follow the file's name.
     """
     if not raw.strip():
         raise ValueError("is empty")

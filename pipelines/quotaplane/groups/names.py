@@ -32,8 +32,8 @@ def check_name(group: str) -> str:
 
     Raises:
         InputError: it is empty, longer than 1024 characters, or not printable: no report
-            could use it. Or a part of it, as a path, is empty, ``.`` or ``..``. Or it looks like a scope
-            (``user=...``, ``client=...``) and is none.
+            could use it. Or a part of it, as a path, is empty, ``.`` or ``..``. Or it looks like
+            a scope (``user=...``, ``client=...``) and is none.
     """
     flaw = name_flaw(group)
     if flaw is not None:
