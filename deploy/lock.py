@@ -1,10 +1,10 @@
 """Write the lock files: the packages that setup.cfg asks for, with the SHA-256 of all their files.
 
 Usage: python deploy/lock.py [--keep]; --keep: the same versions, only their hashes anew.
-A file deploy/lock-EXTRA.txt has what this extra needs beside deploy/lock.txt, and lock-build.txt what
-builds packages. One resolution is for every supported Python and platform: versions that differ get
-a marker. Nothing is installed. Needs uv (https://docs.astral.sh/uv/), as pip knows the hashes of only
-those files that it would install here.
+A file deploy/lock-EXTRA.txt has what this extra needs beside deploy/lock.txt, and lock-build.txt
+what builds packages. One resolution is for every supported Python and platform: versions that
+differ get a marker. Nothing is installed. Needs uv (https://docs.astral.sh/uv/), as pip knows the
+hashes of only those files that it would install here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OTHERS = ("test", "tracing")
 LEAST_PYTHON = "3.10"
 HEADER = """\
 # {what}
-# Every package, needed directly or not, at the version that was tested, with the hashes of its files.
+# Every package, needed directly or not, at the version that was tested, and its files' hashes.
 # Written by deploy/lock.py; docs/adr/0002-versions.md says when and why to change it.
 """
 _ENTRY = re.compile(r"^\S.*(?:\n[ ]+\S.*)*", re.MULTILINE)

@@ -26,6 +26,7 @@ _ENTRY: Final = re.compile(r"([a-z0-9][a-z0-9.-]*)==([\w.+!]+)(?: ; ([^\\]+?))?(
 def entries(file: Path) -> dict[tuple[str, str, str], list[str]]:
     """The hashes of each (name, version, marker)."""
     found: dict[tuple[str, str, str], list[str]] = {}
+    hashes: list[str] = []
     for line in file.read_text("utf-8").splitlines():
         if line.startswith("#"):
             continue
