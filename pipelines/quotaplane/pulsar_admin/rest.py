@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from quotaplane.agents.failures import Say
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 from quotaplane.settings.loopback import clear_to
@@ -29,6 +30,7 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
+from quotaplane.pulsar_admin.access_watch import AccessWatch  # isort: skip
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
@@ -47,19 +49,31 @@ class RefusedError(ClusterError):
         self.status = status
 
 
+def _say_nothing(_: str) -> None:
+    pass
+
+
 class Rest:
     """Requests to one cluster; an asynchronous context manager for one event loop.
+
+    ``say`` prints a line when the cluster begins and ends to refuse us (see ``AccessWatch``).
 
     >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
     '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
     """
 
     def __init__(
-        self, transport: PulsarConnection, *, timeout_s: float = 10.0, concurrency: int = 16
+        self,
+        transport: PulsarConnection,
+        *,
+        timeout_s: float = 10.0,
+        concurrency: int = 16,
+        say: Say = _say_nothing,
     ) -> None:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
         self.url = transport.admin_url.rstrip("/")
+        self.access = AccessWatch(self.url, say)
         self._hosts: set[str | None] = {urlsplit(self.url).hostname}
         self._places = asyncio.Semaphore(concurrency)
         security = transport.security
@@ -127,6 +141,7 @@ class Rest:
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 why = " ".join(str(error).split()) or type(error).__name__
                 raise self._unanswered(where, why) from None
+        self.access.note(method, path, answer.status_code)
         if answer.status_code >= 300:
             raise RefusedError(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status_code
