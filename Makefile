@@ -100,8 +100,8 @@ balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twent
 page-pictures: env ## the pictures of docs/page.md, in Chromium
 	$(PYTHON) -m benchmarks.page_pictures
 
-lock: env ## choose versions anew; needs python3.10 to python3.13
-	$(PYTHON) deploy/lock.py python3.10 python3.11 python3.12 python3.13
+lock: env ## choose versions anew, with their hashes; needs uv
+	$(PYTHON) deploy/lock.py
 
 clean: ## remove what was made here; downloads in the user's cache stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pipelines/*.egg-info

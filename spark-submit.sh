@@ -39,7 +39,8 @@ with a job:
 
 environment: JAVA_HOME (Java 17 or 21), QUOTAPLANE_PYTHON (3.10 to 3.13, for .venv),
   QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_LOG_DIR (where quota and throttle keep Spark's log;
-  by default beside the checkpoint), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
+  by default beside the checkpoint), QUOTAPLANE_UMASK (of files that jobs create; 077: private; 027: the
+  group may read), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
 END
 }
 
@@ -142,4 +143,8 @@ if [[ $action != run ]]; then
   [[ $action == env ]] || { quote "${command[@]}"; echo; }
   exit 0
 fi
+# files of jobs (history, checkpoint, Spark's log) are private; Spark's JVM and workers inherit this
+umask="${QUOTAPLANE_UMASK:-077}"
+[[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
+umask "$umask"
 exec "${command[@]}"

@@ -49,13 +49,31 @@ import ensurepip, venv' >/dev/null 2>&1 || code=$?
     "install one (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12)"
 }
 
-fingerprint() { cat "$ROOT/deploy/lock.txt" "$ROOT/deploy/runtime-jars.xml" | cksum | tr ' ' -; }
+fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT"/deploy/runtime-jars.* | cksum | tr ' ' -; }
 
 is_ready() { # $1: extras. The stamp is written last, so what was interrupted is not ready
   local made='' extra
   [[ -e $VENV/jars && -e $VENV/spark ]] && read -r made <"$VENV/.stamp" || return 1
   [[ ${made%% *} == "$(fingerprint)" ]] || return 1
   for extra in ${1//,/ }; do [[ ,${made#* }, == *,"$extra",* ]] || return 1; done
+}
+
+check_jars() { # in folder $1 are exactly the files whose hashes are in the repository
+  local sums=$ROOT/deploy/runtime-jars.sha256 hash=(sha256sum) files=("$1"/*)
+  command -v sha256sum >/dev/null || hash=(shasum -a 256)
+  (cd "$1" && "${hash[@]}" -c "$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . "$sums")" ]]
+}
+
+lock_files() { # of the extras $1: options for pip
+  local extra
+  printf '%s\n' -r "$ROOT/deploy/lock.txt"
+  for extra in ${1//,/ }; do
+    case $extra in
+      kafka | pulsar | admin | server) ;;
+      *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
+        printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
+    esac
+  done
 }
 
 get_jars() { # into folder $1, whole or not at all
@@ -67,13 +85,16 @@ get_jars() { # into folder $1, whole or not at all
     2>&1 | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
   done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }
+  check_jars "$new" || die "the jars in $new are not those of deploy/runtime-jars.sha256: somebody" \
+    "changed them on the way, or that file was not renewed with runtime-jars.xml; nothing was installed"
   rm -rf "$1" "$new.log" && mv "$new" "$1"
 }
 
 make_environment() { # $1: extras
-  local extras=$1 made='' python jars
+  local extras=$1 made='' python jars locks line
   ! read -r made 2>/dev/null <"$VENV/.stamp" || extras=$(tr , '\n' <<<"$1,${made#* }" | sort -u | paste -sd , -)
   jars=$CACHE/jars/$(cksum <"$ROOT/deploy/runtime-jars.xml" | tr ' ' -)
+  locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, test and tracing"
   rm -f "$VENV/.stamp"
   if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(find_python)
@@ -83,11 +104,18 @@ make_environment() { # $1: extras
     say "[1/3] the Python environment .venv is there ($("$VENV/bin/python" -V))"
   fi
   say "[2/3] installing the packages of deploy/lock.txt (PySpark is 430 MB: some minutes the first time)"
-  local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install -c "$ROOT/deploy/lock.txt")
-  "${pip[@]}" --quiet setuptools wheel >&2
-  "${pip[@]}" --no-build-isolation -e "$ROOT[$extras]" >&2
+  local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install --no-build-isolation) options=()
+  while IFS= read -r line; do options+=("$line"); done <<<"$locks"
+  # pip refuses a file whose hash is not in the lock, and a package that the lock does not have
+  "${pip[@]}" --require-hashes --quiet -r "$ROOT/deploy/lock-build.txt" >&2
+  "${pip[@]}" --require-hashes "${options[@]}" >&2
+  "${pip[@]}" --quiet --no-deps --no-index -e "$ROOT" >&2
   ln -sfn "$(cd "$VENV"/lib/python3*/site-packages/pyspark && pwd)" "$VENV/spark"
   say "[3/3] getting Spark's connectors for Delta and Kafka"
+  if [[ -d $jars ]] && ! check_jars "$jars"; then
+    say "      the jars in $jars are damaged or changed; fetching them again"
+    rm -rf "$jars"
+  fi
   [[ -d $jars ]] || get_jars "$jars"
   ln -sfn "$jars" "$VENV/jars"
   printf '%s %s\n' "$(fingerprint)" "$extras" >"$VENV/.stamp"

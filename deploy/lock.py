@@ -1,65 +1,74 @@
-"""Write deploy/lock.txt: what pip chooses for setup.cfg, for every supported Python.
+"""Write the lock files: the packages that setup.cfg asks for, with the SHA-256 of all their files.
 
-Usage: python deploy/lock.py python3.10 python3.11 python3.12 python3.13
-Versions that are not the same for all get an environment marker. Nothing is installed.
+Usage: python deploy/lock.py [--keep]; --keep: the same versions, only their hashes anew.
+A file deploy/lock-EXTRA.txt has what this extra needs beside deploy/lock.txt, and lock-build.txt
+what builds packages. One resolution is for every supported Python and platform: versions that
+differ get a marker. Nothing is installed. Needs uv (https://docs.astral.sh/uv/), as pip knows the
+hashes of only those files that it would install here.
 """
 
 from __future__ import annotations
 
-import json
+import re
+import shutil
 import subprocess
 import sys
-from collections import defaultdict
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "kafka,pulsar,admin,server,test"
+DEPLOY = ROOT / "deploy"
+RUNTIME = ("kafka", "pulsar", "admin", "server")
+"""Extras that the launcher always installs."""
+OTHERS = ("test", "tracing")
+LEAST_PYTHON = "3.10"
 HEADER = """\
-# Every package that setup.cfg asks for, directly or not, at the version that was tested.
+# {what}
+# Every package, needed directly or not, at the version that was tested, and its files' hashes.
 # Written by deploy/lock.py; docs/adr/0002-versions.md says when and why to change it.
 """
+_ENTRY = re.compile(r"^\S.*(?:\n[ ]+\S.*)*", re.MULTILINE)
 
 
-def resolve(python: str) -> tuple[str, dict[str, str]]:
-    """Python's version as "3.11", and {package: version} that pip would install for it."""
-    report = subprocess.run(
-        # the wishes that setup.cfg can't say: they are about this moment, not about the package
-        [
-            *(python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"),
-            *("--report", "-", "-c", str(ROOT / "deploy" / "wishes.txt")),
-            *("setuptools", "wheel", f"{ROOT}[{EXTRAS}]"),
-        ],
-        check=True,
-        stdout=subprocess.PIPE,
+def resolve(source: Path, extras: tuple[str, ...], constraints: list[Path]) -> list[str]:
+    """Entries of a requirements file: ``name==version ; marker``, and its hashes on more lines."""
+    uv = shutil.which("uv")
+    if uv is None:
+        sys.exit("lock.py: uv is not on the PATH: pip install uv")
+    command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", LEAST_PYTHON]
+    command += ["--generate-hashes", "--no-annotate", "--no-header", "--no-emit-index-url"]
+    command += [word for extra in extras for word in ("--extra", extra)]
+    command += [word for file in constraints for word in ("--constraints", str(file))]
+    done = subprocess.run(
+        [*command, str(source)], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    answer = json.loads(report.stdout)
-    found = {
-        item["metadata"]["name"].lower().replace("_", "-"): item["metadata"]["version"]
-        for item in answer["install"]
-    }
-    del found["quotaplane"]
-    return answer["environment"]["python_version"], found
+    return _ENTRY.findall(done.stdout)
 
 
-def merge(answers: dict[str, dict[str, str]]) -> list[str]:
-    """Lines of a requirements file that gives each Python its own answer."""
-    lines = []
-    for name in sorted({name for found in answers.values() for name in found}):
-        pythons = defaultdict(list)
-        for python, found in answers.items():
-            if name in found:
-                pythons[found[name]].append(python)
-        for version, where in pythons.items():
-            marker = " or ".join(f'python_version == "{python}"' for python in where)
-            everywhere = len(where) == len(answers)
-            lines.append(f"{name}=={version}" + ("" if everywhere else f" ; {marker}"))
-    return lines
+def write(name: str, what: str, entries: list[str]) -> Path:
+    """Write a lock file; returns its path."""
+    file = DEPLOY / name
+    file.write_text(HEADER.format(what=what) + "".join(f"{entry}\n" for entry in entries), "utf-8")
+    return file
 
 
-def main(pythons: list[str]) -> None:
-    """Ask every given interpreter's pip and write the lock."""
-    lines = merge(dict(resolve(python) for python in pythons))
-    (ROOT / "deploy" / "lock.txt").write_text(HEADER + "\n".join(lines) + "\n", "utf-8")
+def main(arguments: list[str]) -> None:
+    """Write all lock files."""
+    wishes = [DEPLOY / "wishes.txt"]
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments == ["--keep"]:
+            for file in DEPLOY.glob("lock*.txt"):
+                wishes.append(Path(shutil.copy(file, folder)))
+        builders = Path(folder, "build.in")
+        builders.write_text("setuptools>=77\nwheel\n", "utf-8")
+        built = resolve(builders, (), wishes)
+        build = write("lock-build.txt", "What builds packages.", built)
+        runtime = resolve(ROOT / "setup.cfg", RUNTIME, [*wishes, build])
+        lock = write("lock.txt", "What jobs and commands need.", runtime)
+        for extra in OTHERS:
+            entries = resolve(ROOT / "setup.cfg", (*RUNTIME, extra), [*wishes, build, lock])
+            more = [entry for entry in entries if entry not in {*built, *runtime}]
+            write(f"lock-{extra}.txt", f"What the extra {extra} needs beside lock.txt.", more)
 
 
 if __name__ == "__main__":

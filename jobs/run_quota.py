@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.sql import SparkSession
+
 from quotaplane.option_parser import OptionParser
 from quotaplane.settings import load_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
+from quotaplane.streams.spark_log import SparkLog
 
 
 def parser() -> OptionParser:
@@ -20,8 +23,12 @@ def parser() -> OptionParser:
 
 def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
-    spec = QuotaSpec(load_settings(args.conf))
-    run_stream_job(spec, lambda log: build_session("quotaplane quota", log=log), args.skip_batch)
+    settings = load_settings(args.conf)
+
+    def session(log: SparkLog) -> SparkSession:
+        return build_session("quotaplane quota", log=log, security=settings.security)
+
+    run_stream_job(QuotaSpec(settings), session, args.skip_batch)
 
 
 if __name__ == "__main__":

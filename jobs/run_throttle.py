@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.sql import SparkSession
+
 from quotaplane.option_parser import OptionParser
 from quotaplane.settings import load_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
+from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.throttle.dry_run import add_options, run_dry
 from quotaplane.streams.throttle.job import SESSION, ThrottleSpec
 
@@ -28,12 +31,15 @@ def main(argv: Sequence[str]) -> None:
     if args.events is not None and args.skip_batch is not None:
         options.error("--skip-batch does not go with --events")
     settings = load_settings(args.conf)
+
+    def session(log: SparkLog | None = None) -> SparkSession:
+        name = "quotaplane throttle" if args.events is None else "quotaplane dry run"
+        return build_session(name, SESSION, log=log, security=settings.security)
+
     if args.events is None:
-        name = "quotaplane throttle"
-        spec = ThrottleSpec(settings)
-        run_stream_job(spec, lambda log: build_session(name, SESSION, log=log), args.skip_batch)
+        run_stream_job(ThrottleSpec(settings), session, args.skip_batch)
     else:
-        run_dry(settings, args, lambda: build_session("quotaplane dry run", SESSION))
+        run_dry(settings, args, session)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel("Failures by part", (per_second("enforcer_failures_total"),)),
         Panel(
+            "Requests refused for lack of rights",
+            (now("enforcer_access_refused", "enforcer"), now("access_refused", "quota job")),
+        ),
+        Panel(
             "Take-over",
             (
                 now("enforcer_take_over", "on"),

@@ -7,12 +7,16 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, Final
 
 FORMATS: Final = ("table", "json", "csv")
+
+_FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")
+"""The beginning of a text that a spreadsheet takes for a formula, or of one that was escaped."""
 
 
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
@@ -32,7 +36,14 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
     if form == "csv":
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([columns, *plain])
+        texts = [
+            [
+                escape_formula(cell) if isinstance(value, str | bytes | bytearray) else cell
+                for value, cell in zip(given, row, strict=True)
+            ]
+            for given, row in zip(rows, plain, strict=True)
+        ]
+        writer.writerows([list(map(escape_formula, columns)), *texts])
         return out.getvalue().rstrip("\n")
     numeric = [all(map(_is_number, column)) for column in zip(*plain, strict=True)]
     numeric = numeric or [False] * len(columns)
@@ -47,6 +58,26 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
         for row in cells
     )
     return "\n".join([*lines, f"({len(rows)} row{'' if len(rows) == 1 else 's'})"])
+
+
+def escape_formula(text: str) -> str:
+    """A text as a cell of a CSV file; an apostrophe keeps a spreadsheet from computing it.
+
+    Names come from brokers and tenants, and a formula can send what is in other cells elsewhere.
+
+    >>> [escape_formula(text) for text in ("=1+1", "-", "acme", "'=1")]
+    ["'=1+1", "'-", 'acme', "''=1"]
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_formula(cell: str) -> str:
+    """The text of a cell that ``escape_formula`` may have changed.
+
+    >>> [unescape_formula(text) for text in ("'=1+1", "''=1", "acme", "'s")]
+    ['=1+1', "'=1", 'acme', "'s"]
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,13 @@
-"""A Spark standalone cluster on loopback: a master and two workers, from PySpark's own jars."""
+"""A Spark standalone cluster on loopback: a master and two workers, from PySpark's own jars.
+
+Its processes authenticate each other and encrypt what they exchange.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Mapping
@@ -20,7 +24,8 @@ _WORKER_READY: Final = re.compile(r"Successfully registered with master")
 
 
 class SparkStandalone:
-    """Use as a context manager; ``url`` is what ``--master`` takes.
+    """Use as a context manager; ``url`` is what ``--master`` takes, ``options_file`` what
+    ``--properties-file`` takes.
 
     Args:
         folder: an empty folder for the logs and for what the workers are sent.
@@ -35,7 +40,12 @@ class SparkStandalone:
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
         # Workers get nothing of this checkout or of .venv but Spark, like workers on another
-        # machine. SPARK_CONF_DIR is empty, so that the workers have Spark's own settings.
+        # machine. SPARK_CONF_DIR has only what protects the cluster; all else is Spark's own.
+        lines = ["spark.authenticate true", "spark.network.crypto.enabled true"]
+        lines += [f"spark.authenticate.secret {secrets.token_hex(32)}"]
+        self._write_options(folder / "spark-defaults.conf", lines)
+        self.options_file = folder / "job-options.conf"
+        self._write_options(self.options_file, [*lines, "spark.io.encryption.enabled true"])
         self._environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": os.environ.get("HOME", "/"),
@@ -48,6 +58,11 @@ class SparkStandalone:
             # don't take a slow worker on a busy machine for dead
             "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=600",
         }
+
+    @staticmethod
+    def _write_options(file: Path, lines: list[str]) -> None:
+        file.touch(mode=0o600)
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def __enter__(self) -> SparkStandalone:
         try:

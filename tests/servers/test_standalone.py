@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from quotaplane.settings import parse_settings
 from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
@@ -43,7 +45,8 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
         [
             ROOT / "spark-submit.sh",
             PROBE,
-            *("--master", cluster.url, "--executor-memory", "600m", "--driver-memory", "600m"),
+            *("--master", cluster.url, "--properties-file", cluster.options_file),
+            *("--executor-memory", "600m", "--driver-memory", "600m"),
             *("--spark-conf", "spark.ui.enabled=false", "--driver-java-options", SHORT_LIVED),
             *("--spark-conf", f"spark.executor.extraJavaOptions={SHORT_LIVED}"),
             # The first task waits for both workers, so that each gets some tasks.
@@ -72,6 +75,50 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize(
+    ("options", "allowed", "missing"),
+    [
+        ((), False, ["spark.authenticate=true", "spark.network.crypto.enabled=true"]),
+        (("spark.ui.killEnabled=true",), False, ["spark.ui.killEnabled=false"]),
+        (("spark.authenticate.secret=wrong",), True, []),
+    ],
+)
+def test_the_cluster_and_the_job_refuse_what_is_not_protected(
+    cluster: SparkStandalone,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    allowed: bool,
+    missing: list[str],
+) -> None:
+    """The job refuses to start unprotected; a job that is allowed to does not get in."""
+    conf = write_conf(
+        tmp_path,
+        {"kind": "delta", "path": str(tmp_path / "topics")},
+        security={"allow_unprotected_spark": allowed},
+    )
+    put_quotas(parse_settings(yaml.safe_load(conf.read_text("utf-8"))), **{"tenant/ns": 90.0})
+    answer = subprocess.run(
+        [
+            *(ROOT / "spark-submit.sh", "quota", "--conf", conf, "--master", cluster.url),
+            *(("--properties-file", cluster.options_file) if options else ()),
+            *(f"--spark-conf={option}" for option in options),
+            *("--driver-java-options", SHORT_LIVED, "--spark-conf", "spark.ui.enabled=false"),
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    if missing:
+        (line,) = [line for line in answer.stderr.splitlines() if "without protection" in line]
+        assert f"Spark master {cluster.url}: " in line
+        assert all(option in line for option in missing)
+        assert answer.returncode == 2
+    else:
+        assert answer.returncode not in (0, 2), answer.stderr
+
+
+@pytest.mark.soak
 def test_the_quota_job_divides_fairly_on_two_workers(
     cluster: SparkStandalone, tmp_path: Path
 ) -> None:
@@ -89,7 +136,8 @@ def test_the_quota_job_divides_fairly_on_two_workers(
     limits: dict[str, float] = {}
     sent = 0
 
-    with RunningJob(conf, "--master", cluster.url, *options) as job:
+    protected = ("--properties-file", str(cluster.options_file))
+    with RunningJob(conf, "--master", cluster.url, *protected, *options) as job:
         put_quotas(job.settings, **{"tenant/ns": 90.0})
         link = open_broker_link(job.settings.transport)
 

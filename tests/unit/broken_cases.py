@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
@@ -45,6 +47,20 @@ def hint_at_nothing(table: Path) -> None:
     checkpointed(table).unlink()
 
 
+def renamed(table: Path, path: str) -> None:
+    """The last commit adds its file from another place."""
+    file = commit(table)
+    text = file.read_text("utf-8")
+    before = json.dumps(parse_commit(text.encode()).added[0].path)
+    assert before in text
+    file.write_text(text.replace(before, json.dumps(path)), "utf-8")
+
+
+def outside(path: str) -> tuple[Break, str]:
+    problem = f"{{5}}.json names {unquote(path)!r}, which is outside the table's folder"
+    return (lambda t: renamed(t, path)), problem
+
+
 BREAKS: dict[str, tuple[Break, str]] = {
     "the last commit is empty": (lambda t: cut(commit(t)), "{5}.json is empty"),
     "the last commit is cut off": (
@@ -59,6 +75,10 @@ BREAKS: dict[str, tuple[Break, str]] = {
         lambda t: zeros(commit(t)),
         "{5}.json is cut off or damaged in line 1",
     ),
+    "the last commit leads out of the folder": outside("../other/part-0.parquet"),
+    "the last commit leads out of the folder, encoded": outside("date=1/%2e%2e/%2E%2E/x.parquet"),
+    "the last commit names an absolute path": outside("/etc/passwd"),
+    "the last commit names a URL": outside("file:///etc/passwd"),
     "an earlier commit is empty": (lambda t: cut(commit(t, 3)), "{3}.json is empty"),
     "an earlier commit is missing": (lambda t: commit(t, 3).unlink(), "{3}.json is missing"),
     "the first commit is empty": (lambda t: cut(commit(t, 0)), "{0}.json is empty"),

@@ -82,6 +82,32 @@ def test_what_is_asked_and_what_is_answered(server: RestServer) -> None:
     assert server.asked[0].authorization is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..", ".", "", "a/../../tenants/acme", "a/./b", "a//b", "/a", "a/", "../a", "a/..?b"),
+        *("a\\..\\b", "a/.."),
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_no_request(server: RestServer, name: str) -> None:
+    server.answers = {f"DELETE {path}": Answer(204) for path in ("tenants/acme", "", "x")}
+    made = Rest.path("resourcegroups", name)
+    if "?" in name or "\\" in name:  # encoded, so only parts of a raw path can have them
+        made = f"/admin/v2/resourcegroups/{name}"
+    with pytest.raises(ClusterError, match="no request was made"):
+        ask(server.transport(), ("DELETE", made, None))
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("part", ["a%2Fb", "a%2fb", "%2e%2e", ".%2E", "a%5Cb"])
+def test_an_encoded_slash_is_none(server: RestServer, part: str) -> None:
+    """Raw it is refused; a name that contains it reaches the cluster as that name."""
+    with pytest.raises(ClusterError, match="no request was made"):
+        ask(server.transport(), ("GET", f"/admin/v2/resourcegroups/{part}", None))
+    server.answers[f"GET resourcegroups/{part}"] = Answer(200, "found")
+    assert ask(server.transport(), ("GET", Rest.path("resourcegroups", part), None)) == ["found"]
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 412, 429, 500, 503])
 def test_a_refusal_has_its_status_and_pulsars_words(server: RestServer, status: int) -> None:
     server.answers["GET resourcegroups/rg"] = Answer(status, {"reason": "not\ntoday"})
@@ -203,6 +229,40 @@ class TestRedirects:
             asyncio.run(put())
         assert len(asked) == 1
 
+    @pytest.mark.parametrize(
+        ("admin", "security", "followed"),
+        [
+            ("http://localhost:8080", {"token": "t"}, False),  # a tunnel to a broker
+            ("http://localhost:8080", {}, True),
+            ("http://broker-1:8080", {"token": "t"}, True),  # allowed when the settings were loaded
+        ],
+    )
+    def test_take_no_token_from_a_tunnel_into_the_network(
+        self, admin: str, security: dict[str, str], followed: bool
+    ) -> None:
+        asked = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.host)
+            if request.url.path.endswith("/brokers"):
+                return httpx.Response(200, json=["broker-2:8080"])
+            if request.url.host == "broker-2":
+                return httpx.Response(204)
+            return httpx.Response(307, headers={"Location": f"http://broker-2:8080{GROUP}"})
+
+        async def put() -> None:
+            async with Rest(transport_to(admin, **security)) as rest:
+                await rest.close()
+                rest._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+                await rest.ask("PUT", GROUP, {})
+
+        if followed:
+            asyncio.run(put())
+        else:
+            with pytest.raises(ClusterError, match="redirects to broker-2, where the token would"):
+                asyncio.run(put())
+        assert ("broker-2" in asked) == followed
+
     def test_without_a_place_or_in_circles_end(self, server: RestServer) -> None:
         server.answers["PUT resourcegroups/rg"] = Answer(307)
         with pytest.raises(ClusterError, match="redirects to None"):
@@ -307,8 +367,18 @@ class TestOAuth2:
             ("GET /.well-known/openid-configuration", Answer(200, "x"), "the answer has no token"),
             (
                 "GET /.well-known/openid-configuration",
-                Answer(200, {"token_endpoint": "http://[odd"}),
+                Answer(200, {"token_endpoint": "https://[odd"}),
                 "can't be reached",
+            ),
+            (
+                "GET /.well-known/openid-configuration",
+                Answer(200, {"token_endpoint": "http://issuer.example/token"}),
+                "would go in clear text; the issuer must name an https URL",
+            ),
+            (
+                "GET /.well-known/openid-configuration",
+                Answer(200, {"token_endpoint": 3}),
+                "the answer has no token",
             ),
             ("POST /oauth/token", Answer(401), "refused with 401"),
             ("POST /oauth/token", Answer(200, {"access_token": None}), "the answer has no token"),
@@ -323,7 +393,7 @@ class TestOAuth2:
         timeout_s = 0.5 if answer.delay_s else 30.0
         said = unanswered(self.settings(server, issuer), timeout_s)
         assert says in said
-        assert "secret" not in said
+        assert "very secret" not in said
         assert server.asked == []
 
 

@@ -8,13 +8,17 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog.log import find_fault, list_log, local_folder, parse_commit
+from quotaplane.deltalog.diagnose import diagnose
+from quotaplane.deltalog.log import find_fault, inside, list_log, local_folder, parse_commit
+from quotaplane.deltalog.mend import mend
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history.maintenance import maintain
@@ -69,6 +73,32 @@ def test_a_broken_table_is_told_in_one_line_and_no_old_quota_is_given_back(
         )
     with pytest.raises(HistoryError):
         ensure_tables(groups_history)
+
+
+@pytest.mark.parametrize("path", ["../other.parquet", "/etc/x.parquet", "s3://b/x.parquet", "a\0"])
+def test_a_file_outside_its_folder_is_neither_read_nor_moved(
+    groups_history: History, tmp_path: Path, path: str
+) -> None:
+    """Also where a checkpoint names it, which is read more rarely than the newest commit."""
+    table = Path(groups_history.path) / "resource_groups"
+    file = checkpointed(table)
+    actions = pq.read_table(file).to_pylist()
+    for action in actions:
+        if action["add"] is not None:
+            action["add"]["path"] = path
+    pq.write_table(pa.Table.from_pylist(actions, pq.read_schema(file)), file)
+    victim = tmp_path / "history" / "other.parquet"
+    victim.write_bytes(b"PAR1 PAR1")
+    diagnosis = diagnose(table, rewritten=True)
+    assert any("outside the table's folder" in finding.problem for finding in diagnosis.findings)
+    mend(table, diagnosis.mending, tmp_path / "aside")
+    assert victim.read_bytes() == b"PAR1 PAR1"
+    assert not list((tmp_path / "aside").rglob("other.parquet"))
+
+
+@pytest.mark.parametrize("path", ["a..b/..c.parquet", "at=12:00/x.parquet", "...", "date=1/x"])
+def test_names_that_stay_inside_are_not_mistaken(path: str) -> None:
+    assert inside(path) == path
 
 
 def test_what_all_readers_bear_is_not_told(groups_history: History) -> None:

@@ -65,12 +65,14 @@ def test_columns_of_the_table_and_of_changes_are_those_of_the_options() -> None:
 
 
 NAMES = ["", "a", "a::b", "a::", "x" * 1024, "x" * 1025, "a\tb", "jürgen", "user=", "user=a"]
+NAMES += ["..", ".", "a/..", "../a", "a/./b", "a..b/.c/...", "a::../b"]
 
 
 def test_many_names_are_judged_as_single_ones() -> None:
     expected = [(i, name_flaw(n)) for i, n in enumerate(NAMES) if name_flaw(n) is not None]
     assert list(flawed_names(pa.array(NAMES))) == expected
-    assert [NAMES[i] for i, _ in expected] == ["", "a::", "x" * 1025, "a\tb", "user="]
+    flawed = ["", "a::", "x" * 1025, "a\tb", "user=", "..", ".", "a/..", "../a", "a/./b"]
+    assert [NAMES[i] for i, _ in expected] == flawed
 
 
 def test_a_row_that_put_would_refuse_for_its_name_is_reported() -> None:

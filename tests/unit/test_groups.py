@@ -161,6 +161,7 @@ def test_init_makes_nothing_of_wrong_input(groups: Command, history: History) ->
         (["a::"], "group 'a::': has an empty part beside '::'"),
         (["::a"], "has an empty part"),
         (["a::::b"], "has an empty part"),
+        (["a/../b"], "group 'a/../b': has the part '.' or '..'"),
         (["g", "--by", " "], "--by must not be empty"),
     ],
 )

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from quotaplane.answers import add_answer_options, json_lines, print_answer
-from quotaplane.cli.places import history_of
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
@@ -19,7 +18,7 @@ from quotaplane.point_in_time import parse_since
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING
-from quotaplane.settings import History
+from quotaplane.settings import History, Protections, load_settings
 from quotaplane.terminal import print_to_stderr
 
 VIOLATIONS: Final = 1
@@ -42,6 +41,7 @@ class _Request(NamedTuple):
 
     audit: Audit
     history: History
+    security: Protections
     since: datetime
     until: datetime | None
     parameters: dict[str, float]
@@ -145,7 +145,9 @@ def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> in
 def _request(args: argparse.Namespace) -> _Request:
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
-    history = history_of(args)
+    settings = None if args.conf is None else load_settings(args.conf)
+    history = History(path=args.history) if settings is None else settings.history
+    security = Protections() if settings is None else settings.security
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
     until = parse_since(args.until, now, "--until") if args.until else None
@@ -153,7 +155,7 @@ def _request(args: argparse.Namespace) -> _Request:
         raise InputError("--until: is before --since")
     audit = load_audit(args.name)
     parameters = {name: getattr(args, name) for name in audit.parameters}
-    return _Request(audit, history, since, until, parameters)
+    return _Request(audit, history, security, since, until, parameters)
 
 
 def _ask_duckdb(request: _Request) -> Answer:
@@ -169,7 +171,7 @@ def _ask_spark(request: _Request) -> Answer:
     from quotaplane.query.spark_engine import ask, collected, sql_errors
     from quotaplane.streams.session import build_session
 
-    spark = build_session(f"quotaplane audit {request.audit.name}")
+    spark = build_session(f"quotaplane audit {request.audit.name}", security=request.security)
     with sql_errors():
         rows = ask(
             spark,

@@ -65,7 +65,10 @@ async def _collect(settings: Settings, transport: PulsarTransport, *, once: bool
     stop = stop_at_signal()
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
     async with Rest(
-        transport, timeout_s=collect.request_timeout_s, concurrency=collect.concurrency
+        transport,
+        timeout_s=collect.request_timeout_s,
+        concurrency=collect.concurrency,
+        say=warn,
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, topics=topics)
         try:

@@ -93,7 +93,7 @@ async def _enforce(
 
     client = DryRest if dry else LeaderRest
     async with client(
-        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency
+        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency, say=warn
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
         try:

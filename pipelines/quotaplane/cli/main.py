@@ -26,6 +26,7 @@ from quotaplane.cli import spark_jobs
 from quotaplane.cli.no_pandas import hide_pandas
 from quotaplane.command_output import discard_unwritten, exit_code_of
 from quotaplane.errors import ConfigError
+from quotaplane.file_modes import set_umask
 from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import print_to_stderr
 
@@ -125,13 +126,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments[:2] = [" ".join(arguments[:2])]
     if argv is None and _chosen(arguments) in _AT_ONCE:
         hide_pandas()
-    code = exit_code_of(lambda: _run(arguments), print_to_stderr)
+    own_process = argv is None
+    code = exit_code_of(lambda: _run(arguments, private=own_process), print_to_stderr)
     if sys.stderr is not None:
         discard_unwritten(sys.stderr)
     return code
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], *, private: bool) -> int:
+    if private:
+        set_umask()
     if arguments and arguments[0] in _BECOMES_A_JOB:
         spark_jobs.start(arguments[0], arguments[1:])
     chosen = _chosen(arguments)

@@ -29,6 +29,26 @@ _COUNTS: Final = (
 for MERGE, for OPTIMIZE. Change data counts as added."""
 
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def inside(path: str) -> str:
+    """A data file's path, if it is relative to the table and stays in its folder.
+
+    The Delta protocol allows others. No writer of these tables makes them, and a reader that
+    followed one would read, move or delete files of somebody else.
+
+    Raises:
+        OSError: it is absolute, a URL, or has a part ``..``.
+
+    >>> inside("date=2026-03-01/part-0.parquet")
+    'date=2026-03-01/part-0.parquet'
+    """
+    if path.startswith("/") or _SCHEME.match(path) or ".." in path.split("/") or "\0" in path:
+        raise OSError(f"names {path[:200]!r}, which is outside the table's folder")
+    return path
+
+
 class DataFile(NamedTuple):
     """A data file in a commit or checkpoint; ``path`` is relative to the table."""
 
@@ -38,9 +58,15 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> DataFile:
-        """The file of an ``add`` or ``cdc`` action."""
+        """The file of an ``add`` or ``cdc`` action.
+
+        Raises:
+            OSError: it is outside the table's folder.
+        """
         stats = json.loads(action.get("stats") or "{}")
-        return cls(unquote(action["path"]), int(action["size"]), int(stats.get("numRecords", 0)))
+        return cls(
+            inside(unquote(action["path"])), int(action["size"]), int(stats.get("numRecords", 0))
+        )
 
 
 class Commit(NamedTuple):
@@ -122,7 +148,8 @@ def parse_commit(raw: bytes) -> Commit:
     """Parse a commit.
 
     Raises:
-        ValueError: it is incomplete; the message is to follow the file's name.
+        ValueError: it is incomplete, or names files outside the table's folder; the message is to
+            follow the file's name.
     """
     if not raw.strip():
         raise ValueError("is empty")
@@ -136,11 +163,13 @@ def parse_commit(raw: bytes) -> Commit:
             if kind == "add":
                 added.append(DataFile.of(action))
             elif kind == "remove":
-                removed.append(unquote(action["path"]))
+                removed.append(inside(unquote(action["path"])))
             elif kind == "cdc":
                 change_data.append(DataFile.of(action))
             elif kind == "commitInfo":
                 info = dict(action)
+        except OSError as error:
+            raise ValueError(f"{error} (line {number})") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"is cut off or damaged in line {number}") from None
     commit = Commit(tuple(added), tuple(removed), tuple(change_data), info)

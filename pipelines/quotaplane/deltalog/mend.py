@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from quotaplane.deltalog.diagnose import Mending
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, fsync
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log, parse_commit
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, parse_commit
 
 
 def mend(folder: Path, mending: Mending, aside: Path) -> None:
@@ -98,5 +98,5 @@ def _named(folder: Path, without: Collection[int]) -> set[str]:
             actions = file.read(columns=["add.path", "remove.path"])
         for kind in ("add", "remove"):
             entries = actions[kind].to_pylist()
-            named |= {unquote(action["path"]) for action in entries if action is not None}
+            named |= {inside(unquote(action["path"])) for action in entries if action is not None}
     return named

@@ -29,8 +29,12 @@ def following(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     say: Say = warn,
+    refused: Callable[[int], None] = lambda _: None,
 ) -> Iterator[None]:
     """Sync within this context: once before it begins, then every ``cluster.poll_interval_s``.
+
+    ``refused`` is called after each sync with the number of requests that are refused at present
+    for lack of rights.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses us.
@@ -46,7 +50,7 @@ def following(
         end = _cancelling(asyncio.get_running_loop(), task)
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
-        async with Rest(transport, timeout_s=cluster.request_timeout_s) as rest:
+        async with Rest(transport, timeout_s=cluster.request_timeout_s, say=say) as rest:
             runtime = await read_runtime(rest)
             _check(runtime, settings, transport, say)
             group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
@@ -59,6 +63,7 @@ def following(
             while not ended.is_set():
                 await sleep(cluster.poll_interval_s)
                 log.note(_PART, "", _summary(await _sync_again(group_sync, rest)))
+                refused(rest.access.refused)
 
     def run() -> None:
         try:

@@ -1,4 +1,5 @@
-"""Which names a resource group may have: those that reports can use, with no empty part in a path.
+"""Which names a resource group may have: those that reports can use, with no empty part in a path,
+and none that leads elsewhere (``..``).
 
 A name that looks like a scope (``user=...``, ``client=...``) must be one. ``check_name`` refuses a
 name, ``flawed_names`` finds the bad ones among many, ``usable`` is the part that concerns reports.
@@ -31,8 +32,8 @@ def check_name(group: str) -> str:
 
     Raises:
         InputError: it is empty, longer than 1024 characters, or not printable: no report
-            could use it. Or a part of it, as a path, is empty. Or it looks like a scope
-            (``user=...``, ``client=...``) and is none.
+            could use it. Or a part of it, as a path, is empty, ``.`` or ``..``. Or it looks like
+            a scope (``user=...``, ``client=...``) and is none.
     """
     flaw = name_flaw(group)
     if flaw is not None:
@@ -56,6 +57,8 @@ def name_flaw(group: str) -> str | None:
 
     >>> name_flaw("acme::"), name_flaw("acme")
     ("has an empty part beside '::'", None)
+    >>> name_flaw("acme/../globex")
+    "has the part '.' or '..', which means another name in a path"
     """
     if not group:
         return "must not be empty"
@@ -65,6 +68,8 @@ def name_flaw(group: str) -> str | None:
         return "has a character that can't be printed"
     if not all(group.split(SEPARATOR)):
         return f"has an empty part beside {SEPARATOR!r}"
+    if not {".", ".."}.isdisjoint(group.split("/")):
+        return "has the part '.' or '..', which means another name in a path"
     if is_scope(group):
         try:
             parse_scope(group)
@@ -80,6 +85,7 @@ def flawed_names(groups: pa.StringArray) -> Iterator[tuple[int, str]]:
     [(1, 'must not be empty'), (2, "user: 'a b' must be written a%20b")]
     """
     maybe = ~_plain(groups) | _has(pc.match_substring(groups, SEPARATOR))
+    maybe |= _has(pc.match_substring_regex(groups, r"(^|/)\.\.?(/|$)"))
     for key in SCOPE_KEYS:
         maybe |= _has(pc.starts_with(groups, f"{key}="))
     for place in np.flatnonzero(maybe).tolist():  # of many groups few

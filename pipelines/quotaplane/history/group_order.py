@@ -24,6 +24,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from quotaplane.deltalog.log import inside
 from quotaplane.deltalog.rewrite import MOST_WRITER_VERSION, NewFile, commit_rewrite
 from quotaplane.errors import HistoryError
 from quotaplane.history.spill_folder import spill_folder
@@ -129,7 +130,7 @@ def _by_day(opened: DeltaTable) -> dict[date, list[_File]]:
         listed["partition.date"].to_pylist(),
         strict=True,
     ):
-        days.setdefault(day, []).append(_File(path, rows or 0))
+        days.setdefault(day, []).append(_File(inside(path), rows or 0))
     return days
 
 

@@ -24,7 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, fsync
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, local_folder
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, local_folder
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import (
@@ -200,7 +200,7 @@ def _renamed_action(action: dict[str, Any], folder: Path) -> dict[str, Any]:
         file = action.get(kind)
         if not file:
             continue
-        path = folder / unquote(file["path"])
+        path = folder / inside(unquote(file["path"]))
         if "size" in file and path.exists():
             file["size"] = path.stat().st_size
         if file.get("stats"):

@@ -178,6 +178,12 @@ QUOTA_JOB: Final = (
     ),
     _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
     _gauge(
+        "access_refused",
+        "requests of the resource group sync that the cluster refuses at present for lack of "
+        "rights (401, 403)",
+        "access_refused",
+    ),
+    _gauge(
         "brokers",
         "brokers that report (live), and that fell silent and have not expired (stale)",
         "brokers",

@@ -48,6 +48,11 @@ ENFORCER: Final = (
         "failures",
         Label("part", most=32),
     ),
+    _gauge(
+        "access_refused",
+        "requests that the cluster refuses at present for lack of rights (401, 403)",
+        "access_refused",
+    ),
     _counter("refused_messages", "limits messages that were not used", "refused_messages"),
     _gauge("cut_groups", "groups whose published limits exceed their quotas", "cut_groups"),
     _gauge(

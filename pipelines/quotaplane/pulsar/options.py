@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
+from quotaplane.settings.cleartext import pulsar_flaws
 from quotaplane.settings.transports import OAuth2
 from quotaplane.strict_json import explain
 
@@ -33,6 +34,8 @@ class Options(PulsarConnection):
     fail_on_data_loss: bool = True
     discovery_interval_s: float = Field(default=30.0, ge=0)
     receiver_queue_size: int = Field(default=256, ge=1)
+    allow_cleartext_secrets: bool = False
+    """Send a token without TLS to other hosts."""
 
     @field_validator("topics_pattern")
     @classmethod
@@ -53,6 +56,13 @@ class Options(PulsarConnection):
             raise ValueError("topic, topics and topics_pattern exclude each other")
         if self.topics_pattern is not None and self.admin_url is None:
             raise ValueError("topics_pattern needs admin_url: topics are listed over the REST API")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_encrypted(self) -> Options:
+        flaw = next(pulsar_flaws(self), None)
+        if flaw is not None and not self.allow_cleartext_secrets:
+            raise ValueError(f"{flaw}, or set option allow_cleartext_secrets to true")
         return self
 
 

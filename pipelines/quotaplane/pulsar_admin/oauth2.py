@@ -12,6 +12,7 @@ import httpx
 from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer
+from quotaplane.settings.loopback import clear_to
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 _MOST_BYTES: Final = 1 << 20
@@ -43,6 +44,11 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
             url = f"{issuer}/.well-known/openid-configuration"
             found = await _successful(client, client.build_request("GET", url), where)
             endpoint = str(found.json()["token_endpoint"])
+            if clear_to(endpoint) is not None and clear_to(issuer) is None:
+                raise ClusterError(
+                    f"{where}: names {endpoint} for tokens, to which the client's secret would go "
+                    "in clear text; the issuer must name an https URL"
+                )
             request = client.build_request("POST", endpoint, data=form)
             content = (await _successful(client, request, where)).json()
             token, lives_s = content["access_token"], float(content.get("expires_in", 3600))

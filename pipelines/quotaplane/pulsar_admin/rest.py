@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -16,9 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from quotaplane.agents.failures import Say
 from quotaplane.bounded_json import JsonBoundsError
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
+from quotaplane.settings.loopback import clear_to
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,10 +31,14 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
+from quotaplane.pulsar_admin.access_watch import AccessWatch  # isort: skip
 from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer  # isort: skip
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
+_AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNORECASE)
+"""In a path without its first slash. ``Rest.path`` makes ``%2F`` of no name: its ``%`` becomes
+``%25``."""
 _EARLIER_S: Final = 30.0
 """An OAuth2 token is fetched again this long before it expires."""
 
@@ -44,22 +51,36 @@ class RefusedError(ClusterError):
         self.status = status
 
 
+def _say_nothing(_: str) -> None:
+    pass
+
+
 class Rest:
     """Requests to one cluster; an asynchronous context manager for one event loop.
+
+    ``say`` prints a line when the cluster begins and ends to refuse us (see ``AccessWatch``).
 
     >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
     '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
     """
 
     def __init__(
-        self, transport: PulsarConnection, *, timeout_s: float = 10.0, concurrency: int = 16
+        self,
+        transport: PulsarConnection,
+        *,
+        timeout_s: float = 10.0,
+        concurrency: int = 16,
+        say: Say = _say_nothing,
     ) -> None:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
         self.url = transport.admin_url.rstrip("/")
+        self.access = AccessWatch(self.url, say)
         self._hosts: set[str | None] = {urlsplit(self.url).hostname}
         self._places = asyncio.Semaphore(concurrency)
         security = transport.security
+        ways = (security.token, security.token_file, security.oauth2)
+        self._has_token = any(way is not None for way in ways)
         self._client = httpx.AsyncClient(
             timeout=timeout_s,
             verify=tls_context(security),
@@ -73,7 +94,10 @@ class Rest:
 
     @staticmethod
     def path(*parts: str) -> str:
-        """Join parts into a path; a part may contain slashes."""
+        """Join parts into a path; a part may contain slashes.
+
+        A request with a path that has an empty part, ``.`` or ``..`` is refused.
+        """
         return "/admin/v2/" + "/".join(quote(part, safe="/") for part in parts)
 
     async def get(self, path: str) -> Any:
@@ -111,6 +135,7 @@ class Rest:
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
     ) -> HttpAnswer:
         where = f"{method} {path}"
+        _check_path(path)
         within_s = self._timeout_s if timeout_s is None else timeout_s
         async with self._places:
             try:
@@ -125,6 +150,7 @@ class Rest:
                 # ValueError: a URL that a broker gave can't be parsed.
                 why = " ".join(str(error).split()) or type(error).__name__
                 raise self._unanswered(where, why) from None
+        self.access.note(method, path, answer.status)
         if answer.status >= 300:
             raise RefusedError(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status
@@ -171,6 +197,12 @@ class Rest:
                 f"Pulsar's REST API at {self.url}: redirects to {to.hostname} without TLS; "
                 "check the brokers' webServicePortTls"
             )
+        # The settings were checked for admin_url's host only, which may be a tunnel on loopback.
+        if self._has_token and clear_to(url) is not None and clear_to(self.url) is None:
+            raise ClusterError(
+                f"Pulsar's REST API at {self.url}: redirects to {to.hostname}, where the token "
+                "would go in clear text; use https, or let transport.admin_url name a broker"
+            )
 
     async def _learn_hosts(self) -> None:
         request = self._client.build_request("GET", self.url + self.path("brokers"))
@@ -194,6 +226,23 @@ class Rest:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _check_path(path: str) -> None:
+    """Check that a path is the one that it seems to be, whoever resolves it.
+
+    HTTP libraries, proxies and servers remove the parts ``.`` and ``..`` and may decode an encoded
+    slash, so a name with these would make a request for something else.
+
+    Raises:
+        ClusterError: it has such a part, or an empty one.
+    """
+    names = path.partition("?")[0].removeprefix("/")
+    if not path.startswith("/") or _AMBIGUOUS.search(names):
+        raise ClusterError(
+            f"Pulsar's REST API: {path[:200]!r}: a name in it is empty, '.' or '..', or has an "
+            "encoded slash; no request was made"
+        )
 
 
 def _reason(answer: HttpAnswer) -> str:

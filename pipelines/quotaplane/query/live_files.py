@@ -10,6 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from quotaplane.deltalog.log import inside
+
 _READABLE: Final = 1
 """The Delta reader version of tables whose live rows are the rows of their files; later ones have
 deletion vectors, or columns by other names."""
@@ -44,6 +46,9 @@ def live_files(
         since: files whose statistics say that all rounds were earlier are left out.
         until: the same of later ones.
         group: files whose statistics say that they lack this resource group are left out.
+
+    Raises:
+        OSError: one of the files is outside the folder.
     """
     # Most functions of pyarrow would import pandas, which takes a quarter of a second.
     listed = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
@@ -59,7 +64,7 @@ def live_files(
         of_group = _overlap(least, most, group, group)
         kept = [one and other for one, other in zip(kept, of_group, strict=True)]
     paths = [p for p, is_kept in zip(listed["path"].to_pylist(), kept, strict=True) if is_kept]
-    return [str(folder / path) for path in paths]
+    return [str(folder / inside(path)) for path in paths]
 
 
 def _overlap(

@@ -18,6 +18,7 @@ from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
 from quotaplane.strict_json import json_type, parse_json, read_json, source_name
+from quotaplane.text_table import unescape_formula
 from quotaplane.throttle.terms import ALL_DIMENSIONS
 
 JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")
@@ -206,7 +207,9 @@ def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
                 where = f"{source}: line {reader.line_num}"
                 if "" in record or None in record.values():
                     raise InputError(f"{where}: has not as many cells as the header")
-                cells: dict[str, object] = {key: cell or None for key, cell in record.items()}
+                cells: dict[str, object] = {
+                    key: unescape_formula(cell) or None for key, cell in record.items()
+                }
                 for column in JSON_COLUMNS:
                     if cells.get(column):
                         cells[column] = parse_json(str(cells[column]), f"{where}: {column}")

@@ -31,7 +31,7 @@ from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
 from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import Server, Settings
-from quotaplane.settings.server import is_loopback
+from quotaplane.settings.loopback import is_loopback
 from quotaplane.terminal import warn
 
 _TITLE: Final = "quotaplane"

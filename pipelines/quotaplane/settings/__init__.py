@@ -17,11 +17,13 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
+from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
 from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
 from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
+from quotaplane.settings.security import Protections as Protections
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.signing import Signing as Signing
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
@@ -203,6 +205,7 @@ class Settings(Section):
     balance: Balance = Balance()
     metrics: MetricsPorts = MetricsPorts()
     tracing: Tracing = Tracing()
+    security: Protections = Protections()
     server: Server | None = None
 
     @model_validator(mode="after")
@@ -211,6 +214,21 @@ class Settings(Section):
             not isinstance(self.transport, PulsarTransport) or self.transport.admin_url is None
         ):
             raise ValueError("cluster needs transport.kind: pulsar and transport.admin_url")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_encrypted(self) -> Settings:
+        if self.security.allow_cleartext_secrets:
+            return self
+        flaws = [f"tracing.{flaw}" for flaw in tracing_flaws(self.tracing)]
+        if isinstance(self.transport, PulsarTransport):
+            flaws += [f"transport.{flaw}" for flaw in pulsar_flaws(self.transport)]
+        elif isinstance(self.transport, KafkaTransport):
+            flaws += [f"transport.{flaw}" for flaw in kafka_flaws(self.transport)]
+        if self.server is not None:
+            flaws += [f"server: {flaw}" for flaw in server_flaws(self.server)]
+        if flaws:
+            raise ValueError(f"{flaws[0]}, or allow it with security.allow_cleartext_secrets: true")
         return self
 
     @model_validator(mode="after")

@@ -6,14 +6,20 @@ import sys
 from collections.abc import Callable, Sequence
 
 from quotaplane.command_output import exit_code_of
+from quotaplane.file_modes import set_umask
 from quotaplane.option_parser import OptionParser
 from quotaplane.terminal import write_line
 
 
 def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     """Run a job's ``main`` with the command line's arguments and exit with its code."""
+
+    def run() -> int | None:
+        set_umask()
+        return main(sys.argv[1:])
+
     try:
-        code = exit_code_of(lambda: main(sys.argv[1:]), write_line)
+        code = exit_code_of(run, write_line)
     except Exception:
         sys.stderr = sys.__stderr__  # a job redirects it to Spark's log
         raise

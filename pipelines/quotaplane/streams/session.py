@@ -17,7 +17,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.settings import Protections
 from quotaplane.streams.spark_log import SparkLog
+from quotaplane.streams.spark_protection import check_protected
 
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
 """Environment variable with the master, the jars and the operator's Spark options."""
@@ -32,12 +34,16 @@ compiler, it throws code away and compiles it again, which is a seventh of the t
 """
 
 
+_NOTHING_ALLOWED: Final = Protections()
+
+
 def build_session(
     name: str,
     conf: Mapping[str, str] | None = None,
     *,
     log_level: str = "warn",
     log: SparkLog | None = None,
+    security: Protections = _NOTHING_ALLOWED,
 ) -> SparkSession:
     """Start Spark, or return the running session with ``conf`` applied to it.
 
@@ -48,9 +54,11 @@ def build_session(
         log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. The JVM reads it when it
             starts, so only a process's first session sets it.
         log: receives Spark's output; None: it is printed on stderr.
+        security: whether a remote master may be one that does not authenticate and encrypt.
 
     Raises:
-        ConfigError: this process was not started by the launcher.
+        ConfigError: this process was not started by the launcher; or the master is remote, and the
+            cluster would not be protected.
         QuotaplaneError: Spark did not start.
     """
     submit_args = os.environ.get(LAUNCHED_BY)
@@ -65,8 +73,11 @@ def build_session(
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     try:
-        if log is not None:
+        if SparkContext._active_spark_context is None:
             _start_jvm(conf or {}, log)
+            if not security.allow_unprotected_spark:
+                # The JVM has read all places where options may be: command line and files.
+                check_protected({**dict(SparkConf().getAll()), **(conf or {})})
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         reason = " ".join(str(error).split())
@@ -74,18 +85,25 @@ def build_session(
         raise QuotaplaneError(f"Spark did not start: {reason}{where}") from error
 
 
-def _start_jvm(conf: Mapping[str, str], log: SparkLog) -> None:
-    """Start Spark's JVM as PySpark would, with its output sent to ``log``."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a cluster started the JVM and has its output
+def _start_jvm(conf: Mapping[str, str], log: SparkLog | None) -> None:
+    """Start Spark's JVM as PySpark would, with its output sent to ``log`` if there is one."""
+    if log is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        # If a cluster started the JVM, the cluster has its output.
+        SparkContext._ensure_initialized(conf=_not_yet_set(conf))
         return
-    options = SparkConf(loadDefaults=False)
-    for key, value in conf.items():
-        options.set(key, value)
     end = log.collect()
     try:
         gateway = launch_gateway(  # type: ignore[no-untyped-call]
-            options, {"stdout": end, "stderr": end}
+            _not_yet_set(conf), {"stdout": end, "stderr": end}
         )
     finally:
         os.close(end)
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _not_yet_set(conf: Mapping[str, str]) -> SparkConf:
+    """Options for a JVM that does not run yet."""
+    options = SparkConf(loadDefaults=False)
+    for key, value in conf.items():
+        options.set(key, value)
+    return options

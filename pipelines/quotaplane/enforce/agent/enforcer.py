@@ -92,7 +92,7 @@ class Enforcer:
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
     ) -> None:
         enforce = settings.enforce
-        self._enforce, self._say, self._now_ms = enforce, say, now_ms
+        self._enforce, self._say, self._now_ms, self._rest = enforce, say, now_ms, rest
         self._failure_log = FailureLog(say)
         self._election = election
         self._led = election is None
@@ -363,6 +363,7 @@ class Enforcer:
             "cut_groups": self._allowed.cut,
             "crowded_groups": len(self._crowded.groups),
             "errors": self._failure_log.total,
+            "access_refused": self._rest.access.refused,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
         }
 

@@ -23,7 +23,7 @@ function cell(column, value) {
 /** A cell of a CSV file; one that a spreadsheet would take for a formula is kept a text. */
 function csvCell(value) {
   let text = value === null ? "" : String(value);
-  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  if (typeof value === "string" && /^'*[=+\-@\t\r]/.test(text)) text = `'${text}`;
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -160,7 +160,14 @@ class QuotaSpec(JobSpec):
             return nullcontext()
         from quotaplane.group_sync.runner import following  # needs httpx
 
-        return following(self.settings.cluster, self.settings, say=lines.warn)
+        status = lines.status
+        status.set_gauge("access_refused", 0)
+        return following(
+            self.settings.cluster,
+            self.settings,
+            say=lines.warn,
+            refused=lambda requests: status.set_gauge("access_refused", requests),
+        )
 
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+"""The mode of files that programs create: private, unless the environment allows more."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from quotaplane.errors import ConfigError
+
+VARIABLE: Final = "QUOTAPLANE_UMASK"
+DEFAULT: Final = "077"
+
+
+def set_umask() -> None:
+    """Let this process and its children create files only for their user.
+
+    The history names tenants and says who changed what, and Spark's checkpoint has the reports.
+    ``QUOTAPLANE_UMASK`` (octal) replaces 077; 027 lets the user's group read.
+
+    Raises:
+        ConfigError: it is not octal, or takes rights from the user itself.
+    """
+    text = os.environ.get(VARIABLE, DEFAULT)
+    if not re.fullmatch("0{0,2}[0-7]{2}", text):
+        raise ConfigError(f"{VARIABLE}: {text!r} must be octal, such as 077 or 027")
+    os.umask(int(text, 8))

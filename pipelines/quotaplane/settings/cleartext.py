@@ -1,0 +1,59 @@
+"""Finds settings with which a token or password would cross a network without encryption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quotaplane.settings.loopback import clear_to, first_remote, has_password, is_loopback
+from quotaplane.settings.monitoring import Tracing
+from quotaplane.settings.server import Server
+from quotaplane.settings.transports import KafkaTransport, PulsarConnection
+
+
+def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:
+    """What is wrong with a connection to Pulsar, each flaw a line that names its keys."""
+    security = place.security
+    ways = {"token": security.token, "token_file": security.token_file, "oauth2": security.oauth2}
+    secret = next((name for name, value in ways.items() if value is not None), None)
+    for key, url, scheme in (
+        ("service_url", place.service_url, "pulsar+ssl"),
+        ("admin_url", place.admin_url, "https"),
+    ):
+        if url is None or (host := clear_to(url)) is None:
+            continue
+        if secret is not None:
+            yield f"{key}: security.{secret} would go to {host} in clear text; use {scheme}://"
+        elif has_password(url):
+            yield f"{key}: its password would go to {host} in clear text; use {scheme}://"
+    issuer = security.oauth2 and clear_to(security.oauth2.issuer_url)
+    if issuer is not None:
+        yield (
+            f"security.oauth2.issuer_url: the client's secret would go to {issuer} in clear text; "
+            f"use https://"
+        )
+
+
+def kafka_flaws(transport: KafkaTransport) -> Iterator[str]:
+    """The same for Kafka. SCRAM sends no password, but an eavesdropper can guess it offline."""
+    host = first_remote(transport.bootstrap_servers)
+    if transport.security.protocol == "SASL_PLAINTEXT" and host is not None:
+        yield (
+            "security.protocol: SASL_PLAINTEXT sends the password, or what it can be guessed "
+            f"from, to {host} in clear text; use SASL_SSL"
+        )
+
+
+def server_flaws(server: Server) -> Iterator[str]:
+    """The same for tokens that are sent to ``quotaplane serve``."""
+    if not is_loopback(server.host) and server.tls is None:
+        yield (
+            f"host {server.host} is reached from other hosts, and tokens would go over the network "
+            f"as they are: set tls (certificate_file, key_file; ended-by-a-proxy)"
+        )
+
+
+def tracing_flaws(tracing: Tracing) -> Iterator[str]:
+    """The same for a password in the URL of an OpenTelemetry collector."""
+    url = tracing.endpoint or ""
+    if has_password(url) and (host := clear_to(url)) is not None:
+        yield f"endpoint: its password would go to {host} in clear text; use https://"
