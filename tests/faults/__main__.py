@@ -1,4 +1,4 @@
-"""``python -m tests.faults [CASE ...] [--stride N]``: tries all points, prints what came of them."""
+"""``python -m tests.faults [CASE ...]``: tries all points, and prints what came of them."""
 
 from __future__ import annotations
 

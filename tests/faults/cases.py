@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
+
+from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
 from quotaplane.command_output import exit_code_of
@@ -64,6 +67,7 @@ def in_child(work: Callable[[], _Result]) -> _Result:
     if child == 0:
         try:
             os.close(reading)
+            sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             try:
                 answer: tuple[bool, Any] = True, work()
             except BaseException as error:
@@ -115,9 +119,7 @@ def found(place: DataFolder) -> dict[str, Any]:
         state[table] = dict(Counter(rows["seq"].to_pylist()))
     leaders = read_rows(open_table(place.history, "leaders"), ["epoch"])
     state["leaders"] = leaders["epoch"].to_pylist()
-    from deltalake import DeltaTable
-
-    for topic in ("reports", "limits"):
+    for topic in ("reports", "limits_topic"):
         folder = place.root / "topics" / topic
         assert find_fault(str(folder)) is None
         rows = read_rows(DeltaTable(folder), ["value"])
@@ -182,7 +184,8 @@ CASES: Final[dict[str, Work]] = {
 }
 """What is tried: a command line, or what a job or broker does, with its exit code."""
 
-AT_LEAST_ONCE: Final = {"reports": "reports", "limits": "limits"}
+AT_LEAST_ONCE: Final = {"reports": "reports", "limits": "limits_topic"}
 """Case and topic: a sender that got an error sends again, and its message may be there twice; it
 has a position in time, or a number, by which readers drop the second one."""
-EXPIRES: Final = "maintain"
+JOBS: Final = ("claim", "round", "reports", "limits")
+"""Cases that are not a command."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.faults import cases, syscalls
-from tests.faults.cases import AT_LEAST_ONCE, CASES, DataFolder
+from tests.faults.cases import AT_LEAST_ONCE, CASES, JOBS, DataFolder
 from tests.faults.syscalls import KILL, Call, Decide
 
 KNOWN_CODES: Final = {0, 2, 3, 4, 10}
@@ -118,8 +118,14 @@ class Points:
         if ended.code not in KNOWN_CODES:
             yield f"ends with exit code {ended.code}"
         lines = ended.stderr.splitlines()
-        if ended.code not in (0, 10) and len(lines) != 1:
+        errors = [line for line in lines if line.startswith("quotaplane: error: ")]
+        # A job's stderr also has what libraries write.
+        if len(errors) != (ended.code not in (0, 10)) or (
+            self._case not in JOBS and lines != errors
+        ):
             yield f"says {len(lines)} lines"
+        if "Traceback" in ended.stderr:
+            yield "has a bug"
 
     def _of_tables(self, code: int) -> list[str]:
         problems = []

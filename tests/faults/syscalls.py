@@ -172,7 +172,7 @@ def _child(work: Callable[[], int] | Sequence[str], theirs: socket.socket, error
             os.dup2(descriptor, onto)
         # Whoever started this one, for example pytest, may have its own.
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # noqa: SIM115
         listener = _install()
         if listener < 0:
             theirs.send(b"%d" % ctypes.get_errno())
@@ -204,9 +204,7 @@ def _install() -> int:
     lines += ((equal, len(numbers) - at, 0, number) for at, number in enumerate(numbers))
     lines += [(give, 0, 0, _ALLOW), (give, 0, 0, _ASK)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
-    program = ctypes.create_string_buffer(
-        struct.pack("@HP", len(lines), ctypes.addressof(code))
-    )
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     return int(libc.syscall(_SECCOMP, 1, _NEW_LISTENER, ctypes.byref(program)))
