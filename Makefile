@@ -4,12 +4,12 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers soak faults lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,10 @@ servers: env ## tests that start servers: Kafka, a Spark cluster
 soak: env ## what takes too long for every commit (some 30 minutes; before a release)
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --soak -m soak tests
 	$(PYTEST) -n 2 --hypothesis-profile=explore -m hypothesis tests/unit
+
+faults: env ## every fault at every system call of commands, and every state after a power loss (hours)
+	$(PYTHON) -m tests.faults points
+	$(PYTHON) -m tests.faults power
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from quotaplane.cli.main import main
 from quotaplane.command_output import exit_code_of
 from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.read import read_rows
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import ensure_tables, not_written, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.registry.table import list_groups
@@ -158,7 +159,11 @@ def _as_job(work: Callable[[DataFolder], object]) -> Work:
 
 def _claim(place: DataFolder) -> None:
     # Once it succeeded it is not repeated: a second checkpoint would have another epoch.
-    leaders = read_rows(open_table(place.history, "leaders"), ["checkpoint_id"])
+    opened = open_table(place.history, "leaders")
+    try:
+        leaders = read_rows(opened, ["checkpoint_id"])
+    except (DeltaError, OSError, ValueError) as error:
+        raise not_written(place.history, "leaders", error) from None
     if leaders["checkpoint_id"].to_pylist() != ["checkpoint-2"]:
         Leadership(place.history, "quota", "/c2").claim_new("checkpoint-2", 9)
 

@@ -84,15 +84,9 @@ class Points:
         self._after = cases.in_child(lambda: cases.found(self._place))
         self.calls = ended.calls
 
-    def numbers(self, fault: FaultKind, stride: int = 1) -> Sequence[int]:
-        """The calls that the fault concerns, every ``stride``-th of them."""
-        concerned = [call.number for call in self.calls if fault.concerns(call)]
-        return concerned[:: max(1, stride)]
-
-    def outcomes(self, name: str, stride: int = 1) -> Iterator[Outcome]:
-        """Try a fault at each of its points."""
-        for number in self.numbers(FAULTS[name], stride):
-            yield self._outcome(name, number)
+    def numbers(self, fault: FaultKind) -> Sequence[int]:
+        """The calls that the fault concerns."""
+        return [call.number for call in self.calls if fault.concerns(call)]
 
     def _run(self, decide: Decide) -> syscalls.Ended:
         shutil.rmtree(self._place.root, ignore_errors=True)
@@ -100,7 +94,8 @@ class Points:
         self._place.conf()
         return syscalls.run(lambda: CASES[self._case](self._place), self._place.root, decide)
 
-    def _outcome(self, name: str, number: int) -> Outcome:
+    def outcome(self, name: str, number: int) -> Outcome:
+        """Let the fault happen at the call with this number."""
         ended = self._run(FAULTS[name].at(number))
         call = ended.calls[min(number, len(ended.calls)) - 1]
         problems = [*self._of_ending(name, ended)]
