@@ -12,6 +12,7 @@ SLOW: Final = (
     "tests/closed_loop/",
     "tests/simulation/",
     # whole files: they start the job or other processes, wait for a real clock, or sync disks
+    "tests/faults/test_points.py",
     "tests/servers/test_standalone.py",
     "tests/spark/test_job_output.py",
     "tests/spark/test_stop.py",

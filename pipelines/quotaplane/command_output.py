@@ -15,6 +15,7 @@ INTERRUPTED: Final = 130
 """Exit code: Ctrl-C before a job ran, or in a command that is not a job."""
 READER_LEFT: Final = 141
 """Exit code: the reader of stdout has left (``... | head -1``)."""
+_STDERR: Final = 2
 
 
 def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> int:
@@ -53,6 +54,35 @@ def command_output() -> Iterator[None]:
             yield
     finally:
         output.finish()
+
+
+@contextlib.contextmanager
+def without_library_output() -> Iterator[None]:
+    """Drop what libraries write to stderr past Python, unless a bug ends the command.
+
+    For each file that can't be written, deltalake prints a panic of several lines before it raises
+    the error that becomes our one line.
+    """
+    # Not a file: the disk may be full. Without Linux, or with another stderr (tests): no change.
+    if sys.stderr is not sys.__stderr__ or sys.stderr is None or not hasattr(os, "memfd_create"):
+        yield
+        return
+    sys.stderr.flush()
+    hidden, shown = os.memfd_create("library-output"), os.dup(_STDERR)
+    stream, sys.stderr = sys.stderr, open(shown, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+    os.dup2(hidden, _STDERR)
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, QuotaplaneError):
+            os.write(shown, os.pread(hidden, os.fstat(hidden).st_size, 0))
+        raise
+    finally:
+        os.dup2(shown, _STDERR)
+        discard_unwritten(sys.stderr)
+        sys.stderr.close()
+        sys.stderr = stream
+        os.close(hidden)
 
 
 def discard_unwritten(stream: TextIO) -> None:

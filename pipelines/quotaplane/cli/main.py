@@ -19,12 +19,13 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final, cast
 
 from quotaplane import __version__
 from quotaplane.cli import spark_jobs
 from quotaplane.cli.no_pandas import hide_pandas
-from quotaplane.command_output import discard_unwritten, exit_code_of
+from quotaplane.command_output import discard_unwritten, exit_code_of, without_library_output
 from quotaplane.errors import ConfigError
 from quotaplane.file_modes import set_umask
 from quotaplane.option_parser import OptionParser
@@ -80,6 +81,9 @@ PURPOSES: Final = {
 
 _AT_ONCE: Final = {*PURPOSES["quotas"], *PURPOSES["how things stand"]}
 """Answered in half a second, so they do without what takes long to import."""
+
+_LONG_RUNNING: Final = {"balance collect", "balance execute", "enforce", "serve", "up"}
+"""Their stderr is a log, in which libraries may write, too."""
 
 _BECOMES_A_JOB: Final = ("run", "demo")
 
@@ -143,7 +147,9 @@ def _run(arguments: Sequence[str], *, private: bool) -> int:
         raise ConfigError(_unknown(chosen))
     words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
     args = build_parser(chosen, words).parse_args(arguments)
-    return cast(int, importlib.import_module(COMMANDS[args.command][0]).run(args))
+    command = importlib.import_module(COMMANDS[args.command][0])
+    with nullcontext() if args.command in _LONG_RUNNING else without_library_output():
+        return cast(int, command.run(args))
 
 
 def _chosen(arguments: Sequence[str]) -> str | None:

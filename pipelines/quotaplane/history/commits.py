@@ -17,8 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.table import TableMerger
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
-from quotaplane.errors import HistoryError
-from quotaplane.history.store import keep, one_line, open_to_write, table_uri, writing
+from quotaplane.history.store import keep, not_written, open_to_write, table_uri, writing
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
 from quotaplane.settings import History
 
@@ -80,11 +79,11 @@ def _attempted(
             return done
         except (CommitFailedError, DeltaProtocolError) as error:
             if attempt == _ATTEMPTS:
-                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+                raise not_written(history, table.name, error) from None
             # Several writers in step would go on colliding.
             sleep(random.uniform(0, 0.02 * min(attempt, 10)))
         except (DeltaError, OSError) as error:
-            raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+            raise not_written(history, table.name, error) from None
     raise AssertionError("unreachable")
 
 

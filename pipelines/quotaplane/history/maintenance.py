@@ -29,7 +29,7 @@ from quotaplane.errors import HistoryError
 from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
     keep,
-    one_line,
+    not_written,
     open_table,
     storage_options,
     table_uri,
@@ -117,9 +117,9 @@ def _maintain(history: History, table: Table, before: datetime, now: datetime) -
                 return result
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
-                    raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+                    raise not_written(history, table.name, error) from None
             except (DeltaError, OSError) as error:
-                raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+                raise not_written(history, table.name, error) from None
         raise AssertionError("unreachable")
 
     def finish(opened: DeltaTable) -> int:

@@ -12,6 +12,8 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
+from quotaplane.deltalog.error_text import one_line as one_line  # for all that use this module
+from quotaplane.deltalog.error_text import with_advice
 from quotaplane.deltalog.log import find_fault, local_folder
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.table_parts import RENAMED
@@ -87,7 +89,7 @@ def has_table(history: History, name: str) -> bool:
     try:
         return DeltaTable.is_deltatable(uri, storage_options(history))
     except (DeltaError, OSError) as error:
-        raise HistoryError(f"history at {place(history)}: {one_line(error)}") from None
+        raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
 
 
 def _ignore(_: str) -> None:
@@ -135,7 +137,7 @@ def ensure_table(history: History, table: Table) -> bool:
             created = True
     except (DeltaError, OSError) as error:
         if not _exists(uri, history):
-            raise HistoryError(f"history table {table.name}: {one_line(error)}") from None
+            raise not_written(history, table.name, error) from None
     opened = open_to_write(history, table.name)
     if created:
         keep(Synced(uri), opened, table.name, before=-1)
@@ -168,7 +170,7 @@ def open_table(history: History, name: str) -> DeltaTable:
             "`quotaplane groups put --init` creates it"
         ) from None
     except (DeltaError, OSError, ValueError) as error:
-        raise HistoryError(f"history table {name} at {uri}: {one_line(error)}") from None
+        raise not_written(history, name, error) from None
     difference = _difference(TABLES[name], opened)
     if difference:
         raise HistoryError(f"history table {name} at {uri}: {difference}")
@@ -195,7 +197,7 @@ def open_to_write(history: History, name: str) -> DeltaTable:
     except (DeltaError, OSError) as error:
         opened = open_table(history, name)
         if _lacking(name, opened):
-            raise HistoryError(f"history table {name}: {one_line(error)}") from None
+            raise not_written(history, name, error) from None
         return opened
     return open_table(history, name)
 
@@ -216,6 +218,11 @@ def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
             f"history table {name}: version {table.version()} is committed but the disk did not "
             f"keep it ({error}); check the disk, then {DOCTOR}"
         ) from None
+
+
+def not_written(history: History, name: str, error: BaseException) -> HistoryError:
+    """The error of a table that could not be read or written, with its place and what to do."""
+    return HistoryError(f"history table {name} at {table_uri(history, name)}: {with_advice(error)}")
 
 
 @contextmanager
@@ -300,8 +307,3 @@ def _difference(table: Table, opened: DeltaTable) -> str:
     if partitions != table.partition_by:
         return f"partitioned by {partitions}, expected {table.partition_by}"
     return ""
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's text: delta-rs appends stack frames and advice."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import keep, one_line, open_table, table_uri, writing
+from quotaplane.history.store import keep, not_written, one_line, open_table, table_uri, writing
 from quotaplane.history.table_parts import replaced_by
 from quotaplane.history.tables import (
     APPENDED,
@@ -230,7 +230,7 @@ class HistoryWriter:
                 # deltalake retries plain conflicts itself. This is a stale handle, another writer
                 # with our app_id, or a broken table; opening the table again shows which.
                 if attempt == _ATTEMPTS:
-                    raise HistoryError(f"history table {name}: {one_line(error)}") from None
+                    raise not_written(self._history, name, error) from None
                 self._open(name)
                 continue
             keep(self._synced[name], self._tables[name], name, before=self._opened_at[name])
@@ -255,7 +255,7 @@ class HistoryWriter:
         try:
             self._newest[name] = table.transaction_version(self._app_id)
         except (DeltaError, OSError) as error:
-            raise HistoryError(f"history table {name}: {one_line(error)}") from None
+            raise not_written(self._history, name, error) from None
         # The newest commit may be another writer's or a killed run's, so it may not be on the disk.
         synced = self._synced.setdefault(name, Synced(table_uri(self._history, name)))
         keep(synced, table, name, before=table.version())

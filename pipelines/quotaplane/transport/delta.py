@@ -22,6 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.deltalog.error_text import with_advice
 from quotaplane.deltalog.log import find_fault
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import ConfigError, TransportError
@@ -361,4 +362,4 @@ def _as_transport_error(uri: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        raise TransportError(f"{uri}: {' '.join(str(error).split())}") from error
+        raise TransportError(f"{uri}: {with_advice(error)}") from error

@@ -1,0 +1,63 @@
+"""The text of an error of the deltalake package, on one line, and what to do about a disk."""
+
+from __future__ import annotations
+
+import errno
+import re
+from itertools import takewhile
+from typing import Final
+
+_COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_CAUSE: Final = "↳"
+"""Before each cause of an error, one a line, the last one being the operating system's."""
+
+
+def one_line(error: BaseException) -> str:
+    r"""The first line of an error's text, and its causes; stack frames and advice are left out.
+
+    >>> one_line(OSError("Generic error\n   \x1b[31m↳\x1b[0m Unable to open /a\n    ↳ Disk full\n"))
+    'Generic error: Unable to open /a: Disk full'
+    >>> one_line(ValueError("No such table\nstack backtrace:\n  0: main"))
+    'No such table'
+    >>> one_line(ValueError())
+    'ValueError'
+    """
+    first, *others = (
+        line.strip() for line in _COLOR.sub("", str(error)).strip().splitlines() or [""]
+    )
+    causes = takewhile(lambda line: line.startswith(_CAUSE), others)
+    parts = (first, *(cause.removeprefix(_CAUSE).strip() for cause in causes))
+    return ": ".join(filter(None, parts)) or type(error).__name__
+
+
+_ADVICE: Final = {
+    errno.ENOSPC: "the disk is full: free some space, for example with `quotaplane maintain`",
+    errno.EDQUOT: "the disk quota is used up: free some space, or raise it",
+    errno.EROFS: "the file system is read-only: see the system log, check the disk, mount it again",
+    errno.EIO: "the disk failed: see the system log, check the disk, then run `quotaplane doctor`",
+}
+_NUMBER: Final = re.compile(r"\(os error (\d+)\)")
+
+
+def disk_error(error: BaseException) -> int | None:
+    """The number (``errno``) of the operating system's error that caused this one, if it has any.
+
+    >>> disk_error(ValueError("Unable to copy data to file: No space left on device (os error 28)"))
+    28
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _NUMBER.search(str(error))
+    return int(found[1]) if found else None
+
+
+def with_advice(error: BaseException) -> str:
+    """``one_line``, and what to do if the disk is the cause.
+
+    >>> with_advice(OSError("Unable to rename file: Read-only file system (os error 30)"))
+    'Unable to rename file: Read-only file system (os error 30); the file system is read-only: see
+    the system log, check the disk, mount it again'
+    """
+    number = disk_error(error)
+    advice = _ADVICE.get(number) if number is not None else None
+    return one_line(error) + (f"; {advice}" if advice else "")

@@ -1,0 +1,77 @@
+"""``python -m tests.faults points``, ``... power``: tries all points or states, and prints a table.
+
+A process of its own: one that has used deltalake can't fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.faults.cases import CASES
+from tests.faults.points import FAULTS, Outcome, Points, table
+from tests.faults.power_points import SEQUENCES, PowerPoints
+
+
+def main() -> int:
+    """Returns 1 if anything does not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    points = kinds.add_parser("points", help="faults at the n-th system call")
+    points.add_argument("names", nargs="*", metavar="CASE", help=", ".join(CASES))
+    points.add_argument("--faults", nargs="*", default=list(FAULTS), choices=list(FAULTS))
+    points.add_argument("--all-lines", action="store_true", help="print every different line")
+    power = kinds.add_parser("power", help="states that a power loss may leave")
+    power.add_argument("names", nargs="*", metavar="SEQUENCE", help=", ".join(SEQUENCES))
+    for each in (points, power):
+        each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
+    points.add_argument("--middle", action="store_true", help="try one point of each fault")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quotaplane-faults-") as scratch:
+        return {"points": _points, "power": _power}[options.kind](options, Path(scratch))
+
+
+def _points(options: argparse.Namespace, scratch: Path) -> int:
+    outcomes: list[Outcome] = []
+    for case in options.names or CASES:
+        points = Points(case, scratch / case.replace(" ", "-"))
+        _say(f"{case}: {len(points.calls)} calls")
+        seen: set[str] = set()
+        for fault in options.faults:
+            numbers = points.numbers(FAULTS[fault])[:: options.every]
+            if options.middle:
+                numbers = numbers[len(numbers) // 2 :][:1]
+            for outcome in (points.outcome(fault, number) for number in numbers):
+                outcomes.append(outcome)
+                if outcome.problems:
+                    _say(str(outcome))
+                elif options.all_lines and outcome.line not in seen:
+                    seen.add(outcome.line)
+                    print(outcome.fault, outcome.code, outcome.line, flush=True)
+    print(table(outcomes))
+    return 1 if any(outcome.problems for outcome in outcomes) else 0
+
+
+def _power(options: argparse.Namespace, scratch: Path) -> int:
+    wrong = 0
+    for sequence in options.names or SEQUENCES:
+        points = PowerPoints(sequence, scratch / sequence.replace(" ", "-"))
+        counts: Counter[str] = Counter()
+        for survivor in points.survivors(options.every):
+            counts.update(states=1, mended=survivor.mended, wrong=bool(survivor.problems))
+            if survivor.problems:
+                _say(str(survivor))
+        wrong += counts["wrong"]
+        print(f"{sequence:24} {len(points.calls):5} calls {dict(counts)}", flush=True)
+    return 1 if wrong else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Commands that write, the folder that they begin with, and what a reader finds afterwards."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from quotaplane.cli.main import main
+from quotaplane.command_output import exit_code_of
+from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.read import read_rows
+from quotaplane.history.leadership import Leadership
+from quotaplane.history.store import ensure_tables, not_written, open_table
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
+from quotaplane.registry.table import list_groups
+from quotaplane.settings import DeltaTransport, History
+from quotaplane.terminal import print_to_stderr
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message
+from tests.unit.history_cases import DAY_MS, limits, rounds, usage
+
+_Result = TypeVar("_Result")
+ROUND_TABLES: Final = ("usage", "limits", "rounds")
+NOW_MS: Final = int(datetime.now(timezone.utc).timestamp() * 1000)
+
+
+class DataFolder(NamedTuple):
+    """A data folder: the history, and the embedded transport's topics."""
+
+    root: Path
+
+    @property
+    def history(self) -> History:
+        return History(path=str(self.root / "history"))
+
+    @property
+    def transport(self) -> DeltaTransport:
+        return DeltaTransport(kind="delta", path=str(self.root / "topics"))
+
+    def conf(self) -> Path:
+        """A settings file beside the folder."""
+        file = self.root.with_name(f"{self.root.name}.yaml")
+        file.write_text(
+            f"transport: {{kind: delta, path: {self.transport.path}}}\n"
+            f"history: {{path: {self.history.path}}}\n"
+            f"checkpoint: {self.root.with_name('no-checkpoint')}\n"
+        )
+        return file
+
+
+Work = Callable[[DataFolder], int]
+
+
+def in_child(work: Callable[[], _Result]) -> _Result:
+    """A function's result, from a child process: a process that has used deltalake can't fork."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            try:
+                answer: tuple[bool, Any] = True, work()
+            except BaseException as error:
+                answer = False, f"{type(error).__name__}: {error}"
+            with os.fdopen(writing, "wb") as pipe:
+                pickle.dump(answer, pipe)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        raw = pipe.read()
+    os.waitpid(child, 0)
+    succeeded, value = pickle.loads(raw)  # of our own child
+    if not succeeded:
+        raise AssertionError(value)
+    result: _Result = value
+    return result
+
+
+def begin(place: DataFolder) -> None:
+    """Two groups, rounds of 40 days ago and of now, reports and limits, a leader."""
+    ensure_tables(place.history)
+    for group, quota in (("g", "1"), ("h", "5")):
+        put = ["groups", "put", group, "--publish-messages-per-s", quota]
+        assert main([*put, "--history", place.history.path]) == 0
+    Leadership(place.history, "quota", "/c").claim_new("checkpoint-1", 7)
+    for seq in range(3):
+        _write_round(place, seq)
+    open_transport(place.transport)
+    for number in range(3):
+        open_broker_link(place.transport).send_reports([("b", b"%d" % number, number)])
+    open_transport(place.transport).publish([Message("b", b"0")])
+
+
+def found(place: DataFolder) -> dict[str, Any]:
+    """All that a reader finds: quotas, rows of rounds, messages, the leader."""
+    groups = list_groups(place.history)
+    state: dict[str, Any] = {
+        "quotas": dict(
+            zip(
+                groups["group"].to_pylist(),
+                groups["publish_messages_per_s"].to_pylist(),
+                strict=True,
+            )
+        )
+    }
+    for table in ROUND_TABLES:
+        rows = read_rows(open_table(place.history, table), ["seq"])
+        state[table] = dict(Counter(rows["seq"].to_pylist()))
+    leaders = read_rows(open_table(place.history, "leaders"), ["epoch"])
+    state["leaders"] = leaders["epoch"].to_pylist()
+    for topic in ("reports", "limits_topic"):
+        folder = place.root / "topics" / topic
+        assert find_fault(str(folder)) is None
+        rows = read_rows(DeltaTable(folder), ["value"])
+        state[topic] = dict(Counter(rows["value"].to_pylist()))
+    return state
+
+
+def doctor(place: DataFolder) -> int:
+    """The exit code of ``quotaplane doctor``."""
+    return main(["doctor", "--conf", str(place.conf())])
+
+
+def mend(place: DataFolder) -> int:
+    """The exit code of ``quotaplane doctor --mend``."""
+    return main(["doctor", "--mend", "--conf", str(place.conf())])
+
+
+def _write_round(place: DataFolder, seq: int) -> None:
+    at_ms = NOW_MS - (40 * DAY_MS if seq == 0 else 60_000 - seq)
+    with HistoryWriter(place.history, "checkpoint-1") as writer:
+        rows = [("b", "g", 1.0), ("c", "g", 2.0)]
+        tables = {"usage": usage(rows, at_ms), "limits": limits(rows), "rounds": rounds()}
+        writer.append_round(Round(1, seq, at_ms), tables)
+
+
+def _command(*words: str) -> Work:
+    return lambda place: main([*words, "--history", place.history.path])
+
+
+def _as_job(work: Callable[[DataFolder], object]) -> Work:
+    def run(place: DataFolder) -> int:
+        return exit_code_of(lambda: (work(place), 0)[1], print_to_stderr)
+
+    return run
+
+
+def _claim(place: DataFolder) -> None:
+    # Once it succeeded it is not repeated: a second checkpoint would have another epoch.
+    opened = open_table(place.history, "leaders")
+    try:
+        leaders = read_rows(opened, ["checkpoint_id"])
+    except (DeltaError, OSError, ValueError) as error:
+        raise not_written(place.history, "leaders", error) from None
+    if leaders["checkpoint_id"].to_pylist() != ["checkpoint-2"]:
+        Leadership(place.history, "quota", "/c2").claim_new("checkpoint-2", 9)
+
+
+def _send(place: DataFolder) -> None:
+    open_broker_link(place.transport).send_reports([("b", b"new", 9)])
+
+
+def _publish(place: DataFolder) -> None:
+    open_transport(place.transport).publish([Message("b", b"new")])
+
+
+CASES: Final[dict[str, Work]] = {
+    "groups put": _command("groups", "put", "g", "--publish-messages-per-s", "2"),
+    "groups lower": _command("groups", "put", "h", "--publish-messages-per-s", "0.5"),
+    "groups delete": _command("groups", "delete", "h", "--missing-ok"),
+    "maintain": lambda place: main(["maintain", "--conf", str(place.conf())]),
+    "claim": _as_job(_claim),
+    "round": _as_job(lambda place: _write_round(place, 3)),
+    "reports": _as_job(_send),
+    "limits": _as_job(_publish),
+    "doctor": doctor,
+}
+"""What is tried: a command line, or what a job or broker does, with its exit code."""
+
+AT_LEAST_ONCE: Final = {"reports": "reports", "limits": "limits_topic"}
+"""Case and topic: a sender that got an error sends again, and its message may be there twice; it
+has a position in time, or a number, by which readers drop the second one."""
+JOBS: Final = ("claim", "round", "reports", "limits")
+"""Cases that are not a command."""

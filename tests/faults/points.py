@@ -1,0 +1,158 @@
+"""Every point at which a command can fail, and what must hold after each."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.faults import cases, syscalls
+from tests.faults.cases import AT_LEAST_ONCE, CASES, JOBS, DataFolder
+from tests.faults.syscalls import KILL, Call, Decide
+
+KNOWN_CODES: Final = {0, 2, 3, 4, 10}
+"""Of docs/cli.md, without 1: that is a bug."""
+
+
+class FaultKind(NamedTuple):
+    """What happens at the n-th call, and at later ones."""
+
+    error: int
+    lasting: bool
+    """Also at all later calls of the kind."""
+    only: str = ""
+    """Only calls that change something (``changes``), or that need room (``needs_room``)."""
+
+    def concerns(self, call: Call) -> bool:
+        return not self.only or bool(getattr(call, self.only))
+
+    def at(self, number: int) -> Decide:
+        """Decides that the fault happens at the call with this number."""
+
+        def decide(call: Call) -> int | None:
+            now = call.number >= number if self.lasting else call.number == number
+            return self.error if now and self.concerns(call) else None
+
+        return decide
+
+
+FAULTS: Final = {
+    "one error": FaultKind(errno.EIO, lasting=False),
+    "gone": FaultKind(errno.EIO, lasting=True),
+    "full": FaultKind(errno.ENOSPC, lasting=True, only="needs_room"),
+    "full for a moment": FaultKind(errno.ENOSPC, lasting=False, only="needs_room"),
+    "read-only": FaultKind(errno.EROFS, lasting=True, only="changes"),
+    "killed": FaultKind(KILL, lasting=False),
+}
+
+
+class Outcome(NamedTuple):
+    """What came of one point."""
+
+    case: str
+    fault: str
+    call: Call
+    code: int
+    """The command's exit code; -9: it was killed."""
+    line: str
+    """What it said on stderr."""
+    problems: tuple[str, ...]
+    """What must hold and does not."""
+
+
+class Points:
+    """The points of one case.
+
+    Args:
+        case: one of ``CASES``.
+        scratch: an empty folder, for one point at a time.
+    """
+
+    def __init__(self, case: str, scratch: Path) -> None:
+        self._case = case
+        self._scratch = scratch
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._beginning = DataFolder(scratch / "beginning")
+        self._place = DataFolder(scratch / "data")
+        cases.in_child(lambda: cases.begin(self._beginning))
+        self._before = cases.in_child(lambda: cases.found(self._beginning))
+        ended = self._run(lambda _: None)
+        assert ended.code == 0, ended.stderr
+        self._after = cases.in_child(lambda: cases.found(self._place))
+        self.calls = ended.calls
+
+    def numbers(self, fault: FaultKind) -> Sequence[int]:
+        """The calls that the fault concerns."""
+        return [call.number for call in self.calls if fault.concerns(call)]
+
+    def _run(self, decide: Decide) -> syscalls.Ended:
+        shutil.rmtree(self._place.root, ignore_errors=True)
+        shutil.copytree(self._beginning.root, self._place.root)
+        self._place.conf()
+        return syscalls.run(lambda: CASES[self._case](self._place), self._place.root, decide)
+
+    def outcome(self, name: str, number: int) -> Outcome:
+        """Let the fault happen at the call with this number."""
+        ended = self._run(FAULTS[name].at(number))
+        call = ended.calls[min(number, len(ended.calls)) - 1]
+        problems = [*self._of_ending(name, ended)]
+        try:
+            problems += cases.in_child(lambda: self._of_tables(ended.code))
+        except AssertionError as error:
+            problems.append(str(error))
+        return Outcome(self._case, name, call, ended.code, ended.stderr.strip(), tuple(problems))
+
+    def _of_ending(self, name: str, ended: syscalls.Ended) -> Iterator[str]:
+        if FAULTS[name].error == KILL:
+            if ended.code != -9:
+                yield f"was to be killed, ended with {ended.code}"
+            return
+        if ended.code not in KNOWN_CODES:
+            yield f"ends with exit code {ended.code}"
+        lines = ended.stderr.splitlines()
+        errors = [line for line in lines if line.startswith("quotaplane: error: ")]
+        # A job's stderr also has what libraries write.
+        if len(errors) != (ended.code not in (0, 10)) or (
+            self._case not in JOBS and lines != errors
+        ):
+            yield f"says {len(lines)} lines"
+        if "Traceback" in ended.stderr:
+            yield "has a bug"
+
+    def _of_tables(self, code: int) -> list[str]:
+        problems = []
+        now = cases.found(self._place)
+        problems += self._differences(now, done=code == 0)
+        broken = cases.doctor(self._place)
+        if broken:
+            problems.append(f"doctor ends with {broken} afterwards")
+        again = CASES[self._case](self._place)
+        if again:
+            problems.append(f"repeated, it ends with {again}")
+        problems += (f"repeated: {text}" for text in self._differences(cases.found(self._place)))
+        return problems
+
+    def _differences(self, now: dict[str, Any], *, done: bool = True) -> Iterator[str]:
+        for name, value in now.items():
+            allowed = [self._after[name]] if done else [self._before[name], self._after[name]]
+            if AT_LEAST_ONCE.get(self._case) == name:
+                value = dict.fromkeys(value, 1)
+            if value not in allowed:
+                yield f"{name} is {value}, not {' or '.join(map(str, allowed))}"
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """How many points there were of each case and fault, and how they ended."""
+    lines = []
+    for case in dict.fromkeys(outcome.case for outcome in outcomes):
+        for fault in FAULTS:
+            those = [each for each in outcomes if (each.case, each.fault) == (case, fault)]
+            if those:
+                codes = sorted(Counter(each.code for each in those).items())
+                ends = ", ".join(f"{code}: {count}" for code, count in codes)
+                wrong = sum(bool(each.problems) for each in those)
+                lines.append(f"{case:14} {fault:18} {len(those):5}  {wrong:3} wrong  ({ends})")
+    return "\n".join(lines)
