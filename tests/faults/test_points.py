@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     syscalls.available() is not None, reason=f"system calls: {syscalls.available()}"
 )
 EVERY = {"maintain": 40, "doctor": 20, "round": 12, "a round and maintenance": 25}
-"""The soak tries the points of every so many calls, else of every 5th; ``make faults`` tries all."""
+"""The soak tries every so many calls, else every 5th; ``make faults`` tries all."""
 
 
 def faults(*words: str) -> None:

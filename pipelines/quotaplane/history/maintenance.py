@@ -118,7 +118,7 @@ def _maintain(history: History, table: Table, before: datetime, now: datetime) -
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
                     raise not_written(history, table.name, error) from None
-            except (DeltaError, OSError) as error:
+            except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
                 raise not_written(history, table.name, error) from None
         raise AssertionError("unreachable")
 
