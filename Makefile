@@ -4,8 +4,7 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/closed_loop tests/simulation pipelines benchmarks/arena benchmarks/balance_arena
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
@@ -49,8 +48,10 @@ soak: env ## what takes too long for every commit (some 30 minutes; before a rel
 
 fuzz: env ## feed N generated inputs (100,000) to each entry for inputs from outside; SEED=1 for others
 	$(PYTHON) -m tests.fuzz all --inputs $(or $(N),100000) --seed $(or $(SEED),0)
+
 chaos: env ## the deterministic simulation: a million rounds with faults (hours; docs/simulation.md)
 	$(PYTHON) -m tests.simulation.run --seeds 0:1000000 --rounds 1000000 --go-on
+
 faults: env ## every fault at every system call of commands, and every state after a power loss (hours)
 	$(PYTHON) -m tests.faults points
 	$(PYTHON) -m tests.faults power

@@ -248,7 +248,7 @@ def test_somebody_else_always_being_first_ends_with_an_error(history: History) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "_rows_after", overtaken)
-        with pytest.raises(HistoryError, match=r"^history table resource_groups: .*concurrent"):
+        with pytest.raises(HistoryError, match=r"^history table resource_groups at .*concurrent"):
             put_groups(history, ["g"], quota(1.0), "slow", sleep=waits.append)
     assert len(waits) > 10
     assert get_group(history, "g")["updated_by"] == "fast"

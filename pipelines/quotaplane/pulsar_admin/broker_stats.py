@@ -20,12 +20,11 @@ from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import METRICS_PATH, RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
 _TOPICS: Final = Rest.path("broker-stats", "topics")
-_METRICS: Final = "/metrics/"
 _RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 _GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
 _GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
@@ -70,7 +69,7 @@ async def read_broker_stats(rest: Rest, broker_url: str) -> BrokerStats:
         if error.status not in _NO_REPORT:
             raise
         topics = await rest.get_bytes(_TOPICS, broker_url)
-        metrics = await rest.get_bytes(_METRICS, broker_url)
+        metrics = await rest.get_bytes(METRICS_PATH, broker_url)
         return await _parsed(broker_url, _TOPICS, lambda: stats_of_topics(topics, metrics))
     return await _parsed(broker_url, _REPORT, lambda: stats_in_report(report))
 

@@ -78,7 +78,7 @@ async def _content(response: httpx.Response, most_bytes: int) -> bytes:
             "is"
         )
     content = bytearray()
-    async for part in response.aiter_raw():
+    async for part in response.aiter_bytes():
         content += part
         if len(content) > most_bytes:
             raise ClusterError(

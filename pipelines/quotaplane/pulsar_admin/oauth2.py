@@ -43,7 +43,9 @@ async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, 
         ) as client:
             url = f"{issuer}/.well-known/openid-configuration"
             found = await _successful(client, client.build_request("GET", url), where)
-            endpoint = str(found.json()["token_endpoint"])
+            endpoint = found.json()["token_endpoint"]
+            if not isinstance(endpoint, str):
+                raise TypeError
             if clear_to(endpoint) is not None and clear_to(issuer) is None:
                 raise ClusterError(
                     f"{where}: names {endpoint} for tokens, to which the client's secret would go "

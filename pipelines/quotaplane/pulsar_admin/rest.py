@@ -39,6 +39,8 @@ _REDIRECTS: Final = 3
 _AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNORECASE)
 """In a path without its first slash. ``Rest.path`` makes ``%2F`` of no name: its ``%`` becomes
 ``%25``."""
+METRICS_PATH: Final = "/metrics/"
+"""Of a broker's metrics; without the last slash it answers with a redirect."""
 _EARLIER_S: Final = 30.0
 """An OAuth2 token is fetched again this long before it expires."""
 
@@ -237,6 +239,8 @@ def _check_path(path: str) -> None:
     Raises:
         ClusterError: it has such a part, or an empty one.
     """
+    if path == METRICS_PATH:
+        return
     names = path.partition("?")[0].removeprefix("/")
     if not path.startswith("/") or _AMBIGUOUS.search(names):
         raise ClusterError(

@@ -13,9 +13,8 @@ import numpy as np
 from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
-from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 
-_METRICS: Final = "/metrics/"
 _LINE: Final = re.compile(
     rb"^pulsar_(in|out)_(messages|bytes)_total\{([^\n]*)\} ([0-9.eE+]+)", re.MULTILINE
 )
@@ -106,8 +105,8 @@ class Counters:
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        metrics = await rest.get_bytes(_METRICS, broker_url)
-        counts = await _parsed(broker_url, _METRICS, lambda: counters_in(metrics))
+        metrics = await rest.get_bytes(METRICS_PATH, broker_url)
+        counts = await _parsed(broker_url, METRICS_PATH, lambda: counters_in(metrics))
         previous, passed_s = self._counts, now_s - self._at_s
         self._counts, self._at_s = counts, now_s
         if previous is None or passed_s <= 0:
