@@ -107,7 +107,12 @@ def test_every_count_of_a_round_is_in_a_metric() -> None:
 
 def test_the_reasons_are_those_that_programs_give() -> None:
     also = (UNKNOWN_GROUP, BAD_DEFINITION, DUPLICATE, OUTDATED)
-    assert {*REPORT_REASONS} == {*reasons.REASONS, *reasons.BATCH_REASONS, *also}
+    assert {*REPORT_REASONS} == {
+        *reasons.REASONS,
+        *reasons.BATCH_REASONS,
+        *reasons.BROKER_REASONS,
+        *also,
+    }
     assert {*LOAD_REASONS} >= {*reasons.LOAD_REASONS}
     assert {*EVENT_REASONS} == {*CODES, reasons.SKIPPED_BATCH}
 

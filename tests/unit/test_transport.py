@@ -205,7 +205,7 @@ ADVISED = {"compression.type": "uncompressed", "max.message.bytes": "8388608"}
         ({"r1": ADVISED, "r2": ADVISED | {"max.message.bytes": "8454145"}}, "topics 'r2' can hold"),
         ({"r1": ADVISED | {"compression.type": "producer"}, "r2": ADVISED}, "topics 'r1' can hold"),
         ({"r1": {}, "r2": {}}, "topics 'r1', 'r2' may hold .*DescribeConfigs"),
-        ({"r1": ADVISED}, "topics 'r2' may hold .*DescribeConfigs"),
+        ({"r1": ADVISED, "r2": {}}, "topics 'r2' may hold .*DescribeConfigs"),
     ],
 )
 def test_topics_that_let_large_records_through_are_one_warning(

@@ -15,7 +15,7 @@ from quotaplane.settings import Reports
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
-from quotaplane.wire.reasons import BATCH_REASONS, REASONS
+from quotaplane.wire.reasons import BATCH_REASONS, BROKER_REASONS, REASONS
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
 from tests.examples import examples
@@ -153,7 +153,7 @@ def test_every_reason_has_a_case_here() -> None:
 
 def test_every_reason_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs/wire.md").read_text(encoding="utf-8")
-    for reason in REASONS | BATCH_REASONS:
+    for reason in REASONS | BATCH_REASONS | BROKER_REASONS:
         assert f"| `{reason}` |" in page
 
 

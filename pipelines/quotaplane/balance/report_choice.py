@@ -14,7 +14,6 @@ from quotaplane.model import BoolArray, IntArray
 class ReportBounds(NamedTuple):
     """Which reports are remembered; named after the settings."""
 
-    max_brokers: int = 10_000
     max_bundles: int = 2_000_000
     gone_after_s: float = 3600.0
 
@@ -121,25 +120,24 @@ def _not_newer(
 def _fitting(
     both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
 ) -> BoolArray:
-    """Which of the winners fit: known brokers first, then new ones by name. A report that does not
-    fit takes no room from others; a known broker's old one stays then.
+    """Which of the winners fit into ``max_bundles``: known brokers first, then new ones by name. A
+    report that does not fit takes no room from others; a known broker's old one stays then.
     """
     fits: BoolArray = np.ones(len(winners), bool)
     sizes = _sizes(both)
-    if sizes.sum() <= bounds.max_bundles and len(winners) <= bounds.max_brokers:
+    if sizes.sum() <= bounds.max_bundles:
         return fits
     old = np.flatnonzero(~is_new)
     old_size = dict(zip(code[old].tolist(), sizes[old].tolist(), strict=True))
     known = np.isin(code[winners], code[old])
-    bundles = brokers = 0
+    bundles = 0
     for place in np.lexsort((code[winners], is_new[winners], ~known)).tolist():
         winner = int(winners[place])
         size, owner = int(sizes[winner]), int(code[winner])
         if is_new[winner]:
-            fits[place] = bundles + size <= bounds.max_bundles and brokers + 1 <= bounds.max_brokers
+            fits[place] = bundles + size <= bounds.max_bundles
             size = size if fits[place] else old_size.get(owner, 0)
         bundles += size
-        brokers += bool(fits[place] or owner in old_size)
     return fits
 
 

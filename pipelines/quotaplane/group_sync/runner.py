@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Final
 
+from quotaplane.agents.beside import Begun, beside
 from quotaplane.agents.failures import FailureLog
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync, Say
@@ -18,7 +17,6 @@ from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.terminal import warn
 
-_PATIENCE_S: Final = 5.0
 _PART: Final = "resource group sync"
 
 
@@ -40,14 +38,8 @@ def following(
         ClusterError: the cluster can't be reached, or refuses us.
         HistoryError: the table can't be read or written.
     """
-    begun: Future[Callable[[], None]] = Future()
-    """Set after the first sync: a function that cancels the task from another thread."""
-    ended = threading.Event()
 
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        end = _cancelling(asyncio.get_running_loop(), task)
+    async def main(begun: Begun) -> None:
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
         async with Rest(transport, timeout_s=cluster.request_timeout_s, say=say) as rest:
@@ -58,36 +50,14 @@ def following(
             failures = await group_sync.sync(rest)
             _raise_at_start(failures)
             log.note(_PART, "", _summary(failures))
-            begun.set_result(end)
-            # Python before 3.12 may lose a cancellation that coincides with a result.
-            while not ended.is_set():
+            begun.now()
+            while begun.goes_on:
                 await sleep(cluster.poll_interval_s)
                 log.note(_PART, "", _summary(await _sync_again(group_sync, rest)))
                 refused(rest.access.refused)
 
-    def run() -> None:
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                asyncio.run(main())
-        except BaseException as error:  # raised in the thread that waits for ``begun``
-            begun.set_exception(error)
-
-    thread = threading.Thread(target=run, name="cluster", daemon=True)
-    thread.start()
-    end = begun.result()
-    try:
+    with beside("cluster", main):
         yield
-    finally:
-        ended.set()
-        end()
-        thread.join(_PATIENCE_S)
-
-
-def _cancelling(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> Callable[[], None]:
-    def end() -> None:
-        loop.call_soon_threadsafe(task.cancel)
-
-    return end
 
 
 async def _sync_again(group_sync: GroupSync, rest: Rest) -> Sequence[Exception]:

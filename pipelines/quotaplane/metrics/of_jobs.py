@@ -29,9 +29,15 @@ SPARK_PARTS: Final = (
 REPORT_REASONS: Final = (
     *reasons.REASONS,
     *reasons.BATCH_REASONS,
+    *reasons.BROKER_REASONS,
     *("unknown_group", "bad_definition", "duplicate", "outdated"),
 )
-LOAD_REASONS: Final = (*reasons.REASONS, *reasons.BATCH_REASONS, *reasons.LOAD_REASONS)
+LOAD_REASONS: Final = (
+    *reasons.REASONS,
+    *reasons.BATCH_REASONS,
+    *reasons.BROKER_REASONS,
+    *reasons.LOAD_REASONS,
+)
 EVENT_REASONS: Final = (
     *("no_entity", "no_time", "future", "bad_units", "bad_dimension", "too_late"),
     reasons.SKIPPED_BATCH,

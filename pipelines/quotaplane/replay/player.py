@@ -159,6 +159,9 @@ def changed_settings(recorded: Mapping[str, Any], changes: Mapping[str, Any]) ->
         "checkpoint": "unused",
         **{name: dict(v) if isinstance(v, Mapping) else v for name, v in recorded.items()},
     }
+    if isinstance(raw.get("reports"), dict):  # earlier versions had no such bounds
+        unbounded = {"max_brokers": None, "max_new_brokers_per_round": None}
+        raw["reports"] = {**unbounded, **raw["reports"]}
     for key, value in changes.items():
         section, _, name = key.partition(".")
         if name and isinstance(raw.setdefault(section, {}), dict):

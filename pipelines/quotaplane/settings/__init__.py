@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
+from quotaplane.settings.broker_topics import brokers_of, is_per_broker
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
 from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
 from quotaplane.settings.monitoring import Tracing as Tracing
@@ -24,6 +25,8 @@ from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import Section
 from quotaplane.settings.security import Protections as Protections
+from quotaplane.settings.senders import CLUSTER
+from quotaplane.settings.senders import Senders as Senders
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.signing import Signing as Signing
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
@@ -32,39 +35,12 @@ from quotaplane.settings.transports import KafkaTransport as KafkaTransport
 from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+from quotaplane.settings.usage_reports import Reports as Reports
 from quotaplane.strict_json import explain
 from quotaplane.strict_yaml import read_mappings
 from quotaplane.terminal import warn
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
-
-
-class Reports(Section):
-    """Brokers' reports, and which of them are used."""
-
-    interval_s: float = Field(default=5.0, gt=0)
-    """How often a broker reports; also the period of stock Pulsar's usage counts."""
-    stale_after_intervals: float = Field(default=2.0, gt=0)
-    """A report published longer ago than this is not used."""
-    max_clock_skew_s: float = Field(default=30.0, ge=0)
-    """A report is not used if it was published further in the future than this, or if its broker
-    started then. The enforcer ignores limits that were decided further in the future."""
-    max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    max_entries_per_report: int = Field(default=300_000, ge=1)
-    """A report with more groups is not used; in a batch of many reports, nor is one whose groups
-    have a few bytes each (docs/wire.md)."""
-    max_reports_per_broker: int = Field(default=16, ge=1)
-    """Of a broker's reports that arrive at once, so many are used: the newest."""
-    max_rate_per_s: float = Field(default=1e15, gt=0)
-    """Higher usage counts as noise."""
-    stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
-    """End the job (exit code 5) after so many intervals in which reports arrived and none was
-    usable: a wrong clock, another format. null: never; a warning comes after 3 intervals."""
-
-    @property
-    def oldest_s(self) -> float:
-        """Reports older than this are not used."""
-        return self.stale_after_intervals * self.interval_s
 
 
 class BrokerTimeouts(Section):
@@ -232,10 +208,31 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _brokers_known(self) -> Settings:
+        reports, _ = self.own_topics
+        if self.reports.broker_from == "topic" and not all(map(is_per_broker, reports)):
+            raise ValueError(
+                "reports.broker_from: topic needs a report topic per broker: Kafka or Pulsar, and "
+                "{broker} in each name in transport.report_topics"
+            )
+        for key, senders in (("reports", self.reports), ("balance", self.balance)):
+            pulsar = isinstance(self.transport, PulsarTransport) and self.transport.admin_url
+            if senders.allowed_brokers == CLUSTER and not pulsar:
+                raise ValueError(
+                    f"{key}.allowed_brokers: cluster needs transport.kind: pulsar and "
+                    "transport.admin_url"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _topics_apart(self) -> Settings:
         # A job that reads its own output, or the other job's, would process it as input.
         reports, limits = self.own_topics
         taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
+        if brokers_of(reports, [limits]) != [None]:
+            raise ValueError(
+                f"transport.limits_topic: {limits!r} is one of transport.report_topics, too"
+            )
         for key in (
             *("throttle.events_topic", "throttle.decisions_topic"),
             *("balance.loads_topic", "balance.plans_topic", "enforce.leader_topic"),
@@ -251,6 +248,8 @@ class Settings(Section):
                 raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
                 raise ValueError(f"{key}: the topic {name!r} is already {taken[name]}")
+            if brokers_of(reports, [name]) != [None]:
+                raise ValueError(f"{key}: {name!r} is one of transport.report_topics, too")
             taken[name] = f"used as {key}"
         return self
 

@@ -7,13 +7,13 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from quotaplane.settings.balance_agents import Collect, Execute
-from quotaplane.settings.section import Section
+from quotaplane.settings.senders import Senders
 from quotaplane.settings.signing import Signing
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
 
 
-class Balance(Section):
+class Balance(Senders):
     """Topics and rounds of ``./spark-submit.sh balance``, and its strategy."""
 
     cluster: str = Field(default="default", min_length=1, max_length=200)
@@ -32,7 +32,8 @@ class Balance(Section):
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
     """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound."""
     max_bundles_per_report: int = Field(default=100_000, ge=1)
-    max_brokers: int = Field(default=10_000, ge=1)
+    max_new_brokers_per_round: int | None = Field(default=None, ge=1)
+    """See ``reports``. No bound by default: the first round should know the whole cluster."""
     max_bundles: int = Field(default=2_000_000, ge=1)
     """Of all brokers; reports that exceed this are not used."""
     options: dict[str, Any] = Field(default={})
@@ -51,6 +52,13 @@ class Balance(Section):
         if name in (".", ".."):
             raise ValueError(f"{name!r} can't be the name of a topic")
         return name
+
+    @field_validator("broker_from")
+    @classmethod
+    def _one_topic(cls, source: str) -> str:
+        if source == "topic":
+            raise ValueError("all load reports are in loads_topic: use key")
+        return source
 
     @model_validator(mode="after")
     def _rounds_before_gone(self) -> Balance:

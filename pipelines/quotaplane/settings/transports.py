@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from quotaplane.settings.broker_topics import check_topic_names, is_per_broker
 from quotaplane.settings.section import Section
 
 STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
@@ -56,6 +57,7 @@ class KafkaTransport(Section):
     kind: Literal["kafka"]
     bootstrap_servers: str
     report_topics: tuple[str, ...] = Field(min_length=1)
+    """``{broker}`` in a name stands for any broker's name: a topic per broker."""
     limits_topic: str
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart always continues where it stopped."""
@@ -74,6 +76,12 @@ class KafkaTransport(Section):
     """Largest message sent; the topic's ``max.message.bytes`` must allow it, too."""
     publish_timeout_s: float = Field(default=30.0, ge=1)
     """If the cluster has not accepted a message by then, that is an error."""
+
+    @field_validator("report_topics")
+    @classmethod
+    def _places(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        check_topic_names(names)
+        return names
 
 
 class OAuth2(Section):
@@ -152,7 +160,8 @@ class PulsarTransport(PulsarConnection):
     kind: Literal["pulsar"]
     report_topics: tuple[str, ...] = (STOCK_REPORTS,)
     """Default: the topic of stock brokers. Messages published to a non-persistent topic while no
-    consumer is connected are lost (docs/pulsar.md)."""
+    consumer is connected are lost (docs/pulsar.md). One name may have ``{broker}`` in it, for any
+    broker's name: a topic per broker."""
     limits_topic: str
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart always continues where it stopped."""
@@ -177,4 +186,13 @@ class PulsarTransport(PulsarConnection):
     def _full_topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if not names:
             raise ValueError("at least one topic is needed")
+        check_topic_names(names)
+        if len(names) > 1 and any(map(is_per_broker, names)):
+            raise ValueError("a name with {broker} must be the only one: it is read as a pattern")
         return tuple(map(_full_topic, names))
+
+    @model_validator(mode="after")
+    def _topics_listed(self) -> PulsarTransport:
+        if self.admin_url is None and any(map(is_per_broker, self.report_topics)):
+            raise ValueError("{broker} in report_topics needs admin_url, which lists the topics")
+        return self

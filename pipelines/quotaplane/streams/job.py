@@ -131,6 +131,13 @@ class JobSpec(ABC):
             ConfigError: the job can't continue from it.
         """
 
+    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+        """A function to be called with each batch and its seq before it runs; nothing by default.
+
+        Called within ``beside``.
+        """
+        return lambda *_: None
+
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
         """A context that runs a task beside the query (copying groups); by default none."""
         return nullcontext()
@@ -208,6 +215,7 @@ class StreamJob(RunningQuery):
                 lines,
                 traces,
                 still_leads=spec.leadership.check,
+                before=spec.before_batch(folder),
             ),
             name=spec.query_name,
             interval_s=settings.trigger.interval_s,

@@ -14,27 +14,34 @@ from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.shard_inputs import REJECTED
 
 
-def refused_reports(payloads: Sequence[bytes], crowded_out: pa.Table | None) -> pa.Table:
-    """Reports that the decoders refused, and the headers (``shard_inputs.HEADERS``) of those over
-    their broker's limit (``crowded_out``), as dead letters.
-    """
-    letters = [table for payload in payloads for table in unpack(payload)]
-    if crowded_out is not None:
-        letters.append(
-            letters_of(
-                len(crowded_out),
-                reason=TOO_MANY_REPORTS,
-                position=crowded_out["position"],
-                published_at_ms=crowded_out["published_at_ms"],
-                sender=crowded_out["broker"],
-                detail="its broker sent more reports at once than "
-                "reports.max_reports_per_broker; only the newest are used",
-            )
-        )
+def refused_reports(payloads: Sequence[bytes], more: Sequence[pa.Table] = ()) -> pa.Table:
+    """Dead letters of reports that the decoders refused, and ``more`` of them (``REJECTED``)."""
+    letters = [*(table for payload in payloads for table in unpack(payload)), *more]
     table = pa.concat_tables([REJECTED.empty_table(), *letters])
     # Sort: which letters are left out must not depend on the order in which the payloads came.
     order = [(name, "ascending") for name in ("published_at_ms", "position", "reason", "detail")]
     return condensed(table.sort_by(order) if len(table) > 1 else table)
+
+
+def crowded_out(headers: pa.Table) -> pa.Table:
+    """Dead letters of reports (``shard_inputs.HEADERS``) over their broker's bound."""
+    detail = (
+        "its broker sent more reports at once than reports.max_reports_per_broker; only the newest "
+        "are used"
+    )
+    return letters_of_senders(headers, TOO_MANY_REPORTS, detail)
+
+
+def letters_of_senders(reports: pa.Table, reason: str, detail: str) -> pa.Table:
+    """A dead letter for each report: ``broker``, ``position`` and ``published_at_ms`` are used."""
+    return letters_of(
+        len(reports),
+        reason=reason,
+        position=reports["position"],
+        published_at_ms=reports["published_at_ms"],
+        sender=reports["broker"],
+        detail=detail,
+    )
 
 
 def letters_of(count: int, **columns: Any) -> pa.Table:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from quotaplane.streams.checkpoint import CheckpointFolder, Range, ranges_between
-from quotaplane.transport.base import Transport
+from quotaplane.transport.base import COLUMNS, Transport
 from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_COLUMNS: Final = "value binary, published_at_ms long, position string"
 
 
 def nothing(spark: SparkSession) -> DataFrame:
@@ -124,7 +122,7 @@ class NothingSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a transport's source."""
-        return _COLUMNS
+        return COLUMNS
 
     def streamReader(self, schema: StructType) -> NothingReader:  # noqa: N802
         """The reader for ``spark.readStream``."""

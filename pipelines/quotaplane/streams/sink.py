@@ -66,7 +66,8 @@ class BatchSink:
     The history is written before the messages, so that every published decision can be audited.
     After a crash both may happen again: the history drops rows that it has, and the repeated
     messages are identical. ``now_ms`` returns a batch's time, also when the batch runs again.
-    ``still_leads`` raises if another process has been started in place of this one.
+    ``still_leads`` raises if another process has been started in place of this one. ``before`` is
+    called with each batch and its seq before the batch runs.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class BatchSink:
         traces: RoundTraces | None = None,
         *,
         still_leads: Callable[[], None] = lambda: None,
+        before: Callable[[DataFrame, int], None] = lambda *_: None,
     ) -> None:
+        self._before = before
         self._still_leads = still_leads
         self._finisher = finisher
         self._history = history
@@ -94,6 +97,7 @@ class BatchSink:
         self._finisher.begin()
         with self._traces.round(epoch=self._epoch, seq=seq):
             with self._stage("decide"):
+                self._before(outputs, seq)
                 packed = _collected(outputs)
             self._still_leads()
             stamp = Round(self._epoch, seq, self._now_ms(seq))

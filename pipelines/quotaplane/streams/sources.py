@@ -17,10 +17,12 @@ from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
+from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
 from quotaplane.wire.report_heads import HEAD_BYTES, senders
 from quotaplane.wire.reports import REJECTED, decode
+from quotaplane.wire.sender_rules import SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from quotaplane.wire.surplus_reports import surplus
 
@@ -67,22 +69,32 @@ class Decoder(Protocol):
         published_at_ms: IntArray,
         positions: Sequence[str],
         now_ms: int,
+        senders: SenderRules,
     ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
         """Payloads by shard, dead letters (``REJECTED``), and the number of entries."""
 
 
-def _to_report_events(reports: Reports, shards: int) -> Mapper:
+def _to_report_events(reports: Reports, shards: int, senders: SenderChecks = NO_CHECKS) -> Mapper:
     def decoder(
         values: Sequence[bytes | None],
         published_at_ms: IntArray,
         positions: Sequence[str],
         now_ms: int,
+        senders: SenderRules,
     ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
-        decoded = decode(values, published_at_ms, positions, now_ms=now_ms, reports=reports)
+        decoded = decode(
+            values, published_at_ms, positions, now_ms=now_ms, reports=reports, senders=senders
+        )
         return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
 
     return _to_decoded(
-        decoder, "reports", reports.max_report_bytes, reports.oldest_s, shards, newest_first=True
+        decoder,
+        "reports",
+        reports.max_report_bytes,
+        reports.oldest_s,
+        shards,
+        senders,
+        newest_first=True,
     )
 
 
@@ -98,6 +110,13 @@ class _Arrived:
         late = self.now_ms - self.published_at_ms > oldest_s * 1000.0
         self.wanted: BoolArray = ~self.large & ~late
         self.surplus: BoolArray = np.zeros(len(self.size), bool)
+        self.named: pa.BinaryArray | None = None
+        """The broker that each message's key or topic names; None: it does not matter."""
+
+    def named_by(self, senders: SenderChecks) -> _Arrived:
+        """The same, with what key or topic say."""
+        self.named = senders.named(self.batch)
+        return self
 
     def heads(self) -> list[bytes]:
         """The beginnings of the wanted ones."""
@@ -128,11 +147,18 @@ def _marked(ahead: list[_Arrived]) -> list[_Arrived]:
             [head for one in ahead for head in one.heads()],
             np.concatenate([one.published_at_ms[one.wanted] for one in ahead]),
             np.concatenate([one.size[one.wanted] for one in ahead]),
+            _named(ahead),
         )
         ends = np.cumsum([np.count_nonzero(one.wanted) for one in ahead])
         for one, of_batch in zip(ahead, np.split(left_out, ends[:-1]), strict=True):
             one.surplus[one.wanted] = of_batch
     return ahead
+
+
+def _named(ahead: list[_Arrived]) -> pa.Array | None:
+    """The brokers that keys or topics of the wanted ones name; None: they don't matter."""
+    named = [one.named.filter(pa.array(one.wanted)) for one in ahead if one.named is not None]
+    return pa.concat_arrays(named) if named else None
 
 
 def _to_decoded(
@@ -141,6 +167,7 @@ def _to_decoded(
     most_bytes: int,
     oldest_s: float,
     shards: int,
+    senders: SenderChecks,
     *,
     newest_first: bool = False,
 ) -> Mapper:
@@ -148,14 +175,19 @@ def _to_decoded(
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
         bytes_left = TASK_BYTES
-        arrived = (_Arrived(each, most_bytes, oldest_s) for each in batches if each.num_rows)
+        allowed = senders.allowed()
+        arrived = (
+            _Arrived(each, most_bytes, oldest_s).named_by(senders)
+            for each in batches
+            if each.num_rows
+        )
         for one in _newest_first(arrived) if newest_first else arrived:
             batch, now_ms, size = one.batch, one.now_ms, one.size
             wanted = one.wanted & ~one.surplus
             over = wanted & (bytes_left <= 0)
             bytes_left -= int(size[wanted].sum())
             used_bytes = int(size[wanted & ~over].sum())
-            letters = []
+            letters, named = [], one.named
             refused = one.large | over | one.surplus
             if refused.any():
                 letters = [
@@ -164,11 +196,13 @@ def _to_decoded(
                     _superseded(batch, one.surplus),
                 ]
                 batch = batch.filter(pa.array(~refused))
+                named = None if named is None else named.filter(pa.array(~refused))
             payloads, rejected, entries = decoder(
                 batch["value"].to_pylist(),
                 one.published_at_ms[~refused],
                 batch["position"].to_pylist(),
                 now_ms,
+                SenderRules(named, senders.source, allowed),
             )
             # Small entries take more memory decoded than encoded.
             bytes_left -= max(entries * BYTES_PER_ENTRY - used_bytes, 0)
@@ -251,14 +285,16 @@ def _to_group_events(shards: int) -> Mapper:
 
 
 def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
-    """Decode reports (``value``, ``published_at_ms``, ``position``) into events.
+    """Decode reports (``transport.base.COLUMNS``) into events.
 
     ``now`` is the micro-batch's time, so that a repeated batch gives the same result. Of a report
     that is too large, only the beginning leaves the JVM.
     """
     reports_of = settings.reports
-    mapper = _to_report_events(reports_of, settings.shards)
-    return _messages(reports, reports_of.max_report_bytes).mapInArrow(mapper, EVENT_SCHEMA)
+    senders = SenderChecks.of(reports_of, settings.own_topics[0])
+    mapper = _to_report_events(reports_of, settings.shards, senders)
+    rows = _messages(reports, reports_of.max_report_bytes, senders)
+    return rows.mapInArrow(mapper, EVENT_SCHEMA)
 
 
 def decoded_events(
@@ -269,22 +305,24 @@ def decoded_events(
     most_bytes: int,
     oldest_s: float,
     shards: int,
+    senders: SenderChecks = NO_CHECKS,
 ) -> DataFrame:
     """Decode messages into events of a kind, and their dead letters, as ``report_events`` does.
 
     Args:
-        messages: ``value``, ``published_at_ms``, ``position``.
+        messages: ``transport.base.COLUMNS``.
         decoder: called with some of the messages at a time.
         kind: of the events.
         most_bytes: a larger message is not read.
         oldest_s: an older message is cheap to decode, so it does not count as much.
         shards: number of shards.
+        senders: which names of brokers are used.
     """
-    mapper = _to_decoded(decoder, kind, most_bytes, oldest_s, shards)
-    return _messages(messages, most_bytes).mapInArrow(mapper, EVENT_SCHEMA)
+    mapper = _to_decoded(decoder, kind, most_bytes, oldest_s, shards, senders)
+    return _messages(messages, most_bytes, senders).mapInArrow(mapper, EVENT_SCHEMA)
 
 
-def _messages(reports: DataFrame, most: int) -> DataFrame:
+def _messages(reports: DataFrame, most: int, senders: SenderChecks) -> DataFrame:
     beginning = f"substring(value, 1, {_KEPT_BYTES})"
     return reports.selectExpr(
         f"CASE WHEN octet_length(value) > {most} THEN {beginning} ELSE value END AS value",
@@ -292,6 +330,7 @@ def _messages(reports: DataFrame, most: int) -> DataFrame:
         "published_at_ms",
         "position",
         "unix_millis(current_timestamp()) AS now_ms",
+        *senders.columns,
     )
 
 

@@ -6,6 +6,7 @@ reports and polls limits, without Spark or a JVM. All transports pass the same t
 ``tests/contract``. The rest of the code may rely on these guarantees:
 
 * a report's bytes arrive unchanged, and each report once, also after restarts;
+* a report has the ``key`` and the ``topic`` that its sender gave it;
 * ``position`` identifies one report for ever (also after a restart), so that the report of a dead
   letter can be found; a later report of a broker never arrives in an earlier micro-batch;
 * the order of rows within a micro-batch is undefined: reports have a sequence of their own.
@@ -70,6 +71,10 @@ REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 """Topics of the embedded transport; for Kafka and Pulsar the settings have them."""
 
 
+COLUMNS: Final = "value binary, published_at_ms long, position string, key binary, topic string"
+"""Of reports as a transport reads them."""
+
+
 class Transport(Protocol):
     """The control plane's interface to the topics of reports and limits."""
 
@@ -85,8 +90,9 @@ class Transport(Protocol):
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports.
 
-        Returns a streaming DataFrame with exactly the columns ``value binary``,
-        ``published_at_ms long`` (since 1970 in UTC) and ``position string``.
+        Returns a streaming DataFrame with exactly ``COLUMNS``: ``published_at_ms`` is since 1970 in
+        UTC; ``key`` is null if a report has none; ``topic`` is the full name, with Pulsar with its
+        partition, and null in the embedded transport, which has one table of reports.
         """
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:

@@ -52,7 +52,10 @@ TOPIC_SCHEMA: Final = pa.schema(
 """``key`` is the broker. ``append_id`` (of the send) and ``row`` (in the send) identify a message
 for ever: Delta's streaming reads have no row numbers, and compaction moves rows to other files."""
 
-_CONTRACT: Final = ("value", "published_at_ms", "concat(append_id, '#', row) AS position")
+_CONTRACT: Final = (
+    *("value", "published_at_ms", "concat(append_id, '#', row) AS position"),
+    *("cast(key AS binary) AS key", "cast(NULL AS string) AS topic"),
+)
 
 _BATCH_BYTES: Final = "128m"
 _BATCH_FILES: Final = 1000
@@ -93,7 +96,7 @@ class DeltaTopics:
         return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
-        """Stream the reports: ``value``, ``published_at_ms`` and ``position``."""
+        """Stream the reports (``base.COLUMNS``)."""
         table = self._reports.open()
         table.update_incremental()
         # Old messages may be deleted meanwhile (see ``maintain``); such a commit adds no message.
@@ -110,7 +113,7 @@ class DeltaTopics:
         return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All stored reports: ``value``, ``published_at_ms`` and ``position``."""
+        """All stored reports (``base.COLUMNS``)."""
         self._reports.open()
         return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
 

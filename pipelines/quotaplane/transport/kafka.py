@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
+from quotaplane.settings.broker_topics import belongs, is_per_broker, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
@@ -73,10 +74,11 @@ class KafkaTopics:
             TransportError: no server answers within ``connect_timeout_s``, or a topic is missing.
         """
         settings = self._settings
-        topics = [*settings.report_topics, settings.limits_topic]
         with self._admin() as admin:
+            reports = self._report_topics(admin)
+            topics = [*reports, settings.limits_topic]
             described = admin.describe_topics(topics)
-            configs = {} if max_report_bytes is None else self._size_configs(admin)
+            configs = {} if max_report_bytes is None else _size_configs(admin, reports)
         codes = {topic["name"]: topic["error_code"] for topic in described}
         for topic in topics:
             kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
@@ -104,7 +106,7 @@ class KafkaTopics:
         with self._admin() as admin:
             partitions = [
                 TopicPartition(topic["name"], partition["partition_index"])
-                for topic in admin.describe_topics(list(self._settings.report_topics))
+                for topic in admin.describe_topics(self._report_topics(admin))
                 for partition in topic["partitions"]
             ]
             # The ends first, so that records that arrive meanwhile are not skipped.
@@ -137,21 +139,28 @@ class KafkaTopics:
             finally:
                 admin.close()
 
-    def _size_configs(self, admin: KafkaAdminClient) -> dict[str, dict[str, str]]:
-        """``SIZE_CONFIGS`` of the report topics; empty without the right to read them."""
-        kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
-        resources = [ConfigResource(kind, topic, names) for topic in self._settings.report_topics]
-        try:
-            by_topic = admin.describe_configs(resources, config_filter="all").get("topic", {})
-        except KafkaError:
-            return {}
-        return {
-            topic: {name: config["value"] for name, config in configs.items()}
-            for topic, configs in by_topic.items()
-        }
+    def _report_topics(self, admin: KafkaAdminClient) -> list[str]:
+        """The report topics; in place of a name with ``{broker}`` those that exist.
+
+        Raises:
+            TransportError: there is none yet.
+        """
+        topics: list[str] = []
+        for name in self._settings.report_topics:
+            if not is_per_broker(name):
+                topics.append(name)
+                continue
+            existing = sorted(topic for topic in admin.list_topics() if belongs(name, topic))
+            if not existing:
+                raise TransportError(
+                    f"Kafka at {self._settings.bootstrap_servers}: there is no topic {name!r} yet: "
+                    "create at least one broker's (docs/kafka.md says how) or correct the name"
+                )
+            topics += existing
+        return list(dict.fromkeys(topics))
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
-        """Stream the reports: ``value``, ``published_at_ms`` (the record's time) and ``position``.
+        """Stream the reports (``base.COLUMNS``); ``published_at_ms`` is the record's time.
 
         ``position`` is ``topic/partition@offset``. A record without a value comes as an empty one.
         """
@@ -183,6 +192,7 @@ class KafkaTopics:
                 "coalesce(value, X'') AS value",
                 "unix_millis(timestamp) AS published_at_ms",
                 "concat(topic, '/', partition, '@', offset) AS position",
+                *("key", "topic"),
             )
         )
 
@@ -285,7 +295,7 @@ class KafkaLink:
 
     def _topic_of(self, broker: str) -> str:
         topics = self._settings.report_topics
-        return topics[zlib.crc32(broker.encode()) % len(topics)]
+        return topic_of(topics[zlib.crc32(broker.encode()) % len(topics)], broker)
 
     def _is_before(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether messages remain to be read before these offsets."""
@@ -311,6 +321,20 @@ class KafkaLink:
             offsets = self._consumer.beginning_offsets(partitions, timeout_ms=self._wait_ms)
         for partition, offset in (offsets | before).items():
             self._consumer.seek(partition, offset)
+
+
+def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """``SIZE_CONFIGS`` of topics; empty for each without the right to read them."""
+    kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
+    resources = [ConfigResource(kind, topic, names) for topic in topics]
+    try:
+        by_topic = admin.describe_configs(resources, config_filter="all").get("topic", {})
+    except KafkaError:
+        by_topic = {}
+    return {
+        topic: {name: config["value"] for name, config in by_topic.get(topic, {}).items()}
+        for topic in topics
+    }
 
 
 def _polled(record: Any) -> Polled:

@@ -7,12 +7,13 @@ need no copy of the files.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from quotaplane.errors import ConfigError
 from quotaplane.settings import KafkaSecurity, KafkaTransport
+from quotaplane.settings.broker_topics import is_per_broker, pattern_of
 
 FETCH_WAIT_MS: Final = 10
 """How long a broker may delay an empty fetch. With Kafka's default of 500 ms a small micro-batch
@@ -27,6 +28,9 @@ SIZE_CONFIGS: Final = ("compression.type", "max.message.bytes")
 
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 """Allowance for a record's parts beside its value: key, headers, the batch's header."""
+
+_MOST_NAMED: Final = 10
+"""Topics in one warning."""
 
 REDACTED_OPTIONS: Final = "(?i)url|jaas|keystore|truststore|password"
 """Options of a source that Spark must not print in plans, errors and its web page."""
@@ -86,7 +90,7 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
     """
     options = {
         "kafka.bootstrap.servers": ",".join(bootstrap_servers(settings)),
-        "subscribe": ",".join(settings.report_topics),
+        **_subscription(settings.report_topics),
         "startingOffsets": settings.starting,
         "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
         "groupIdPrefix": settings.group_id_prefix,
@@ -98,20 +102,26 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
     return options | _java_security(settings.security)
 
 
+def _subscription(topics: Sequence[str]) -> dict[str, str]:
+    if any(map(is_per_broker, topics)):
+        return {"subscribePattern": pattern_of(topics)}
+    return {"subscribe": ",".join(topics)}
+
+
 def size_warnings(
     settings: KafkaTransport, configs: Mapping[str, Mapping[str, str]], max_report_bytes: int
 ) -> list[str]:
     """A warning about report topics that accept records larger than a report, if there are any.
 
-    ``configs``: the known ``SIZE_CONFIGS`` of each topic. A broker compares the decompressed size
-    with the limit only with ``compression.type=uncompressed``.
+    ``configs``: the known ``SIZE_CONFIGS`` of each topic, empty where none is known. A broker
+    compares the decompressed size with the limit only with ``compression.type=uncompressed``.
     """
     most = max_report_bytes + _RECORD_OVERHEAD_BYTES
-    unknown = [name for name in settings.report_topics if not configs.get(name)]
+    unknown = [name for name, config in configs.items() if not config]
     unbounded = [
         name
-        for name in settings.report_topics
-        if (config := configs.get(name))
+        for name, config in configs.items()
+        if config
         and (
             config["compression.type"] != "uncompressed" or int(config["max.message.bytes"]) > most
         )
@@ -122,7 +132,9 @@ def size_warnings(
         what = "may hold records of any size: their settings can't be read (right DescribeConfigs)"
     else:
         return []
-    topics = ", ".join(map(repr, unbounded or unknown))
+    named = unbounded or unknown
+    more = len(named) - _MOST_NAMED
+    topics = ", ".join(map(repr, named[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
     return [
         f"Kafka at {settings.bootstrap_servers}: topics {topics} {what}; set "
         f"compression.type=uncompressed and max.message.bytes={max_report_bytes} (docs/kafka.md, "

@@ -28,8 +28,9 @@ from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.position import EARLIEST, Id, is_live
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader
-from quotaplane.pulsar.topics import last_entry, must_be_there
+from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
+from quotaplane.settings.broker_topics import is_per_broker, pattern_of, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
@@ -69,12 +70,12 @@ class PulsarTopics:
             TransportError: no broker answers within ``connect_timeout_s``, or a topic is missing.
         """
         settings = self._settings
-        topics = *settings.report_topics, settings.limits_topic
-        for topic in topics:
-            if not is_live(topic):
-                must_be_there(settings, topic)
         client = open_client(settings)
         try:
+            topics = *_report_topics(client, settings), settings.limits_topic
+            for topic in topics:
+                if not is_live(topic):
+                    must_be_there(settings, topic)
             for topic in topics:
                 partitions = partitions_of(client, settings, topic)
                 with as_transport_error(settings, f"topic {topic!r} can't be read"):
@@ -84,7 +85,7 @@ class PulsarTopics:
         return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
-        """Stream the reports: ``value``, ``published_at_ms`` and ``position``.
+        """Stream the reports (``base.COLUMNS``).
 
         ``published_at_ms`` is a message's event time, or its publish time if it has none;
         ``position`` is ``topic@message id``. A message without a value comes as an empty one.
@@ -117,6 +118,7 @@ class PulsarTopics:
                 "coalesce(value, X'') AS value",
                 "unix_millis(coalesce(event_time, publish_time)) AS published_at_ms",
                 "concat(topic, '@', message_id) AS position",
+                *("cast(key AS binary) AS key", "topic"),
             )
         )
 
@@ -213,7 +215,7 @@ class PulsarLink:
 
     def _topic_of(self, broker: str) -> str:
         topics = self._settings.report_topics
-        return topics[zlib.crc32(broker.encode()) % len(topics)]
+        return topic_of(topics[zlib.crc32(broker.encode()) % len(topics)], broker)
 
     def _follow(self, starting: Starting) -> None:
         """Open a reader on each partition that has none."""
@@ -280,6 +282,31 @@ def reading_options(settings: PulsarTransport) -> Options:
     return Options.model_validate({**connection, "allow_cleartext_secrets": True})
 
 
+def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence[str]:
+    """The report topics; in place of a name with ``{broker}`` the first broker's.
+
+    Raises:
+        TransportError: there is none yet, or the cluster does not answer.
+    """
+    (name, *_) = settings.report_topics
+    if not is_per_broker(name):
+        return settings.report_topics
+    pattern = reading_options(settings).model_copy(update=_pattern(name))
+    existing = topic_partitions(client, pattern)
+    if not existing:
+        raise TransportError(
+            f"Pulsar at {settings.service_url}: there is no topic {name!r} yet: create at least "
+            "one broker's (docs/pulsar.md says how) or correct the name"
+        )
+    return existing[:1]
+
+
+def _pattern(name: str) -> dict[str, str]:
+    """The option of the Data Source for a name with ``{broker}``."""
+    namespace, _, topic = name.rpartition("/")
+    return {"topics_pattern": f"{namespace}/{pattern_of([topic])}"}
+
+
 def source_options(settings: PulsarTransport) -> dict[str, str]:
     """Options of our Data Source, from the settings."""
     security = settings.security.model_dump(exclude_none=True, exclude={"oauth2"})
@@ -287,10 +314,12 @@ def source_options(settings: PulsarTransport) -> dict[str, str]:
     if oauth2 is not None:
         values = oauth2.model_dump(exclude_none=True)
         security |= {f"oauth2_{name}": value for name, value in values.items()}
+    names = settings.report_topics
+    topics = _pattern(names[0]) if is_per_broker(names[0]) else {"topics": ",".join(names)}
     options = {
         "service_url": settings.service_url,
         "admin_url": settings.admin_url,
-        "topics": ",".join(settings.report_topics),
+        **topics,
         "starting": settings.starting,
         "max_messages_per_trigger": settings.max_reports_per_trigger,
         "fail_on_data_loss": settings.fail_on_data_loss,

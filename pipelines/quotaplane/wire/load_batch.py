@@ -30,6 +30,7 @@ from quotaplane.wire.load_reports import decode_load_report, encode_load_report
 from quotaplane.wire.pulsar_load_json import decode_local_broker_data, is_json
 from quotaplane.wire.reasons import EMPTY, FUTURE, STALE, TOO_LARGE, UnusableReportError
 from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 
 _MOST_KEPT: Final = 100
 """Most bad bundles of a report that its dead letter contains."""
@@ -61,10 +62,12 @@ def decode_load_reports(
     *,
     now_ms: int,
     bounds: LoadBounds,
+    senders: SenderRules = ANY_SENDER,
 ) -> DecodedLoads:
     """Decode and check a batch of load reports, of both formats in any order.
 
     ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report.
+    ``senders``: which brokers they may name.
 
     >>> load = BrokerLoad("b1", 1, 7, 5_000, np.ones(5), np.ones(5),
     ...     ["acme/orders/0x00000000_0xffffffff", "acme"], np.ones((2, 4)))
@@ -82,6 +85,9 @@ def decode_load_reports(
             read[index] = _read(value or b"", int(published_at_ms[index]), now_ms, bounds)
         except UnusableReportError as error:
             letters.refuse_one(index, error)
+    names = pa.array([load.broker for load in read.values()], pa.string())
+    senders.refuse(letters, np.array([*read], np.int64), names)
+    read = {index: load for index, load in read.items() if letters.usable[index]}
     kept = _usable_bundles(read, letters, bounds)
     indexes = np.array([*read], np.int64)
     loads = _tables(list(read.values()), indexes, published_at_ms, positions, kept)

@@ -27,7 +27,11 @@ SKIPPED_BATCH: Final = "skipped_batch"
 NOT_JSON: Final = "not_json"
 BAD_BUNDLE: Final = "bad_bundle"
 NOT_NEWER: Final = "not_newer"
+TOO_MANY_BUNDLES: Final = "too_many_bundles"
 TOO_MANY_BROKERS: Final = "too_many_brokers"
+TOO_MANY_NEW_BROKERS: Final = "too_many_new_brokers"
+OTHER_BROKER: Final = "other_broker"
+BROKER_NOT_ALLOWED: Final = "broker_not_allowed"
 
 REASONS: Final = {
     EMPTY: "no bytes at all",
@@ -49,7 +53,17 @@ REASONS: Final = {
 }
 """Descriptions of the codes that ``decode`` gives."""
 
-NOT_BAD: Final = frozenset({STALE, TOO_MANY_REPORTS, TOO_MUCH, NOT_NEWER})
+NOT_BAD: Final = frozenset(
+    {
+        STALE,
+        TOO_MANY_REPORTS,
+        TOO_MUCH,
+        NOT_NEWER,
+        TOO_MANY_BUNDLES,
+        TOO_MANY_BROKERS,
+        TOO_MANY_NEW_BROKERS,
+    }
+)
 """Reasons for refusing reports that may be well-formed, as a healthy system has after a pause."""
 
 LOAD_REASONS: Final = {
@@ -57,9 +71,18 @@ LOAD_REASONS: Final = {
     "type or occurs twice",
     BAD_BUNDLE: "a bundle's name is not one of Pulsar's, or is in the report twice",
     NOT_NEWER: "its broker has sent a report with the same or a later start time and sequence",
-    TOO_MANY_BROKERS: "more brokers or bundles than balance.max_brokers and balance.max_bundles",
+    TOO_MANY_BUNDLES: "more bundles of all brokers than balance.max_bundles",
 }
 """Descriptions of the codes that only load reports have."""
+
+BROKER_REASONS: Final = {
+    OTHER_BROKER: "names another broker than its key or topic (broker_from)",
+    BROKER_NOT_ALLOWED: "names a broker that is not one of allowed_brokers",
+    TOO_MANY_BROKERS: "of a broker that is not known, and there are max_brokers known ones",
+    TOO_MANY_NEW_BROKERS: "of a broker that is not known, and max_new_brokers_per_round others "
+    "were taken in in its round",
+}
+"""Descriptions of the codes that are about the broker that a report names."""
 
 BATCH_REASONS: Final = {
     TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read",

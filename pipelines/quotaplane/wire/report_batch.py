@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
 from quotaplane.settings import Reports
@@ -23,6 +24,7 @@ from quotaplane.wire.reasons import (
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_heads import Heads, read_heads
 from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, started_too_late
+from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 
 MOST_REPORTS: Final = 100_000
 """Most reports of a batch that are read. Spark passes 100 at a time."""
@@ -51,6 +53,7 @@ def open_batch(
     letters: Letters,
     now_ms: int,
     reports: Reports,
+    senders: SenderRules = ANY_SENDER,
 ) -> ReportBatch:
     """The reports worth decoding, with their heads; the others are refused in ``letters``."""
     size = _refuse_unread(values, published_at_ms, letters, now_ms, reports)
@@ -61,7 +64,7 @@ def open_batch(
     heads = read_heads(starts, own)
     heads = heads._replace(canonical=heads.canonical & (ours | ~own))
     batch = ReportBatch(index, own, heads, heads.canonical & (heads.size == size[index]))
-    _refuse_by_head(batch, published_at_ms, letters, now_ms, reports)
+    _refuse_by_head(batch, published_at_ms, letters, now_ms, reports, senders)
     return batch
 
 
@@ -133,6 +136,7 @@ def _refuse_by_head(
     letters: Letters,
     now_ms: int,
     reports: Reports,
+    senders: SenderRules,
 ) -> None:
     heads, index = batch.heads, batch.index
     latest_ms, most = latest_start_ms(now_ms, reports), reports.max_reports_per_broker
@@ -146,6 +150,9 @@ def _refuse_by_head(
     if heads.unusable:
         nameless = np.isin(heads.broker, [*heads.unusable])
         refuse(nameless, NO_BROKER, lambda row: heads.unusable[int(heads.broker[row])])
+    # Before the newest reports are chosen: a forged one must not take the place of a broker's own.
+    named = np.flatnonzero(heads.canonical & letters.usable[index])
+    senders.refuse(letters, index[named], heads.names.take(pa.array(heads.broker[named])))
     refuse(heads.absurd, ABSURD, heads.absurdity)
     refuse(
         started > latest_ms,

@@ -23,9 +23,10 @@ from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import ReportBatch, latest_start_ms, open_batch
 from quotaplane.wire.report_block import Block, Header, by_kind
-from quotaplane.wire.report_heads import senders
+from quotaplane.wire.report_heads import senders as broker_names
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
+from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import (
     HEADERS,
     OPTIONAL_ENTRIES,
@@ -51,12 +52,14 @@ def decode(
     *,
     now_ms: int,
     reports: Reports,
+    senders: SenderRules = ANY_SENDER,
 ) -> Decoded:
     """Decode and check a batch of serialized reports, of both formats in any order.
 
     ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report.
-    All values together must be under 2 GiB, the limit of an Arrow column. See ``shard_inputs`` for
-    the resulting tables and ``reasons`` for why reports are refused.
+    All values together must be under 2 GiB, the limit of an Arrow column. ``senders``: the brokers
+    that they may name. See ``shard_inputs`` for the resulting tables and ``reasons`` for why
+    reports are refused.
 
     Example: 3 messages and 300 bytes counted over an interval of 5 s are 0.6 and 60 per second.
 
@@ -68,8 +71,8 @@ def decode(
     >>> decoded.rejected.select(["reason", "position"]).to_pylist()
     [{'reason': 'not_protobuf', 'position': '0@2'}]
     """
-    letters = Letters(values, published_at_ms, positions, senders)
-    batch = open_batch(values, published_at_ms, letters, now_ms, reports)
+    letters = Letters(values, published_at_ms, positions, broker_names)
+    batch = open_batch(values, published_at_ms, letters, now_ms, reports, senders)
     to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
     caps = BatchCaps(reports.max_entries_per_report, int(to_read))
     further_headers, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
@@ -80,6 +83,11 @@ def decode(
         for block in by_kind(blocks)
     ]
     index, headers = _headers(batch, further_headers, published_at_ms, positions, letters, reports)
+    # Again, as only protobuf has the last word on the names of some.
+    allowed = senders.refuse(letters, index, headers["broker"].combine_chunks())
+    if not allowed.all():
+        index, headers = index[allowed], headers.filter(pa.array(allowed))
+        blocks = [each.take(np.flatnonzero(letters.usable[each.report])) for each in blocks]
     return Decoded(headers, _entries(blocks, index, len(values)), letters.table())
 
 

@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
-from quotaplane.model import BASIC, IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, shard_of
+from quotaplane.model import (
+    BASIC,
+    IN_FORCE_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    BoolArray,
+    shard_of,
+)
 from quotaplane.wire.batch_caps import newest
 
 
@@ -170,11 +177,18 @@ def newest_reports(
     later = np.empty(len(code), np.int64)
     later[np.lexsort((place, published))] = np.arange(len(code))
     is_newest = newest(code.astype(np.int64), started, sequence, later, most)
+    return *some_reports(headers, entries, is_newest), headers.filter(pa.array(~is_newest))
+
+
+def some_reports(
+    headers: pa.Table, entries: pa.Table, kept: BoolArray
+) -> tuple[pa.Table, pa.Table]:
+    """Only the reports ``kept`` (n,), with their entries."""
     report = entries["report"].to_numpy()
-    row = pa.array((np.cumsum(is_newest) - 1)[report].astype(np.int32))
+    row = pa.array((np.cumsum(kept) - 1)[report].astype(np.int32))
     entries = entries.set_column(0, ENTRIES.field("report"), row)
-    remaining = entries.filter(pa.array(is_newest[report])).combine_chunks()
-    return headers.filter(pa.array(is_newest)), remaining, headers.filter(pa.array(~is_newest))
+    remaining = entries.filter(pa.array(kept[report])).combine_chunks()
+    return headers.filter(pa.array(kept)), remaining
 
 
 def pack_groups(changes: pa.Table | pa.RecordBatch, shards: int) -> list[tuple[int, bytes]]:

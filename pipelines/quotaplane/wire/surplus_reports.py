@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.batch_caps import newer_reports
@@ -22,7 +23,12 @@ ALWAYS_READ_BYTES: Final = 1 << 20
 small system reads everything, and in a large one brokers may report at irregular times."""
 
 
-def surplus(heads: Sequence[bytes], published_at_ms: IntArray, size: IntArray) -> BoolArray:
+def surplus(
+    heads: Sequence[bytes],
+    published_at_ms: IntArray,
+    size: IntArray,
+    named: pa.Array | None = None,
+) -> BoolArray:
     """(n,) the reports that are left out, because their brokers sent newer ones.
 
     A report whose sender can't be read is never left out: it becomes a dead letter of its own.
@@ -31,6 +37,8 @@ def surplus(heads: Sequence[bytes], published_at_ms: IntArray, size: IntArray) -
         heads: (n) the first ``HEAD_BYTES`` of each report.
         published_at_ms: (n,) when they were published.
         size: (n,) their bytes.
+        named: (n,) the brokers that their keys or topics name, if these count: a report with
+            another key or topic than its broker's takes no room from the broker's own.
 
     >>> from quotaplane.wire.report_stock import encode_stock_report
     >>> reports = [encode_stock_report(name, ["g"], np.ones((1, 4))) for name in "aab"]
@@ -38,6 +46,10 @@ def surplus(heads: Sequence[bytes], published_at_ms: IntArray, size: IntArray) -
     array([ True, False, False])
     """
     code, started, sequence = senders_and_numbers(heads)
+    if named is not None:
+        of_key = named.dictionary_encode(null_encoding="encode").indices.to_numpy()
+        _, code = np.unique(np.stack([code, of_key]), axis=1, return_inverse=True)
+        code = code.ravel()
     newer = newer_reports(code, started, sequence, published_at_ms)
     older = newer > 0
     room = max(ALWAYS_READ_BYTES, int(size[~older].sum()) // 2)

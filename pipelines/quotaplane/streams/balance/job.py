@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,15 +19,19 @@ from quotaplane.streams.balance.program import BalanceProgram, balance_program
 from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
+from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
+from quotaplane.streams.listed_brokers import ListedNames, before_batch, listed_by
 from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import Decoder, decoded_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Topics, Transport
 from quotaplane.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
+from quotaplane.wire.sender_rules import SenderRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,9 +56,10 @@ def load_decoder(bounds: LoadBounds) -> Decoder:
         published_at_ms: IntArray,
         positions: Sequence[str],
         now_ms: int,
+        senders: SenderRules,
     ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
         decoded = decode_load_reports(
-            values, published_at_ms, positions, now_ms=now_ms, bounds=bounds
+            values, published_at_ms, positions, now_ms=now_ms, bounds=bounds, senders=senders
         )
         reports = decoded.loads.reports.num_rows
         payloads = [(0, pack_loads(decoded.loads))] if reports else []
@@ -75,6 +81,7 @@ class BalanceSpec(JobSpec):
         super().__init__(settings.model_copy(update={"shards": 1}))
         self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
         """A folder beside the quota job's checkpoint."""
+        self._listed: ListedNames | None = None
         self.oldest_s = settings.balance.gone_after_s
         self.most_per_batch = settings.balance.max_reports_per_trigger
         self.max_message_bytes = settings.reports.max_report_bytes
@@ -91,6 +98,17 @@ class BalanceSpec(JobSpec):
             transport = transport.model_copy(update=most)
         return open_transport(transport, Topics(balance.loads_topic, balance.plans_topic))
 
+    @contextmanager
+    def beside(self, lines: JobLines) -> Iterator[None]:
+        """Follow the cluster's list of brokers, if it counts."""
+        allowed = self.settings.balance.allowed_brokers
+        with listed_by(self.settings, allowed, lines.warn, as_listed=True) as self._listed:
+            yield
+
+    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+        """Hand the cluster's list of brokers to the batch, if it counts."""
+        return before_batch(folder, self._listed)
+
     def program(self, epoch: int) -> BalanceProgram:
         """The program that decides."""
         return balance_program(self.settings.balance, epoch)
@@ -105,6 +123,7 @@ class BalanceSpec(JobSpec):
             most_bytes=bounds.max_report_bytes,
             oldest_s=bounds.gone_after_s,
             shards=1,
+            senders=SenderChecks.of(self.settings.balance),
         )
 
     def finisher(self, folder: CheckpointFolder) -> BalanceFinisher:

@@ -13,6 +13,7 @@ from quotaplane.metrics.readings import Numbers
 from quotaplane.model import Round
 from quotaplane.settings.balancing import Balance
 from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.refused_brokers import RefusedBrokers
 from quotaplane.streams.silence_watch import SilenceWatch
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
@@ -41,11 +42,13 @@ class BalanceFinisher(Finisher):
             " moves. Check that the collector, or the brokers, run and publish to"
             f" {balance.loads_topic}",
         )
+        self._brokers = RefusedBrokers(balance.broker_from)
         self._began_s, self._arrived = 0.0, 0
+        self._rejected: dict[str, int] = {}
 
     def begin(self) -> None:
         """Remember when the batch began."""
-        self._began_s, self._arrived = time.monotonic(), 0
+        self._began_s, self._arrived, self._rejected = time.monotonic(), 0, {}
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, at most one plan, and counts."""
@@ -66,12 +69,13 @@ class BalanceFinisher(Finisher):
         messages = [Message(self._cluster, value) for value in signed]
         dead_letters = len(tables.get("rejected_reports", ()))
         status = _status(counts, rejected, dead_letters)
-        self._arrived = status.arrived
+        self._arrived, self._rejected = status.arrived, rejected
         return Finished(tables, messages, status)
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """Lines about load reports that stay away."""
-        return self._silence.after(self._began_s, self._arrived)
+        """Lines about load reports that stay away, or are refused because of their brokers."""
+        lines = self._silence.after(self._began_s, self._arrived)
+        return lines + self._brokers.after(self._began_s, self._rejected)
 
 
 def _status(counts: dict[str, Any], rejected: dict[str, int], dead_letters: int) -> StatusUpdate:

@@ -17,14 +17,16 @@ from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.plan_size import fitting
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies, read_policies
-from quotaplane.balance.report_choice import NOT_NEWER, ReportBounds, choose
+from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, ReportBounds, choose
 from quotaplane.balance.reported_loads import ReportedLoads
 from quotaplane.balance.reports_intake import RoundOfReports, gone_skip, round_of
 from quotaplane.errors import ConfigError, InputError
+from quotaplane.model import Round
 from quotaplane.settings import Balance
 from quotaplane.streams.balance.reports_held import BalanceJobState
 from quotaplane.streams.balance.round_rows import decision_rows, load_rows, round_row
-from quotaplane.streams.letters import letters_of, refused_reports
+from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports
+from quotaplane.streams.new_brokers import BrokerBounds, turned_away
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire import reasons
 from quotaplane.wire.balance_plans import encode_plan
@@ -33,9 +35,9 @@ from quotaplane.wire.load_batch import unpack_loads
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
     NOT_NEWER: "its broker has sent this report, or a newer one, before",
-    "too_many": "more than balance.max_brokers or balance.max_bundles allow",
+    TOO_MANY: "more bundles than balance.max_bundles allows",
 }
-_REASONS: Final = {NOT_NEWER: reasons.NOT_NEWER, "too_many": reasons.TOO_MANY_BROKERS}
+_REASONS: Final = {NOT_NEWER: reasons.NOT_NEWER, TOO_MANY: reasons.TOO_MANY_BUNDLES}
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,14 @@ class BalanceProgram:
     ) -> tuple[BalanceJobState, Sequence[Output]]:
         """Take in the reports, then decide if the time has come."""
         loads = unpack_loads(arrived.get("loads", ()))
-        state, letters, counts = self._taken_in(state, loads, batch.now_ms)
-        refused = list(arrived.get("rejected", ()))
-        if letters is not None:
-            refused.append(pack(letters))
+        stamp = Round(self.epoch, batch.seq, batch.now_ms)
+        loads, letters = self._of_known_brokers(state, loads, stamp)
+        state, not_chosen, counts = self._taken_in(state, loads, batch.now_ms)
+        letters += [] if not_chosen is None else [not_chosen]
+        refused = arrived.get("rejected", ())
         outputs = []
-        if refused:
-            table = refused_reports(refused, None)
+        if refused or letters:
+            table = refused_reports(refused, letters)
             outputs.append(Output("rejected_reports", pack(table)))
         if state.next_round_ms is None and state.latest.reports.num_rows:
             state = replace(state, next_round_ms=batch.now_ms + self._interval_ms)
@@ -91,12 +94,28 @@ class BalanceProgram:
     def _interval_ms(self) -> int:
         return max(round(self.balance.round_interval_s * 1000), 1)
 
+    def _of_known_brokers(
+        self, state: BalanceJobState, loads: ReportedLoads, stamp: Round
+    ) -> tuple[ReportedLoads, list[pa.Table]]:
+        """The reports of brokers that are known or taken in, and dead letters of the others."""
+        bounds = BrokerBounds(
+            "balance", self.balance.max_brokers, self.balance.max_new_brokers_per_round
+        )
+        known = state.latest.reports["broker"].to_pylist()
+        refused = turned_away(known, loads.reports["broker"], bounds, stamp)
+        if not refused:
+            return loads, []
+        letters = [
+            letters_of_senders(loads.reports.filter(pa.array(one.reports)), one.reason, one.detail)
+            for one in refused
+        ]
+        kept = ~np.logical_or.reduce([one.reports for one in refused])
+        return loads.take(np.flatnonzero(kept)), letters
+
     def _taken_in(
         self, state: BalanceJobState, loads: ReportedLoads, now_ms: int
     ) -> tuple[BalanceJobState, pa.Table | None, dict[str, float]]:
-        bounds = ReportBounds(
-            self.balance.max_brokers, self.balance.max_bundles, self.balance.gone_after_s
-        )
+        bounds = ReportBounds(self.balance.max_bundles, self.balance.gone_after_s)
         chosen = choose(state.latest, loads, now_ms, bounds)
         gone = {*state.gone, *chosen.gone}
         fresh = (state.fresh | chosen.fresh) - gone

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
+from quotaplane.streams.listed_brokers import ListedNames, before_batch, listed_by
 from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
@@ -58,6 +59,7 @@ class QuotaSpec(JobSpec):
         self.oldest_s = settings.reports.oldest_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
+        self._listed: ListedNames | None = None
 
     @cached_property
     def _earlier(self) -> Earlier:
@@ -111,7 +113,9 @@ class QuotaSpec(JobSpec):
     def finisher(self, folder: CheckpointFolder) -> QuotaFinisher:
         """Rows, messages and counts of a round, and a watch on its reports."""
         reports = self.settings.reports
-        watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
+        watch = ReportWatch(
+            reports.interval_s, reports.stop_when_unusable_intervals, reports.broker_from
+        )
         recorded = {
             "settings": recorded_settings(self.settings),
             "earlier_until_ms": self._earlier.until_ms,
@@ -154,12 +158,23 @@ class QuotaSpec(JobSpec):
             *([] if signing is None else [f"signs limits with the key {signing.sign_with}"]),
         )
 
-    def beside(self, lines: JobLines) -> AbstractContextManager[None]:
-        """Keep ``resource_groups`` in sync with a Pulsar cluster, if one is configured."""
-        if self.settings.cluster is None:
-            return nullcontext()
+    @contextmanager
+    def beside(self, lines: JobLines) -> Iterator[None]:
+        """Keep ``resource_groups`` in sync with a Pulsar cluster, and follow its list of brokers,
+        if that is configured.
+        """
+        allowed = self.settings.reports.allowed_brokers
+        follows = self.settings.cluster is not None
+        with (
+            listed_by(self.settings, allowed, lines.warn) as self._listed,
+            self._groups_followed(lines) if follows else nullcontext(),
+        ):
+            yield
+
+    def _groups_followed(self, lines: JobLines) -> AbstractContextManager[None]:
         from quotaplane.group_sync.runner import following  # needs httpx
 
+        assert self.settings.cluster is not None
         status = lines.status
         status.set_gauge("access_refused", 0)
         return following(
@@ -169,10 +184,17 @@ class QuotaSpec(JobSpec):
             refused=lambda requests: status.set_gauge("access_refused", requests),
         )
 
+    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+        """Hand the cluster's list of brokers to the batch, if it counts."""
+        return before_batch(folder, self._listed)
+
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:
     """The settings that a replay needs, without secrets."""
-    return settings.model_dump(mode="json", include=_RECORDED, exclude={"limits": {"signing"}})
+    # The record has the reports that were let in, so what let them in is not part of a replay.
+    let_in = {"broker_from", "allowed_brokers"}
+    without = {"limits": {"signing"}, "reports": let_in}
+    return settings.model_dump(mode="json", include=_RECORDED, exclude=without)
 
 
 def _transition_in_words(strict_lease_s: float | None) -> str:

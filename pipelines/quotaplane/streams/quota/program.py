@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,13 +21,19 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
 from quotaplane.settings import Settings
-from quotaplane.streams.letters import refused_reports
+from quotaplane.streams.letters import crowded_out, letters_of_senders, refused_reports
+from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, turned_away
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
-from quotaplane.wire.shard_inputs import newest_reports, unpack_groups, unpack_reports
+from quotaplane.wire.shard_inputs import (
+    newest_reports,
+    some_reports,
+    unpack_groups,
+    unpack_reports,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class QuotaProgram:
     step: StepConfig
     epoch: int
     max_reports_per_broker: int
+    bounds: BrokerBounds = UNBOUNDED
     name: str = "shard"
     has_timer: bool = True
 
@@ -60,25 +68,23 @@ class QuotaProgram:
         self, state: ShardState, arrived: Arrived, batch: Batch
     ) -> tuple[ShardState, Sequence[Output]]:
         """Unpack the inputs, take one step, and pack its results."""
+        round_ = Round(self.epoch, batch.seq, batch.now_ms)
         events = Events()
-        definitions = crowded_out = None
+        definitions, letters_here = None, list[pa.Table]()
         if arrived.get("groups"):
             changes = unpack_groups(arrived["groups"])
             groups, clashes = without_clashes(changes, state.groups)
             events = replace(events, groups=groups)
             definitions = bad_definitions(changes, clashes)
         if arrived.get("reports"):
-            headers, entries, crowded_out = newest_reports(
-                *unpack_reports(arrived["reports"]), self.max_reports_per_broker
-            )
+            headers, entries, letters_here = self._usable(state, arrived["reports"], round_)
             events = replace(events, headers=headers, entries=entries)
-        round_ = Round(self.epoch, batch.seq, batch.now_ms)
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)
         messages = list(limit_messages(outcome, batch.shard, round_, lease_ms))
-        # Every shard gets the headers of all reports, so only shard 0 records the surplus ones.
-        refused = refused_reports(arrived.get("rejected", ()), None if batch.shard else crowded_out)
+        # Every shard gets the headers of all reports, so only shard 0 records these letters.
+        refused = refused_reports(arrived.get("rejected", ()), () if batch.shard else letters_here)
         letters, rejected = dead_letters(refused, definitions, outcome)
         counts = replace(
             outcome.counts,
@@ -112,6 +118,24 @@ class QuotaProgram:
         if outputs or counts.something_happened():
             outputs.append(Output("counts", counts.to_bytes()))
         return state, outputs
+
+    def _usable(
+        self, state: ShardState, payloads: Sequence[bytes], round_: Round
+    ) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
+        """Headers and entries of the reports to use, and dead letters of the others."""
+        headers, entries, surplus = newest_reports(
+            *unpack_reports(payloads), self.max_reports_per_broker
+        )
+        letters = [] if surplus is None else [crowded_out(surplus)]
+        refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
+        if not refused:
+            return headers, entries, letters
+        letters += [
+            letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
+            for one in refused
+        ]
+        kept = ~np.logical_or.reduce([one.reports for one in refused])
+        return *some_reports(headers, entries, kept), letters
 
 
 def _usage_history(used: pa.Table) -> pa.Table:
@@ -152,4 +176,7 @@ def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0)
         ),
         epoch=epoch,
         max_reports_per_broker=settings.reports.max_reports_per_broker,
+        bounds=BrokerBounds(
+            "reports", settings.reports.max_brokers, settings.reports.max_new_brokers_per_round
+        ),
     )

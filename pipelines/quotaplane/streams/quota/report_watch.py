@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quotaplane.errors import NoUsableReportsError
+from quotaplane.streams.refused_brokers import RefusedBrokers
 from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
 from quotaplane.streams.status import by_reason
 from quotaplane.wire.reasons import FUTURE, STALE
@@ -20,8 +21,8 @@ PATIENCE_INTERVALS: Final = 3
 """A warning comes after so many intervals without a report, or without a usable one."""
 DUPLICATE: Final = "duplicate"
 OUTDATED: Final = "outdated"
-_HARMLESS: Final = (DUPLICATE, OUTDATED)
-"""Reasons for not using a well-formed report: it is a duplicate, or a newer one came first."""
+_OTHERWISE_PRINTED: Final = frozenset({DUPLICATE, OUTDATED}) | RefusedBrokers.REASONS
+"""Not counted in the share of unusable reports: harmless, or ``RefusedBrokers`` has a line."""
 _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
 """Share of unusable reports at which a warning begins, and below which it ends."""
 _WINDOW_S: Final = 10.0
@@ -51,10 +52,15 @@ class ReportWatch:
     """All watches of the reports topics.
 
     ``stop_after_intervals``: ``check`` raises after so many intervals in which reports arrived and
-    none could be used; None: never.
+    none could be used; None: never. ``broker_from`` is the setting.
     """
 
-    def __init__(self, interval_s: float, stop_after_intervals: float | None = None) -> None:
+    def __init__(
+        self,
+        interval_s: float,
+        stop_after_intervals: float | None = None,
+        broker_from: str = "payload",
+    ) -> None:
         self._silence = SilenceWatch(
             PATIENCE_INTERVALS * interval_s,
             "reports",
@@ -63,6 +69,7 @@ class ReportWatch:
         )
         self._unusable = _Unusable(interval_s, stop_after_intervals)
         self._share = _RefusedShare()
+        self._brokers = RefusedBrokers(broker_from)
 
     def check(self) -> None:
         """End the job if the previous rounds require it.
@@ -81,6 +88,7 @@ class ReportWatch:
         lines = self._silence.after(now_s, arrivals.total)
         lines += self._unusable.after(now_s, arrivals)
         lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
+        lines += self._brokers.after(now_s, arrivals.rejected)
         return lines
 
 
@@ -232,7 +240,7 @@ class _RefusedShare:
             self._begun_s = now_s
         self._arrived += arrivals.total
         for reason, count in arrivals.rejected.items():
-            if reason not in _HARMLESS:
+            if reason not in _OTHERWISE_PRINTED:
                 self._refused[reason] += count
         self._examples = self._examples or arrivals.examples
         self._age_s = arrivals.age_s if self._age_s is None else self._age_s
