@@ -21,6 +21,7 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.reports import decode
+from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 
 START_MS = 1_700_000_000_000
@@ -55,6 +56,7 @@ class Loop:
         poisson: Sequence[str] = (),
         limits_late: int = 0,
         throttle: ThrottleTerms = BY_DEFAULT,
+        senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
     ) -> None:
         """Set up the loop.
 
@@ -69,6 +71,7 @@ class Loop:
             poisson: groups whose demand is Poisson noise around ``wants``.
             limits_late: after how many rounds limits arrive.
             throttle: how brokers enforce limits.
+            senders: what the job checks of the senders of these reports.
         """
         self.settings = settings or settings_with()
         steps = [
@@ -93,8 +96,10 @@ class Loop:
         self.names = names
         self.intervals: list[Interval] = []
         self.rejected: list[dict[str, Any]] = []
+        self.letters: list[dict[str, Any]] = []
+        """Dead letters of the operator, which is not given the decoder's here."""
         self.messages: list[bytes] = []
-        self._mangle = mangle
+        self._mangle, self._senders = mangle, senders
         self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
         self._program = quota_program(self.settings, epoch=1)
         self._states = [ShardState() for _ in range(self.settings.shards)]
@@ -132,6 +137,7 @@ class Loop:
                 [f"{t_s}#{place}" for place in range(len(arrived))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
+                senders=self._senders(arrived),
             )
             self.rejected += decoded.rejected.to_pylist()
             for shard, payload in pack_reports(decoded, shards):
@@ -143,6 +149,10 @@ class Loop:
             self._states[shard], outputs = self._program.run(
                 self._states[shard], by_shard[shard], Batch(shard, t_s, now_ms + 200)
             )
+            for output in outputs:
+                if output.kind == "rejected_reports" and shard == 0:
+                    (letters,) = unpack(output.payload)
+                    self.letters += letters.to_pylist()
             sent += [
                 value
                 for output in outputs
