@@ -115,6 +115,8 @@ class Arrived(NamedTuple):
     value: bytes
     published_at_ms: int
     position: str
+    key: bytes | None
+    topic: str | None
 
 
 def drain(spark: SparkSession, transport: Transport, checkpoint: Path) -> list[Arrived]:
@@ -123,7 +125,14 @@ def drain(spark: SparkSession, transport: Transport, checkpoint: Path) -> list[A
 
     def collect(batch: DataFrame, number: int) -> None:
         arrived.extend(
-            Arrived(number, bytes(row.value), row.published_at_ms, row.position)
+            Arrived(
+                number,
+                bytes(row.value),
+                row.published_at_ms,
+                row.position,
+                None if row.key is None else bytes(row.key),
+                row.topic,
+            )
             for row in batch.collect()
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from quotaplane.settings import DeltaTransport
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Polled
 from tests.contract.rigs import Arrived, Rig, drain, limits_of
@@ -40,7 +41,29 @@ def test_columns_are_exactly_those_of_the_contract(rig: Rig, spark: SparkSession
         ("value", "binary"),
         ("published_at_ms", "bigint"),
         ("position", "string"),
+        ("key", "binary"),
+        ("topic", "string"),
     ]
+
+
+def test_a_report_has_its_brokers_key_and_the_topic_that_it_was_sent_to(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = rig.settings()
+    link = open_broker_link(settings)
+    brokers = ["a", "größe", "pulsar://b1:6650", *(f"b{number}" for number in range(5))]
+    link.send_reports([report for name in brokers for report in numbered(name, 0, 1)])
+    link.close()
+    arrived = drain(spark, open_transport(settings), tmp_path / "checkpoint")
+    assert {row.value: row.key for row in arrived} == {
+        f"{name}:0".encode(): name.encode() for name in brokers
+    }
+    if isinstance(settings, DeltaTransport):
+        assert {row.topic for row in arrived} == {None}, "it has one table of reports"
+        return
+    whole = {str(row.topic).partition("-partition-")[0] for row in arrived}
+    assert whole == {*settings.report_topics}
+    assert all(row.position.startswith(str(row.topic)) for row in arrived)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
