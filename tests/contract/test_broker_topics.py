@@ -45,7 +45,7 @@ def test_each_brokers_topic_is_read_also_one_that_is_new(
     per_broker: PerBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
     settings, checkpoint = per_broker.settings, tmp_path / "checkpoint"
-    with pytest.raises(TransportError, match="there is no topic .*create at least one broker's"):
+    with pytest.raises(TransportError, match=r"there is no topic .*create at least one broker's"):
         open_transport(settings).check()
     per_broker.create("b.1", partitions=2)
     per_broker.create("b_2")
