@@ -16,7 +16,12 @@ from quotaplane.errors import ConfigError
 from quotaplane.history.store import place, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
-from quotaplane.query.cluster_status import RoundStatus, broker_status, job_status
+from quotaplane.query.cluster_status import (
+    RoundStatus,
+    broker_status,
+    job_status,
+    rejected_reasons,
+)
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_status import (
     GROUP_COLUMNS,
@@ -67,16 +72,18 @@ def run(args: argparse.Namespace) -> int:
         job = job_status(engine, now)
         groups = group_status(standing_leases(engine, now))
         brokers = broker_status(engine, now)
+        reasons = rejected_reasons(engine, now)
     summary = {**_summary(groups), **_broker_counts(brokers)}
     listed = groups.rows(args.top)
     rows = [tuple(row.values()) for row in listed]
 
     def as_json() -> str:
         answer = {"at": now, "history": place(history), "job": job and asdict(job)}
+        answer["rejected_by_reason"] = reasons
         return json_of({**answer, **summary, "groups": listed})
 
     def as_table() -> str:
-        head = [f"history  {place(history)}", *_job_lines(job), *_summary_lines(summary)]
+        head = [f"history  {place(history)}", *_job_lines(job, reasons), *_summary_lines(summary)]
         if not rows:
             return "\n".join(head)
         return "\n".join([*head, "", table_text(_HEADINGS, [_shown(row) for row in rows])])
@@ -104,7 +111,7 @@ def _broker_counts(brokers: list[dict[str, Any]]) -> dict[str, int]:
     return {f"brokers_{name}": counts[name] for name in _STATUSES}
 
 
-def _job_lines(job: RoundStatus | None) -> list[str]:
+def _job_lines(job: RoundStatus | None, reasons: dict[str, int]) -> list[str]:
     if job is None:
         return ["job      has not run a round yet"]
     parts = [f"last round {_age(job.age_s)} ago (epoch {job.epoch}, round {job.seq})"]
@@ -120,6 +127,11 @@ def _job_lines(job: RoundStatus | None) -> list[str]:
         f"job      {', '.join(parts)}{late}",
         f"a minute {job.rounds} rounds, {job.reports} reports used, {job.rejected} rejected, "
         f"{outdated}{job.limits} limits sent",
+        *(
+            [f"rejected {' '.join(f'{name}={n}' for name, n in reasons.items())}"]
+            if reasons
+            else []
+        ),
     ]
 
 

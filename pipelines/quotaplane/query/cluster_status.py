@@ -23,6 +23,12 @@ SELECT
 FROM rounds ORDER BY epoch DESC, seq DESC LIMIT 1
 """
 
+_REASONS: Final = """
+SELECT reason, CAST(sum(greatest(coalesce(reports, 1), 1)) AS BIGINT) AS reports
+FROM rejected_reports WHERE round_at > :recent AND round_at <= :now
+GROUP BY reason ORDER BY reports DESC, reason
+"""
+
 _REACHED: Final = " + ".join(
     "CAST(coalesce(has_limit AND enforced AND "
     f"{limit} < coalesce({demand}, CAST('Infinity' AS DOUBLE)), false) AS INT)"
@@ -117,6 +123,17 @@ def _last_round(
 ) -> dict[str, Any] | None:
     answer = engine.ask(_JOB, {"recent": recent}, read_since=read_since)
     return dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else None
+
+
+def rejected_reasons(engine: DuckDBEngine, now: datetime) -> dict[str, int]:
+    """By reason, how many reports became dead letters in the last minute, the most first.
+
+    Raises:
+        HistoryError: the history can't be read.
+    """
+    recent = now - RECENT
+    answer = engine.ask(_REASONS, {"recent": recent, "now": now}, read_since=recent)
+    return dict(answer.rows)
 
 
 def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:
