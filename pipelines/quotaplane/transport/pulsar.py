@@ -70,13 +70,12 @@ class PulsarTopics:
             TransportError: no broker answers within ``connect_timeout_s``, or a topic is missing.
         """
         settings = self._settings
+        for topic in (*settings.report_topics, settings.limits_topic):
+            if not is_live(topic) and not is_per_broker(topic):
+                must_be_there(settings, topic)
         client = open_client(settings)
         try:
-            topics = *_report_topics(client, settings), settings.limits_topic
-            for topic in topics:
-                if not is_live(topic):
-                    must_be_there(settings, topic)
-            for topic in topics:
+            for topic in (*_report_topics(client, settings), settings.limits_topic):
                 partitions = partitions_of(client, settings, topic)
                 with as_transport_error(settings, f"topic {topic!r} can't be read"):
                     client.create_reader(partitions[0], pulsar.MessageId.latest)
