@@ -208,6 +208,7 @@ class StreamJob(RunningQuery):
                 lines,
                 traces,
                 still_leads=spec.leadership.check,
+                sync_input=folder.sync,
             ),
             name=spec.query_name,
             interval_s=settings.trigger.interval_s,

@@ -66,7 +66,8 @@ class BatchSink:
     The history is written before the messages, so that every published decision can be audited.
     After a crash both may happen again: the history drops rows that it has, and the repeated
     messages are identical. ``now_ms`` returns a batch's time, also when the batch runs again.
-    ``still_leads`` raises if another process has been started in place of this one.
+    ``still_leads`` raises if another process has been started in place of this one; ``sync_input``
+    returns when the record of a batch's input survives a power loss.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class BatchSink:
         traces: RoundTraces | None = None,
         *,
         still_leads: Callable[[], None] = lambda: None,
+        sync_input: Callable[[int], None] = lambda seq: None,
     ) -> None:
         self._still_leads = still_leads
+        self._sync_input = sync_input
         self._finisher = finisher
         self._history = history
         self._transport = transport
@@ -96,6 +99,7 @@ class BatchSink:
             with self._stage("decide"):
                 packed = _collected(outputs)
             self._still_leads()
+            self._sync_input(seq)
             stamp = Round(self._epoch, seq, self._now_ms(seq))
             if packed:
                 self._write(stamp, packed)

@@ -11,11 +11,12 @@ import math
 import time
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from quotaplane.errors import TransportError
+from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar.client import (
     as_transport_error,
     close_quietly,
@@ -55,10 +56,14 @@ _REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class PulsarTopics:
-    """The control plane's interface of the Pulsar transport."""
+    """The control plane's interface of the Pulsar transport.
 
-    def __init__(self, settings: PulsarTransport) -> None:
+    ``spool_folder``: for reports of non-persistent topics, until their batch is committed.
+    """
+
+    def __init__(self, settings: PulsarTransport, spool_folder: str | None = None) -> None:
         self._settings = settings
+        self._spool_folder = spool_folder
         self._outbox = PulsarOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
@@ -88,8 +93,22 @@ class PulsarTopics:
 
         ``published_at_ms`` is a message's event time, or its publish time if it has none;
         ``position`` is ``topic@message id``. A message without a value comes as an empty one.
+
+        Raises:
+            ConfigError: reports are spooled, and executors are on other machines.
         """
-        return self._rows(spark, spark.readStream, source_options(self._settings))
+        options = source_options(self._settings)
+        if self._spool_folder is not None:
+            master = spark.sparkContext.master or ""
+            if not master.startswith("local"):
+                raise ConfigError(
+                    "limits.transition: strict with reports of a non-persistent topic needs Spark "
+                    f"on one machine (--master local[*]), and the master is {master}: executors on "
+                    "other machines can't read the driver's spool; set transport.report_topics to "
+                    "persistent topics, or transition to fast"
+                )
+            options["spool_folder"] = str(Path(self._spool_folder).absolute())
+        return self._rows(spark, spark.readStream, options)
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
         """All reports that the topics have, in the format of ``read_reports``."""
