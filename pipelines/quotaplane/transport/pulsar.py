@@ -52,6 +52,10 @@ PARTITIONS_MAX_AGE_S = 60.0
 
 _log = logging.getLogger(__name__)
 
+_PREFETCHED: Final = 64
+"""Messages that the client fetches ahead, per topic partition. It knows no bound in bytes, so this
+is one: 64 messages of at most 5 MB, unless the broker's ``maxMessageSize`` was changed."""
+
 _REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
@@ -296,7 +300,9 @@ def reading_options(settings: PulsarTransport) -> Options:
     """Options of our readers, from the settings."""
     connection = {name: getattr(settings, name) for name in PulsarConnection.model_fields}
     # The settings were checked as a whole when they were loaded.
-    return Options.model_validate({**connection, "allow_cleartext_secrets": True})
+    return Options.model_validate(
+        {**connection, "allow_cleartext_secrets": True, "receiver_queue_size": _PREFETCHED}
+    )
 
 
 def source_options(settings: PulsarTransport) -> dict[str, str]:
@@ -315,6 +321,7 @@ def source_options(settings: PulsarTransport) -> dict[str, str]:
         "fail_on_data_loss": settings.fail_on_data_loss,
         "connect_timeout_s": settings.connect_timeout_s,
         "allow_cleartext_secrets": True,  # as in ``reading_options``
+        "receiver_queue_size": _PREFETCHED,
         **security,
     }
     return {name: _text(value) for name, value in options.items() if value is not None}
