@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
@@ -13,12 +16,19 @@ from quotaplane.balance.agent.executor import Executor
 from quotaplane.balance.agent.plans_listener import PlansListener
 from quotaplane.balance.decisions import Decisions, Move
 from quotaplane.errors import InputError
-from quotaplane.server import guard
+from quotaplane.registry.change_feed import ChangeFeed
+from quotaplane.registry.table import put_groups
+from quotaplane.server import change_log, guard
+from quotaplane.server.change_log import ChangeLog, newest_of
 from quotaplane.server.guard import Guard
+from quotaplane.server.workers import Workers
+from quotaplane.settings import History
 from quotaplane.settings.balancing import Balance
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import reading_options, source_options
 from quotaplane.wire.balance_plans import PlanMessage
+from tests.histories import make_history
+from tests.unit.groups_cases import quota
 from tests.unit.test_pulsar_source import pulsar_settings
 
 SCOPE: Scope = {
@@ -132,3 +142,36 @@ def test_our_readers_of_pulsar_fetch_few_messages_ahead() -> None:
     assert reading_options(transport).receiver_queue_size == transport_pulsar._PREFETCHED
     assert source_options(transport)["receiver_queue_size"] == str(transport_pulsar._PREFETCHED)
     assert transport_pulsar._PREFETCHED * 5 * 1024 * 1024 <= 320 * 1024 * 1024
+
+
+def feed_of(*rows_of_commits: int) -> ChangeFeed:
+    """Commits 1, 2, ... with so many rows each."""
+    versions = np.repeat(np.arange(1, 1 + len(rows_of_commits)), rows_of_commits)
+    log = {version: {"version": version} for version in range(1, 1 + len(rows_of_commits))}
+    return ChangeFeed(pa.table({"_commit_version": versions}), log, len(rows_of_commits))
+
+
+@pytest.mark.parametrize(
+    ("commits", "kept"),
+    [((3, 4, 3), [1, 2, 3]), ((4, 4, 3), [2, 3]), ((4, 8, 3), [3]), ((1, 2, 30), [3])],
+)
+def test_a_server_keeps_the_newest_changes(commits: tuple[int, ...], kept: list[int]) -> None:
+    found = newest_of(feed_of(*commits), 10)
+    assert sorted(set(found.rows["_commit_version"].to_pylist())) == kept
+    assert len(found.rows) == sum(commits[version - 1] for version in kept)
+    assert sorted(found.log) == kept
+    assert found.version == len(commits)
+
+
+def test_changes_are_still_found_after_older_ones_were_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_log, "_MOST_ROWS", 3)
+    history = History(path=str(tmp_path / "history"))
+    make_history(history)
+    log = ChangeLog(history, Workers(30.0))
+    for number in range(1, 7):
+        put_groups(history, ["g"], quota(float(number)), by="test")
+        page = asyncio.run(log.page(None, None, 0, 10))
+        assert page.changes[0]["to"]["publish_messages_per_s"] == number
+        assert page.total <= 2
