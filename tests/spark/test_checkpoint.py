@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.quota.job import QuotaSpec
@@ -88,3 +88,25 @@ def test_a_broken_note_is_one_line(spark: SparkSession, tmp_path: Path, note: st
     with pytest.raises(ConfigError, match="can't be used") as caught:
         opened(spark, tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_the_record_of_a_batch_is_put_on_the_disk_before_anything_is_published(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    synced: list[Path] = []
+    monkeypatch.setattr("quotaplane.streams.checkpoint.fsync", synced.append)
+    for path in (str(tmp_path / "checkpoint"), f"file://{tmp_path}/checkpoint/"):
+        synced.clear()
+        folder = CheckpointFolder(spark, path)
+        folder.write("offsets/7", "v1")
+        folder.sync(7)
+        assert synced == [offsets / "7", offsets / ".7.crc", offsets]
+
+    def broken(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("quotaplane.streams.checkpoint.fsync", broken)
+    with pytest.raises(QuotaplaneError, match=r"batch 7 is not safe on the disk.*Input/output"):
+        folder.sync(7)

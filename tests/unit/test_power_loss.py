@@ -16,9 +16,10 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog.durable import Synced, fsync
+from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.log import find_fault
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.file_sync import fsync
 from quotaplane.history import commits as history_groups
 from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain

@@ -10,11 +10,10 @@ import pytest
 from quotaplane.pulsar import reader as reading
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.position import EARLIEST, Id
-from quotaplane.pulsar.reader import LiveReader, TopicReader
+from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.rows import batches
 from tests.unit.pulsar_cases import (
     DISCONNECTED,
-    LIVE,
     OPTIONS,
     TOPIC,
     FakeCluster,
@@ -38,15 +37,6 @@ def test_what_came_before_an_error_is_not_lost() -> None:
     with pytest.raises(DISCONNECTED):
         reader.take(100, 100_000)
     assert [row.value for row in reader.take(100, 100_000)] == [b"5"]
-
-
-def test_what_came_live_before_an_error_is_not_lost() -> None:
-    cluster: Any = FakeCluster([0, 1, DISCONNECTED, DISCONNECTED])
-    reader = LiveReader(cluster, LIVE, "1790000000000#0")
-    assert [row.value for row in reader.take(100, 100_000)] == [b"0", b"1"]
-    assert reader.position == "1790000000000#2"
-    with pytest.raises(DISCONNECTED):
-        reader.take(100, 100_000)
 
 
 def test_who_has_rows_does_not_wait_for_the_broker() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.errors import DeposedError, NoUsableReportsError
+from quotaplane.errors import DeposedError, NoUsableReportsError, QuotaplaneError
 from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
@@ -144,6 +144,35 @@ def test_a_deposed_job_writes_and_publishes_nothing(job: Job) -> None:
         with pytest.raises(DeposedError):
             job.round(*reports)
     assert job.written.tables == []
+
+
+def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job) -> None:
+    safe: list[int] = []
+    append_round = job.written.append_round
+
+    def sync(seq: int) -> None:
+        if seq == 2:
+            raise QuotaplaneError("not on the disk")
+        safe.append(seq)
+
+    def append(stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+        assert safe[-1] == stamp.seq
+        append_round(stamp, tables)
+
+    job.written.append_round = append  # type: ignore[method-assign]
+    job.sink = BatchSink(
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}),
+        job.written,  # type: ignore[arg-type]
+        job.written,  # type: ignore[arg-type]
+        lambda seq: 0,
+        1,
+        job.lines,
+        sync_input=sync,
+    )
+    job.round(job.report())
+    with pytest.raises(QuotaplaneError, match="not on the disk"):
+        job.round(job.report())
+    assert len(job.written.tables) == 1
 
 
 def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:

@@ -163,21 +163,26 @@ def test_a_job_does_not_end_before_it_could_warn(value: object) -> None:
         parse_settings({**plain, "reports": {"stop_when_unusable_intervals": value}})
 
 
-def test_strict_needs_reports_that_can_be_read_again() -> None:
+def test_strict_spools_reports_that_their_topics_do_not_store() -> None:
     plain = yaml.safe_load((CONF / "pulsar.yaml").read_text())
     strict = {**plain, "limits": {"transition": "strict"}}
-    with pytest.raises(ConfigError) as found:
-        parse_settings(strict, source="pulsar.yaml")
-    assert str(found.value).startswith(
-        "pulsar.yaml: limits.transition: strict needs persistent report topics, and "
-        "non-persistent://pulsar/system/resource-usage stores nothing: "
-    )
-    assert found.value.exit_code == 2
+    assert parse_settings(plain).spool_folder is None
+    assert parse_settings(strict).spool_folder == "data/pulsar/checkpoint/spool"
     kept = ["persistent://public/quotaplane/reports"]
     mixed = {**plain["transport"], "report_topics": [*kept, "non-persistent://a/b/live"]}
-    with pytest.raises(ConfigError, match="non-persistent://a/b/live stores nothing"):
-        parse_settings({**strict, "transport": mixed})
-    parse_settings({**strict, "transport": {**mixed, "report_topics": kept}})
+    assert parse_settings({**strict, "transport": mixed}).spool_folder is not None
+    all_kept = {**strict, "transport": {**mixed, "report_topics": kept}}
+    assert parse_settings(all_kept).spool_folder is None
+    far = {"checkpoint": "hdfs://name/checkpoint"}
+    with pytest.raises(ConfigError) as found:
+        parse_settings({**strict, **far}, source="pulsar.yaml")
+    assert str(found.value).startswith(
+        "pulsar.yaml: limits.transition: strict with reports of a non-persistent topic keeps them "
+        "beside the checkpoint, and hdfs://name/checkpoint is no local folder: "
+    )
+    assert found.value.exit_code == 2
+    parse_settings({**all_kept, **far})
+    parse_settings({**plain, **far})
 
 
 def test_source_options_are_what_spark_expects() -> None:

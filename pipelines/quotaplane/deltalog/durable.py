@@ -7,8 +7,6 @@ was not acknowledged, and ``quotaplane doctor`` reverts it.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,24 +15,12 @@ from typing import Final
 from deltalake import DeltaTable, PostCommitHookProperties
 
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, parse_commit
+from quotaplane.file_sync import fsync
 
 COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """For every commit. By default deltalake writes a checkpoint right after a commit and deletes the
 commits before it: a power loss could then lose all of them. And if that fails, deltalake reports
 the commit as failed."""
-
-
-def fsync(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        # Some file systems sync folders by themselves and return an error here.
-        if error.errno not in (errno.EINVAL, errno.EBADF) or not path.is_dir():
-            raise
-    finally:
-        os.close(handle)
 
 
 class Synced:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from quotaplane.deltalog.diagnose import Mending
-from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, fsync
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, parse_commit
+from quotaplane.file_sync import fsync
 
 
 def mend(folder: Path, mending: Mending, aside: Path) -> None:

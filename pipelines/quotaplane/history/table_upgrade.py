@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, fsync
+from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, local_folder
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
+from quotaplane.file_sync import fsync
 from quotaplane.history.store import (
     keep,
     nobody_writing,

@@ -17,6 +17,8 @@ _PROGRAM: Final = "program"
 _GOODBYE: Final = "leaves"
 _SEND_WITHIN_MS: Final = 2000
 _READ_WITHIN_MS: Final = 1000
+_PREFETCHED: Final = 16
+"""Beats are small; a foreign message may have 5 MB."""
 _MOST_BEATS: Final = 100
 """Beats read at once; only the newest counts."""
 _TAKEN: Final = (pulsar.exceptions.ProducerFenced, pulsar.exceptions.ProducerBusy)
@@ -56,7 +58,10 @@ class LeaderTopic:
         with as_transport_error(self._place, f"topic {self._topic!r}"):
             if self._reader is None:
                 self._reader = self._client.create_reader(
-                    self._topic, pulsar.MessageId.latest, start_message_id_inclusive=True
+                    self._topic,
+                    pulsar.MessageId.latest,
+                    receiver_queue_size=_PREFETCHED,
+                    start_message_id_inclusive=True,
                 )
             newest = None
             for _ in range(_MOST_BEATS):

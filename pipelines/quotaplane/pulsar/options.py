@@ -34,6 +34,9 @@ class Options(PulsarConnection):
     fail_on_data_loss: bool = True
     discovery_interval_s: float = Field(default=30.0, ge=0)
     receiver_queue_size: int = Field(default=256, ge=1)
+    spool_folder: str | None = Field(default=None, min_length=1)
+    """Local folder in which messages of non-persistent topics are kept until their batch is
+    committed; None: a batch that runs again after a crash lacks them."""
     allow_cleartext_secrets: bool = False
     """Send a token without TLS to other hosts."""
 

@@ -17,7 +17,7 @@ import pulsar
 
 from quotaplane.pulsar.message import Row, id_of, row_of
 from quotaplane.pulsar.options import Options
-from quotaplane.pulsar.position import EARLIEST, Id, Received, time_of
+from quotaplane.pulsar.position import EARLIEST, Id, time_of
 from quotaplane.pulsar.topics import last_entry
 
 _BACK_ENTRIES: Final = 32
@@ -28,9 +28,6 @@ again."""
 _QUIET_S: Final = 30.0
 """Pause before a reader waits again for a message that was not delivered."""
 _ANSWER_S: Final = 5.0
-_LIVE_QUEUE: Final = 10_000
-"""Messages of a non-persistent topic kept between two micro-batches; brokers drop any more."""
-
 
 _log = logging.getLogger(__name__)
 
@@ -202,47 +199,3 @@ class _Question:
         if self._result != pulsar.Result.Ok:
             raise pulsar.exceptions.NotConnected
         return self._is_there
-
-
-class LiveReader:
-    """Reads a non-persistent topic partition while open; message ids have no meaning there."""
-
-    def __init__(self, client: pulsar.Client, topic: str, start: str) -> None:
-        self.topic = topic
-        self.position = start
-        self._received = Received.parse(start)
-        self._reader = client.create_reader(
-            topic,
-            pulsar.MessageId.latest,
-            receiver_queue_size=_LIVE_QUEUE,
-            reader_name="quotaplane",
-        )
-
-    def ask(self) -> None:
-        """Nothing to do: brokers push messages."""
-
-    def take(self, most: int, most_bytes: int) -> list[Row]:
-        """The messages that have arrived."""
-        rows: list[Row] = []
-        size = 0
-        while len(rows) < most and size < most_bytes:
-            try:
-                message = self._reader.read_next(0)
-            except pulsar.Timeout:
-                if not self._reader.is_connected() and not rows:
-                    raise pulsar.exceptions.NotConnected from None
-                break
-            except pulsar.PulsarException:
-                if rows:
-                    break
-                raise
-            self._received = self._received._replace(seen=self._received.seen + 1)
-            self.position = str(self._received)
-            row = row_of(message, self.topic, self.position)
-            rows.append(row)
-            size += row.size_bytes
-        return rows
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()

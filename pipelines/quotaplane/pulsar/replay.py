@@ -25,15 +25,21 @@ from quotaplane.pulsar.outages import PATIENCE_S, RETRY_S, loss_policy
 from quotaplane.pulsar.position import Id, Offset, ranges, time_of
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.rows import batches
+from quotaplane.pulsar.spool import Spool
 
 
 def read_between(options: Options, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-    """The rows that ``TopicPool.read`` gave between two offsets, except those of live topics.
+    """The rows that ``TopicPool.read`` gave between two offsets; of live topics those spooled.
 
     Raises:
-        TransportError: the cluster does not answer for two minutes, or messages may be deleted.
+        TransportError: the cluster does not answer for two minutes, messages may be deleted, or
+            the spool lacks some.
     """
-    return _read(options, ranges(start, end), may_be_empty=False)
+    if options.spool_folder is not None:
+        yield from Spool(options.spool_folder).read(start, end)
+    parts = ranges(start, end)
+    if parts:
+        yield from _read(options, parts, may_be_empty=False)
 
 
 def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[pa.RecordBatch]:

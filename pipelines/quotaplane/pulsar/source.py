@@ -25,6 +25,7 @@ from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
 from quotaplane.pulsar.producer import check_columns, write_rows
 from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
+from quotaplane.pulsar.spool import Spool
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import topic_partitions
 from quotaplane.terminal import log_to_stderr
@@ -123,6 +124,7 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._follower: TopicPool | None = None
+        self._spool = None if options.spool_folder is None else Spool(options.spool_folder)
         log_to_stderr()
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -132,6 +134,8 @@ class PulsarStreamReader(SimpleDataSourceStreamReader):
     def read(self, start: Offset) -> tuple[Iterator[Any], Offset]:
         """The available rows, and the offset after them."""
         rows, end = self._opened().read(start)
+        if self._spool is not None:
+            self._spool.keep(rows, start, end)
         return iter(list(batches(rows))), end
 
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Any]:  # noqa: N802

@@ -13,6 +13,7 @@ import pulsar
 from quotaplane.errors import TransportError
 from quotaplane.pulsar.client import close_quietly, open_client
 from quotaplane.pulsar.end_position import last_position
+from quotaplane.pulsar.live_reader import LiveReader
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.outages import Patience, loss_policy
@@ -25,7 +26,7 @@ from quotaplane.pulsar.position import (
     from_time,
     is_live,
 )
-from quotaplane.pulsar.reader import LiveReader, TopicReader
+from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import must_be_there, topic_partitions
 
 _OPENED_AT_ONCE: Final = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from quotaplane.registry.group_json import shown
 from quotaplane.server.access import belongs
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
+
+_MOST_ROWS: Final = 200_000
+"""Rows kept in memory; an update has two. A server that runs for months would keep all."""
 
 
 class Page(NamedTuple):
@@ -47,7 +50,7 @@ class ChangeLog:
         self, group: str | None, tenants: Sequence[str] | None, offset: int, limit: int
     ) -> Page:
         with self._lock:
-            feed = self._feed = read_feed(self._history, self._feed)
+            feed = self._feed = newest_of(read_feed(self._history, self._feed), _MOST_ROWS)
         rows = feed.rows
         if group is not None:
             rows = rows.filter(pc.equal(rows[GROUP], group))
@@ -68,6 +71,17 @@ class ChangeLog:
             chosen_rows["_commit_version"].to_pylist(), chosen_rows[GROUP].to_pylist(), strict=True
         )
         return Page(len(places), [_as_answer(found[key]) for key in keys])
+
+
+def newest_of(feed: ChangeFeed, most_rows: int) -> ChangeFeed:
+    """The newest commits that have at most so many rows in all; at least the newest one."""
+    if len(feed.rows) <= most_rows:
+        return feed
+    versions = feed.rows["_commit_version"]
+    left_out = versions[len(versions) - most_rows - 1].as_py()
+    left_out = min(left_out, versions[-1].as_py() - 1)
+    log = {version: entry for version, entry in feed.log.items() if version > left_out}
+    return feed._replace(rows=feed.rows.filter(pc.greater(versions, left_out)), log=log)
 
 
 def _as_answer(change: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -12,8 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quotaplane.server.refusals import AnswerError, error_answer
 
 _BODY_WITHIN_S: Final = 10.0
+_MOST_HELD_BYTES: Final = 64 * 1024 * 1024
+"""Bodies of all requests under way: a thousand connections could send one each."""
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"),)
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_Hold = Callable[[int], None]
 
 
 class Guard:
@@ -29,6 +34,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, max_body_bytes: int, hosts: Collection[str] | None) -> None:
         self._app, self._max_body_bytes, self._hosts = app, max_body_bytes, hosts
+        self._most_held_bytes = max(_MOST_HELD_BYTES, max_body_bytes)
+        self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on with its whole body read."""
@@ -41,17 +48,21 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
+        with self._room() as hold:
+            await self._pass_on(scope, receive, send_with_headers, hold)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, hold: _Hold) -> None:
         try:
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             self._check(scope, headers)
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, hold)
         except AnswerError as error:
             answer = error_answer(error.status, error.reason, error.headers)
-            await answer(scope, receive, send_with_headers)
+            await answer(scope, receive, send)
             return
         if body and not _is_json(headers.get(b"content-type", "")):
             answer = error_answer(415, "the body must be JSON (Content-Type: application/json)")
-            await answer(scope, receive, send_with_headers)
+            await answer(scope, receive, send)
             return
         given = False
 
@@ -62,7 +73,28 @@ class Guard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, receive_body, send_with_headers)
+        await self._app(scope, receive_body, send)
+
+    @contextmanager
+    def _room(self) -> Iterator[_Hold]:
+        """Count the bytes that a request holds; the function raises if there is no room."""
+        held = 0
+
+        def hold(size_bytes: int) -> None:
+            nonlocal held
+            if self._held_bytes + size_bytes > self._most_held_bytes:
+                raise AnswerError(
+                    503,
+                    "too many large requests at once; nothing was done",
+                    {"Retry-After": "1", "Connection": "close"},
+                )
+            self._held_bytes += size_bytes
+            held += size_bytes
+
+        try:
+            yield hold
+        finally:
+            self._held_bytes -= held
 
     def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
         try:
@@ -76,7 +108,7 @@ class Guard:
         if origin is not None and scope["method"] not in _READS and urlsplit(origin).netloc != host:
             raise AnswerError(403, "a page of another site may not change anything here")
 
-    async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes:
+    async def _body(self, headers: dict[bytes, str], receive: Receive, hold: _Hold) -> bytes:
         too_large = AnswerError(
             413, f"the body is larger than {self._max_body_bytes} bytes", {"Connection": "close"}
         )
@@ -88,7 +120,9 @@ class Guard:
             content = bytearray()
             while True:
                 message = await receive()
-                content += message.get("body", b"")
+                part = message.get("body", b"")
+                hold(len(part))
+                content += part
                 if len(content) > self._max_body_bytes:
                     raise too_large
                 if not message.get("more_body", False):

@@ -260,16 +260,24 @@ class Settings(Section):
             return ("reports",), "limits_topic"
         return self.transport.report_topics, self.transport.limits_topic
 
-    @model_validator(mode="after")
-    def _strict_reads_again(self) -> Settings:
+    @property
+    def spool_folder(self) -> str | None:
+        """Folder for reports that a batch which runs again must read again, as strict requires,
+        and that their topics don't store; None: there are none.
+        """
         reports, _ = self.own_topics
-        live = [topic for topic in reports if topic.startswith("non-persistent://")]
-        if live and self.limits.transition is Transition.STRICT:
+        stored = not any(topic.startswith("non-persistent://") for topic in reports)
+        if stored or self.limits.transition is not Transition.STRICT:
+            return None
+        return f"{self.checkpoint.rstrip('/')}/spool"
+
+    @model_validator(mode="after")
+    def _spool_is_local(self) -> Settings:
+        if self.spool_folder is not None and "://" in self.checkpoint:
             raise ValueError(
-                f"limits.transition: strict needs persistent report topics, and {live[0]} stores "
-                "nothing: a micro-batch that is run again after a crash would lack its reports and "
-                "could put more than the quota in force; set transport.report_topics to persistent "
-                "topics, or transition to fast"
+                "limits.transition: strict with reports of a non-persistent topic keeps them "
+                f"beside the checkpoint, and {self.checkpoint} is no local folder: set checkpoint "
+                "to one, transport.report_topics to persistent topics, or transition to fast"
             )
         return self
 

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.file_sync import fsync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +60,8 @@ class CheckpointFolder:
         self._jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
         self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
+        uri = self._fs.makeQualified(self._hadoop(self.path)).toUri()
+        self._local = Path(uri.getPath()) if uri.getScheme() == "file" else None
 
     def _hadoop(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
@@ -144,6 +148,28 @@ class CheckpointFolder:
     def now_ms(self, seq: int) -> int:
         """A micro-batch's time, which is the same when the batch runs again."""
         return int(self._metadata(seq)["batchTimestampMs"])
+
+    def sync(self, seq: int) -> None:
+        """Wait until a batch's input and time are on a local disk, which Spark does not do.
+
+        Otherwise, after a power loss, the batch could run again with other input although its
+        limits were published. Other file systems store by themselves what was closed.
+
+        Raises:
+            QuotaplaneError: the disk does not accept it.
+        """
+        if self._local is None:
+            return
+        folder = self._local / "offsets"
+        try:
+            for path in (folder / str(seq), folder / f".{seq}.crc", folder):
+                if path.exists():  # Hadoop may be told to write no checksums
+                    fsync(path)
+        except OSError as error:
+            raise QuotaplaneError(
+                f"checkpoint {self.path}: batch {seq} is not safe on the disk, so nothing of it is "
+                f"published: {error.strerror or error}"
+            ) from None
 
     def _metadata(self, seq: int) -> dict[str, Any]:
         text = self._entry(seq) or ""

@@ -216,6 +216,7 @@ class StreamJob(RunningQuery):
                 traces,
                 still_leads=spec.leadership.check,
                 before=spec.before_batch(folder),
+                sync_input=folder.sync,
             ),
             name=spec.query_name,
             interval_s=settings.trigger.interval_s,

@@ -67,7 +67,8 @@ class BatchSink:
     After a crash both may happen again: the history drops rows that it has, and the repeated
     messages are identical. ``now_ms`` returns a batch's time, also when the batch runs again.
     ``still_leads`` raises if another process has been started in place of this one. ``before`` is
-    called with each batch and its seq before the batch runs.
+    called with each batch and its seq before the batch runs. ``sync_input`` returns when the record
+    of a batch's input survives a power loss.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class BatchSink:
         *,
         still_leads: Callable[[], None] = lambda: None,
         before: Callable[[DataFrame, int], None] = lambda *_: None,
+        sync_input: Callable[[int], None] = lambda seq: None,
     ) -> None:
         self._before = before
         self._still_leads = still_leads
+        self._sync_input = sync_input
         self._finisher = finisher
         self._history = history
         self._transport = transport
@@ -100,6 +103,7 @@ class BatchSink:
                 self._before(outputs, seq)
                 packed = _collected(outputs)
             self._still_leads()
+            self._sync_input(seq)
             stamp = Round(self._epoch, seq, self._now_ms(seq))
             if packed:
                 self._write(stamp, packed)

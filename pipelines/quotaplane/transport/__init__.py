@@ -8,8 +8,12 @@ from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport,
 from quotaplane.transport.base import REPORTS_AND_LIMITS, BrokerLink, Starting, Topics, Transport
 
 
-def open_transport(settings: TransportSettings, topics: Topics | None = None) -> Transport:
+def open_transport(
+    settings: TransportSettings, topics: Topics | None = None, *, spool_folder: str | None = None
+) -> Transport:
     """Open the control plane's interface; it connects on first use.
+
+    ``spool_folder`` keeps reports of non-persistent Pulsar topics until their batch is committed.
 
     Raises:
         ConfigError: a package that this transport needs is not installed.
@@ -21,7 +25,7 @@ def open_transport(settings: TransportSettings, topics: Topics | None = None) ->
     if isinstance(settings, PulsarTransport):
         from quotaplane.transport.pulsar import PulsarTopics
 
-        return PulsarTopics(_of_topics(settings, topics))
+        return PulsarTopics(_of_topics(settings, topics), spool_folder)
     from quotaplane.transport.kafka import KafkaTopics
 
     return KafkaTopics(_of_topics(settings, topics))

@@ -11,11 +11,12 @@ import math
 import time
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from quotaplane.errors import TransportError
+from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar.client import (
     as_transport_error,
     close_quietly,
@@ -52,14 +53,22 @@ PARTITIONS_MAX_AGE_S = 60.0
 
 _log = logging.getLogger(__name__)
 
+_PREFETCHED: Final = 64
+"""Messages that the client fetches ahead, per topic partition. It knows no bound in bytes, so this
+is one: 64 messages of at most 5 MB, unless the broker's ``maxMessageSize`` was changed."""
+
 _REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class PulsarTopics:
-    """The control plane's interface of the Pulsar transport."""
+    """The control plane's interface of the Pulsar transport.
 
-    def __init__(self, settings: PulsarTransport) -> None:
+    ``spool_folder``: for reports of non-persistent topics, until their batch is committed.
+    """
+
+    def __init__(self, settings: PulsarTransport, spool_folder: str | None = None) -> None:
         self._settings = settings
+        self._spool_folder = spool_folder
         self._outbox = PulsarOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
@@ -88,8 +97,22 @@ class PulsarTopics:
 
         ``published_at_ms`` is a message's event time, or its publish time if it has none;
         ``position`` is ``topic@message id``. A message without a value comes as an empty one.
+
+        Raises:
+            ConfigError: reports are spooled, and executors are on other machines.
         """
-        return self._rows(spark, spark.readStream, source_options(self._settings))
+        options = source_options(self._settings)
+        if self._spool_folder is not None:
+            master = spark.sparkContext.master or ""
+            if not master.startswith("local"):
+                raise ConfigError(
+                    "limits.transition: strict with reports of a non-persistent topic needs Spark "
+                    f"on one machine (--master local[*]), and the master is {master}: executors on "
+                    "other machines can't read the driver's spool; set transport.report_topics to "
+                    "persistent topics, or transition to fast"
+                )
+            options["spool_folder"] = str(Path(self._spool_folder).absolute())
+        return self._rows(spark, spark.readStream, options)
 
     def read_recorded(self, spark: SparkSession) -> DataFrame:
         """All reports that the topics have, in the format of ``read_reports``."""
@@ -278,7 +301,9 @@ def reading_options(settings: PulsarTransport) -> Options:
     """Options of our readers, from the settings."""
     connection = {name: getattr(settings, name) for name in PulsarConnection.model_fields}
     # The settings were checked as a whole when they were loaded.
-    return Options.model_validate({**connection, "allow_cleartext_secrets": True})
+    return Options.model_validate(
+        {**connection, "allow_cleartext_secrets": True, "receiver_queue_size": _PREFETCHED}
+    )
 
 
 def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence[str]:
@@ -324,6 +349,7 @@ def source_options(settings: PulsarTransport) -> dict[str, str]:
         "fail_on_data_loss": settings.fail_on_data_loss,
         "connect_timeout_s": settings.connect_timeout_s,
         "allow_cleartext_secrets": True,  # as in ``reading_options``
+        "receiver_queue_size": _PREFETCHED,
         **security,
     }
     return {name: _text(value) for name, value in options.items() if value is not None}

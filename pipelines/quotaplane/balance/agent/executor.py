@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,8 @@ from quotaplane.settings.balancing import Balance
 from quotaplane.wire.balance_plans import PlanMessage
 
 NOT_DONE: Final = "not done"
+_MOST_TIMES: Final = 1000
+"""Durations of moves that the status line is made from."""
 _DRAIN: Final = "Drain"
 """The planner's label of moves away from a broker that is taken out."""
 
@@ -70,7 +72,7 @@ class Executor:
         self.pace = MovePace(settings.max_moves_at_once, settings.slow_move_s)
         self.counts: Counter[str] = Counter()
         self.moved_bytes_per_s = 0.0
-        self.took_s: list[float] = []
+        self.took_s: deque[float] = deque(maxlen=_MOST_TIMES)
         self._unrecorded = ""
         """Why nothing may be begun any more; "" = all actions of this plan are recorded."""
 

@@ -19,6 +19,8 @@ from quotaplane.wire.signatures import SigningKeys
 _MAX_CLOCK_SKEW_MS: Final = 60_000.0
 _KEPT: Final = 1000
 """Plans that are remembered by their hash."""
+_KEPT_ACTIONS: Final = 100_000
+"""Moves and splits of all these plans; a plan may have 10,000."""
 
 
 class PlansListener:
@@ -47,6 +49,7 @@ class PlansListener:
         self.newest_to_do: PlanMessage | None = None
         """The newest plan with moves or splits; an empty one revokes nothing."""
         self._by_hash: dict[str, PlanMessage] = {}
+        self._actions = 0
         self._refusals = RefusalLog("plans topic", say)
 
     @property
@@ -99,8 +102,11 @@ class PlansListener:
             # The same moves may be proposed again: the latest proposal has the latest numbers.
             later = plan if known is None or self._replaces(plan, known) else known
             self._by_hash[plan.plan_hash] = later
-            if len(self._by_hash) > _KEPT:
-                del self._by_hash[next(iter(self._by_hash))]
+            self._actions += _actions(later) - (0 if known is None else _actions(known))
+            while len(self._by_hash) > 1 and (
+                len(self._by_hash) > _KEPT or self._actions > _KEPT_ACTIONS
+            ):
+                self._actions -= _actions(self._by_hash.pop(next(iter(self._by_hash))))
         if self.newest is None or self._replaces(plan, self.newest):
             self.newest = plan
         to_do = self.newest_to_do
@@ -125,3 +131,7 @@ class PlansListener:
     def _replaces(self, plan: PlanMessage, other: PlanMessage) -> bool:
         later_ms = plan.decided_at_ms - other.decided_at_ms
         return (plan.epoch, plan.seq) > (other.epoch, other.seq) or later_ms > self._max_age_ms
+
+
+def _actions(plan: PlanMessage) -> int:
+    return len(plan.decisions.moves) + len(plan.decisions.splits)

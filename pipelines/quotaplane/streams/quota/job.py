@@ -71,7 +71,8 @@ class QuotaSpec(JobSpec):
 
     def open_transport(self) -> Transport:
         """Open the topics of reports and limits."""
-        return open_transport(self.settings.transport)
+        settings = self.settings
+        return open_transport(settings.transport, spool_folder=settings.spool_folder)
 
     def earliest_epoch(self) -> int:
         """Seconds since 1970, or more if the history has a later epoch.
