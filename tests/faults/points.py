@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from quotaplane.cli.no_pandas import hide_pandas
 from tests.faults import cases, syscalls
-from tests.faults.cases import AT_LEAST_ONCE, CASES, JOBS, DataFolder
+from tests.faults.cases import AT_LEAST_ONCE, BROKEN, CASES, JOBS, DataFolder
 from tests.faults.syscalls import KILL, Call, Decide
 
 KNOWN_CODES: Final = {0, 2, 3, 4, 10}
 """Of docs/cli.md, without 1: that is a bug."""
+
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|doctor-[0-9TZ]+")
 
 
 class FaultKind(NamedTuple):
@@ -24,7 +32,7 @@ class FaultKind(NamedTuple):
     lasting: bool
     """Also at all later calls of the kind."""
     only: str = ""
-    """Only calls that change something (``changes``), or that need room (``needs_room``)."""
+    """Only calls of which this property is true."""
 
     def concerns(self, call: Call) -> bool:
         return not self.only or bool(getattr(call, self.only))
@@ -44,8 +52,12 @@ FAULTS: Final = {
     "gone": FaultKind(errno.EIO, lasting=True),
     "full": FaultKind(errno.ENOSPC, lasting=True, only="needs_room"),
     "full for a moment": FaultKind(errno.ENOSPC, lasting=False, only="needs_room"),
+    "quota used up": FaultKind(errno.EDQUOT, lasting=True, only="needs_room"),
     "read-only": FaultKind(errno.EROFS, lasting=True, only="changes"),
-    "killed": FaultKind(KILL, lasting=False),
+    "denied": FaultKind(errno.EACCES, lasting=True, only="by_name"),
+    "no descriptors": FaultKind(errno.EMFILE, lasting=True, only="opens"),
+    # Between two calls that alter something, a killed process leaves the same files everywhere.
+    "killed": FaultKind(KILL, lasting=False, only="alters"),
 }
 
 
@@ -79,14 +91,32 @@ class Points:
         self._place = DataFolder(scratch / "data")
         cases.in_child(lambda: cases.begin(self._beginning))
         self._before = cases.in_child(lambda: cases.found(self._beginning))
+        if case in BROKEN:
+            cases.in_child(lambda: cases.break_tables(self._beginning))
+        self._import_what_the_case_does()
         ended = self._run(lambda _: None)
         assert ended.code == 0, ended.stderr
         self._after = cases.in_child(lambda: cases.found(self._place))
         self.calls = ended.calls
+        self._checked: dict[object, list[str]] = {}
+        """Problems of what was left, by the calls that made it."""
 
     def numbers(self, fault: FaultKind) -> Sequence[int]:
         """The calls that the fault concerns."""
         return [call.number for call in self.calls if fault.concerns(call)]
+
+    def _import_what_the_case_does(self) -> None:
+        # Here, once, instead of in the child process of each point.
+        shutil.copytree(self._beginning.root, self._place.root)
+
+        def modules() -> list[str]:
+            CASES[self._case](self._place)
+            return sorted(sys.modules)
+
+        hide_pandas()
+        for name in cases.in_child(modules):
+            with suppress(ImportError):
+                importlib.import_module(name)
 
     def _run(self, decide: Decide) -> syscalls.Ended:
         shutil.rmtree(self._place.root, ignore_errors=True)
@@ -96,13 +126,26 @@ class Points:
 
     def outcome(self, name: str, number: int) -> Outcome:
         """Let the fault happen at the call with this number."""
-        ended = self._run(FAULTS[name].at(number))
+        made: list[object] = []
+        fault = FAULTS[name].at(number)
+
+        def decide(call: Call) -> int | None:
+            decided = fault(call)
+            if decided is None and call.alters:
+                made.append((call.name, _without_ids(call.path), _without_ids(call.target)))
+            return decided
+
+        ended = self._run(decide)
         call = ended.calls[min(number, len(ended.calls)) - 1]
         problems = [*self._of_ending(name, ended)]
-        try:
-            problems += cases.in_child(lambda: self._of_tables(ended.code))
-        except AssertionError as error:
-            problems.append(str(error))
+        # The same calls leave the same files, so these are checked once.
+        left = ended.code == 0, tuple(made)
+        if left not in self._checked:
+            try:
+                self._checked[left] = cases.in_child(lambda: self._of_tables(ended.code))
+            except AssertionError as error:
+                self._checked[left] = [str(error)]
+        problems += self._checked[left]
         return Outcome(self._case, name, call, ended.code, ended.stderr.strip(), tuple(problems))
 
     def _of_ending(self, name: str, ended: syscalls.Ended) -> Iterator[str]:
@@ -114,6 +157,7 @@ class Points:
             yield f"ends with exit code {ended.code}"
         lines = ended.stderr.splitlines()
         errors = [line for line in lines if line.startswith("quotaplane: error: ")]
+        lines = [line for line in lines if not line.startswith("quotaplane: mended ")]
         # A job's stderr also has what libraries write.
         if len(errors) != (ended.code not in (0, 10)) or (
             self._case not in JOBS and lines != errors
@@ -124,11 +168,11 @@ class Points:
 
     def _of_tables(self, code: int) -> list[str]:
         problems = []
-        now = cases.found(self._place)
-        problems += self._differences(now, done=code == 0)
-        broken = cases.doctor(self._place)
-        if broken:
-            problems.append(f"doctor ends with {broken} afterwards")
+        if code == 0 or self._case not in BROKEN:
+            problems += self._differences(cases.found(self._place), done=code == 0)
+            broken = cases.doctor(self._place)
+            if broken:
+                problems.append(f"doctor ends with {broken} afterwards")
         again = CASES[self._case](self._place)
         if again:
             problems.append(f"repeated, it ends with {again}")
@@ -142,6 +186,10 @@ class Points:
                 value = dict.fromkeys(value, 1)
             if value not in allowed:
                 yield f"{name} is {value}, not {' or '.join(map(str, allowed))}"
+
+
+def _without_ids(path: str) -> str:
+    return _ID.sub("*", path)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

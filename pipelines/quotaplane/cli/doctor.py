@@ -23,10 +23,11 @@ from quotaplane.answers import (
 from quotaplane.cli.doctor_checkpoint import checkpoint_findings
 from quotaplane.cli.places import add_place_options
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
+from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
-from quotaplane.history.store import nobody_writing, one_line, open_table, place
+from quotaplane.history.store import nobody_writing, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.terminal import tell
@@ -158,7 +159,10 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examinatio
         problems += [(table.name, *finding) for finding in diagnosis.findings]
     for checkpoint in () if settings is None else _checkpoints_of(settings):
         folders = [table.folder for table in tables]
-        findings = checkpoint_findings(checkpoint, folders)
+        try:
+            findings = checkpoint_findings(checkpoint, folders)
+        except OSError as error:
+            findings = [_unreadable(checkpoint, error)]
         states.append(("checkpoint", None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
     return _Examination(states, problems)
@@ -177,13 +181,24 @@ def _diagnosed(table: _Table) -> Diagnosis:
             str(table.folder), "is missing", "can't be mended: the job would create it without rows"
         )
         return Diagnosis(-1, 0, [missing], Mending())
-    diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+    try:
+        diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+    except OSError as error:
+        return Diagnosis(-1, 0, [_unreadable(table.folder, error)], Mending())
     if not diagnosis.findings and table.history is not None:
         try:
             open_table(table.history, table.folder.name)
         except QuotaplaneError as error:
             diagnosis.findings.append(Finding(LOG, str(error), "can't be mended here"))
     return diagnosis
+
+
+def _unreadable(folder: Path, error: OSError) -> Finding:
+    """The finding of a file that may be intact once the disk can be read again."""
+    file = Path(error.filename or folder)
+    name = str(file.relative_to(folder)) if folder in file.parents else str(file)
+    reason = error.strerror or one_line(error)
+    return Finding(name, f"can't be read: {reason}", "can't be mended before it can be read")
 
 
 def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
@@ -197,7 +212,7 @@ def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
                 "mending it"
             )
         for table in tables:
-            diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+            diagnosis = _diagnosed(table)
             if not diagnosis.mending:
                 continue
             if table.history is None:
@@ -207,15 +222,17 @@ def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
                 mend(table.folder, diagnosis.mending, target)
             except (DeltaError, OSError) as error:
                 kind = TransportError if table.history is None else HistoryError
-                raise kind(f"{table.folder}: can't be mended: {one_line(error)}") from None
+                raise kind(f"{table.folder}: can't be mended: {with_advice(error)}") from None
             mended[table.name] = str(target)
             tell(f"mended {table.name}; the broken files are in {target}")
     return mended
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:
-    file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
     try:
+        file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TransportError(f"{folder}: something is writing to it: stop it first") from None
+    except OSError as error:
+        raise TransportError(f"{folder}: can't be mended: {with_advice(error)}") from None
