@@ -1,5 +1,7 @@
 """``python -m tests.faults points``, ``... power``: tries all points or states, and prints a table.
 
+``... disk``: the real job on a disk that fails.
+
 A process of its own: one that has used deltalake can't fork.
 """
 
@@ -26,12 +28,14 @@ def main() -> int:
     points.add_argument("--all-lines", action="store_true", help="print every different line")
     power = kinds.add_parser("power", help="states that a power loss may leave")
     power.add_argument("names", nargs="*", metavar="SEQUENCE", help=", ".join(SEQUENCES))
+    kinds.add_parser("disk", help="the real job on a small disk (needs root)")
     for each in (points, power):
         each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
     points.add_argument("--middle", action="store_true", help="try one point of each fault")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quotaplane-faults-") as scratch:
-        return {"points": _points, "power": _power}[options.kind](options, Path(scratch))
+        kind = {"points": _points, "power": _power, "disk": _disk}[options.kind]
+        return kind(options, Path(scratch))
 
 
 def _points(options: argparse.Namespace, scratch: Path) -> int:
@@ -67,6 +71,17 @@ def _power(options: argparse.Namespace, scratch: Path) -> int:
         wrong += counts["wrong"]
         print(f"{sequence:24} {len(points.calls):5} calls {dict(counts)}", flush=True)
     return 1 if wrong else 0
+
+
+def _disk(_: argparse.Namespace, scratch: Path) -> int:
+    from tests.faults import small_disk  # needs what the others do not
+
+    try:
+        small_disk.run(scratch)
+    except small_disk.ProblemError as problem:
+        _say(f"problem: {problem}")
+        return 1
+    return 0
 
 
 def _say(line: str) -> None:

@@ -62,7 +62,7 @@ class DataFolder(NamedTuple):
         file = self.root.with_name(f"{self.root.name}.yaml")
         file.write_text(
             f"transport: {{kind: delta, path: {self.transport.path}}}\n"
-            f"history: {{path: {self.history.path}}}\n"
+            f"history: {{path: {self.history.path}, reserve_mb: 0}}\n"
             f"checkpoint: {self.root.with_name('no-checkpoint')}\n"
         )
         return file
@@ -264,7 +264,7 @@ CASES: Final[dict[str, Work]] = {
     "three rounds": _as_job(_three_rounds),
     "reports": _as_job(_send),
     "limits": _as_job(_publish),
-    "limits, compacted": _as_job(_publish_and_compact),
+    "compacted limits": _as_job(_publish_and_compact),
     "doctor": doctor,
     "doctor --mend": _mend_broken,
 }
@@ -273,12 +273,14 @@ CASES: Final[dict[str, Work]] = {
 AT_LEAST_ONCE: Final = {
     "reports": "reports",
     "limits": "limits_topic",
-    "limits, compacted": "limits_topic",
+    "compacted limits": "limits_topic",
     "three rounds": "limits_topic",
 }
 """Case and topic: a sender that got an error sends again, and its message may be there twice; it
 has a position in time, or a number, by which readers drop the second one."""
-JOBS: Final = ("claim", "round", "three rounds", "reports", "limits", "limits, compacted")
+JOBS: Final = ("claim", "round", "three rounds", "reports", "limits", "compacted limits")
 """Cases that are not a command."""
+STEPS: Final = ("three rounds",)
+"""Cases of several steps: any number of them may be done."""
 BROKEN: Final = ("doctor --mend",)
 """Cases that begin with broken tables (``break_tables``)."""

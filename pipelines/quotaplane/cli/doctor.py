@@ -27,6 +27,7 @@ from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import nobody_writing, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
@@ -90,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
         return FOUND if found.problems else 0
     if answer_form(args) == TABLE:
         print(found.as_text(), flush=True)
-    mended = _mend(history, tables)
+    mended: dict[str, str] = {}
+    with_reserve(history, lambda: _mend(history, tables, mended))
     now = _examine(tables, settings)
     print_answer(
         args,
@@ -201,9 +203,8 @@ def _unreadable(folder: Path, error: OSError) -> Finding:
     return Finding(name, f"can't be read: {reason}", "can't be mended before it can be read")
 
 
-def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
-    """Mend what is broken; returns where the broken files of each table are now."""
-    mended: dict[str, str] = {}
+def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) -> None:
+    """Mend what is broken; adds to ``mended`` where the broken files of each table are now."""
     aside = f"doctor-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}Z"
     with nobody_writing(history) as free, ExitStack() as locks:
         if not free:
@@ -225,7 +226,6 @@ def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
                 raise kind(f"{table.folder}: can't be mended: {with_advice(error)}") from None
             mended[table.name] = str(target)
             tell(f"mended {table.name}; the broken files are in {target}")
-    return mended
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:
