@@ -28,13 +28,14 @@ def main() -> int:
     points.add_argument("--all-lines", action="store_true", help="print every different line")
     power = kinds.add_parser("power", help="states that a power loss may leave")
     power.add_argument("names", nargs="*", metavar="SEQUENCE", help=", ".join(SEQUENCES))
+    kinds.add_parser("note", help="faults at each call of the checkpoint's note (starts a JVM)")
     kinds.add_parser("disk", help="the real job on a small disk (needs root)")
     for each in (points, power):
         each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
     points.add_argument("--middle", action="store_true", help="try one point of each fault")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quotaplane-faults-") as scratch:
-        kind = {"points": _points, "power": _power, "disk": _disk}[options.kind]
+        kind = {"points": _points, "power": _power, "note": _note, "disk": _disk}[options.kind]
         return kind(options, Path(scratch))
 
 
@@ -71,6 +72,18 @@ def _power(options: argparse.Namespace, scratch: Path) -> int:
         wrong += counts["wrong"]
         print(f"{sequence:24} {len(points.calls):5} calls {dict(counts)}", flush=True)
     return 1 if wrong else 0
+
+
+def _note(_: argparse.Namespace, scratch: Path) -> int:
+    from tests.faults import notes
+
+    calls, attempts = notes.tried(scratch / "notes")
+    wrong = [(each, problems) for each in attempts if (problems := notes.problems(each))]
+    for each, problems in wrong:
+        _say(f"{each} {problems}")
+    codes = sorted(Counter(each.code for each in attempts).items())
+    print(f"note: {calls} calls, {len(attempts)} points, {len(wrong)} wrong, codes {codes}")
+    return 1 if wrong or not attempts else 0
 
 
 def _disk(_: argparse.Namespace, scratch: Path) -> int:

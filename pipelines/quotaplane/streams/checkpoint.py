@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from quotaplane.errors import ConfigError
+from quotaplane.deltalog.error_text import disk_failure
+from quotaplane.errors import ConfigError, HistoryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _NOTE: Final = "quotaplane.json"
 _PASSED_OVER: Final = "quotaplane.passedOver"
 """Key in the ``conf`` of an offset log entry; Spark ignores keys that it does not know."""
+
+
+_OF_A_NOTE: Final = (ValueError, TypeError, LookupError, AttributeError)
+"""Exceptions of a note that is damaged."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class CheckpointFolder:
 
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
+            HistoryError: its disk is full, read-only or failing.
         """
         with self._usable():
             text = self.read(_NOTE)
@@ -90,11 +96,17 @@ class CheckpointFolder:
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
-        """A folder that can't be read or written, or a damaged note, is an error of settings."""
+        """A folder that can't be read or written, or a damaged note, is an error of settings.
+
+        One of the disk is not: the job may be started again when that is over.
+        """
         try:
             yield
-        except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (Py4JJavaError, OSError, *_OF_A_NOTE) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
+            disk = disk_failure(reason)
+            if disk is not None:
+                raise HistoryError(f"checkpoint {self.path}: {disk}") from None
             raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
 
     def positions(self, seq: int) -> dict[str, list[Any]]:
@@ -206,7 +218,8 @@ class CheckpointFolder:
             stream.close()
         final = self._hadoop(f"{self.path}/{name}")
         self._fs.delete(final, False)  # HDFS and S3 don't rename onto an existing file
-        self._fs.rename(written, final)
+        if not self._fs.rename(written, final):
+            raise OSError(f"{written} can't be renamed")
 
 
 def ranges_between(begin: Any, end: Any) -> list[Range]:
