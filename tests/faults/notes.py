@@ -45,11 +45,12 @@ class Attempt(NamedTuple):
 
 
 def tried(folder: Path) -> tuple[int, list[Attempt]]:
-    """The number of calls of an attempt, and all attempts, in an empty folder.
+    """The number of calls of an attempt, and all attempts, in a folder that is made.
 
     Raises:
         AssertionError: the process of the attempts failed.
     """
+    folder.mkdir()
     watch = _Faults(folder)
     command = [sys.executable, "-m", "tests.faults.notes", str(folder)]
     results = folder.with_name(f"{folder.name}-attempts")

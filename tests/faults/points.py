@@ -7,6 +7,7 @@ import importlib
 import re
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ class FaultKind(NamedTuple):
     """Only calls of which this property is true."""
     reserve: bool = False
     """Commands have a reserve, and the fault ends when it is deleted."""
+    delay_s: float = 0.0
+    """In place of an error: so much longer the call takes."""
 
     def concerns(self, call: Call) -> bool:
         return not self.only or bool(getattr(call, self.only))
@@ -56,7 +59,8 @@ class FaultKind(NamedTuple):
             if call.number < number or not self.concerns(call) or (happened and not self.lasting):
                 return None
             happened.append(call)
-            return self.error
+            time.sleep(self.delay_s)
+            return self.error or None
 
         return decide
 
@@ -72,6 +76,7 @@ FAULTS: Final = {
     "denied": FaultKind(errno.EACCES, lasting=True, only="by_name"),
     "no descriptors": FaultKind(errno.EMFILE, lasting=True, only="opens"),
     # Between two calls that alter something, a killed process leaves the same files everywhere.
+    "slow": FaultKind(0, lasting=True, only="changes", delay_s=0.02),
     "killed": FaultKind(KILL, lasting=False, only="alters"),
 }
 
@@ -118,7 +123,8 @@ class Points:
 
     def numbers(self, fault: FaultKind) -> Sequence[int]:
         """The calls that the fault concerns."""
-        return [call.number for call in self.calls if fault.concerns(call)]
+        concerned = [call.number for call in self.calls if fault.concerns(call)]
+        return concerned[:1] if fault.delay_s else concerned
 
     def _import_what_the_case_does(self) -> None:
         # Here, once, instead of in the child process of each point.
@@ -159,7 +165,7 @@ class Points:
         ended = self._run(decide, reserve=kind.reserve)
         call = ended.calls[min(number, len(ended.calls)) - 1]
         # None, if threads made their calls in another order and this was one of the last.
-        problems = [*self._of_ending(name, ended)] if failed else []
+        problems = [*self._of_ending(name, ended)] if failed or kind.delay_s else []
         # The same calls leave the same files, so these are checked once.
         left = ended.code == 0, tuple(made)
         if left not in self._checked:
@@ -177,6 +183,8 @@ class Points:
             return
         if FAULTS[name].reserve and ended.code and self._case not in JOBS:
             yield f"ends with {ended.code} in spite of the reserve"
+        if FAULTS[name].delay_s and ended.code:
+            yield f"ends with {ended.code} on a slow disk"
         if ended.code not in KNOWN_CODES:
             yield f"ends with exit code {ended.code}"
         lines = ended.stderr.splitlines()

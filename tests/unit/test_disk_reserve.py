@@ -126,6 +126,36 @@ def test_a_job_goes_on_with_the_reserve_and_ends_when_that_is_used_up(tmp_path: 
     assert run_until_stopped(start) == "Spark ended the query"
 
 
+class FillingUp(Folder):
+    """A checkpoint on a disk that becomes full while a batch runs."""
+
+    full = False
+
+    def write(self, name: str, text: str) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(name, text)
+
+
+def test_a_batch_is_not_given_up_because_of_a_full_disk() -> None:
+    """A failure was counted and could not be taken back: three starts, and exit code 7."""
+    folder = FillingUp()
+
+    class FillsIt(Job):
+        def wait(self, timeout_s: float | None = None) -> bool:
+            try:
+                return super().wait(timeout_s)
+            finally:
+                folder.full = True
+
+    for _ in range(6):
+        folder.full = False
+        with pytest.raises(HistoryError, match="os error 28"):
+            run_until_stopped(lambda _: FillsIt(folder, FULL))
+    folder.full = False
+    assert run_until_stopped(lambda _: Job(folder, None)) == "Spark ended the query"
+
+
 def test_a_job_without_a_reserve_ends_at_once() -> None:
     with pytest.raises(QuotaplaneError, match="os error 28"):
         run_until_stopped(lambda _: Job(Folder(), FULL))

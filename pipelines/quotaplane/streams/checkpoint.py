@@ -206,6 +206,10 @@ class CheckpointFolder:
         finally:
             stream.close()
 
+    def delete(self, name: str) -> None:
+        """Delete a file of the folder, if it is there."""
+        self._fs.delete(self._hadoop(f"{self.path}/{name}"), False)
+
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder, or replace it."""
         # Write and rename: a process killed in between would leave a half-written file, which
@@ -217,7 +221,7 @@ class CheckpointFolder:
         finally:
             stream.close()
         final = self._hadoop(f"{self.path}/{name}")
-        self._fs.delete(final, False)  # HDFS and S3 don't rename onto an existing file
+        self.delete(name)  # HDFS and S3 don't rename onto an existing file
         if not self._fs.rename(written, final):
             raise OSError(f"{written} can't be renamed")
 
