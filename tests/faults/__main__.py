@@ -29,7 +29,8 @@ def main() -> int:
     power = kinds.add_parser("power", help="states that a power loss may leave")
     power.add_argument("names", nargs="*", metavar="SEQUENCE", help=", ".join(SEQUENCES))
     kinds.add_parser("note", help="faults at each call of the checkpoint's note (starts a JVM)")
-    kinds.add_parser("disk", help="the real job on a small disk (needs root)")
+    disk = kinds.add_parser("disk", help="the real job on a small disk (needs root)")
+    disk.add_argument("names", nargs="*", metavar="FAULT", help="full, read-only, gone")
     for each in (points, power):
         each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
     points.add_argument("--middle", action="store_true", help="try one point of each fault")
@@ -86,11 +87,11 @@ def _note(_: argparse.Namespace, scratch: Path) -> int:
     return 1 if wrong or not attempts else 0
 
 
-def _disk(_: argparse.Namespace, scratch: Path) -> int:
+def _disk(options: argparse.Namespace, scratch: Path) -> int:
     from tests.faults import small_disk  # needs what the others do not
 
     try:
-        small_disk.run(scratch)
+        small_disk.run(scratch, options.names or [*small_disk.FAULTS])
     except small_disk.ProblemError as problem:
         _say(f"problem: {problem}")
         return 1

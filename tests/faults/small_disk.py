@@ -6,6 +6,7 @@ on another disk, so brokers go on reporting.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -20,12 +21,13 @@ from typing import Final
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import TransportError
 from quotaplane.settings import DeltaTransport
+from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _SIZE: Final = "64m"
 _INTERVAL_S: Final = 1.0
-_PATIENCE_S: Final = 240.0
+_PATIENCE_S: Final = 600.0
 
 
 class ProblemError(AssertionError):
@@ -68,6 +70,11 @@ class SmallDisk:
 
     def reserves(self) -> set[str]:
         return {path.name for path in (self.root / "history").glob(".reserve-*")}
+
+    def quota(self) -> float:
+        """The group's quota, as a command prints it."""
+        said = self.quotaplane("groups", "get", "orders", "--json")
+        return float(json.loads(said)["publish_messages_per_s"])
 
     def unmount(self) -> None:
         _system("umount", "-l", self.root)
@@ -120,6 +127,7 @@ class Job:
 
     def __init__(self, disk: SmallDisk) -> None:
         words = ["-m", "quotaplane", "run", "quota", "--conf", str(disk.conf)]
+        words += ["--driver-java-options", SHORT_LIVED]
         self.process = subprocess.Popen(
             [sys.executable, *words],
             cwd=_REPOSITORY,
@@ -152,10 +160,8 @@ class Job:
             raise ProblemError(f"the job ended with {self.process.returncode} and said {errors}")
 
     def stop(self) -> None:
+        """Stop it, which is no error."""
         self.process.terminate()
-        self.check_ended_in_order()
-
-    def check_ended_in_order(self) -> None:
         until("the job has ended", self.ended)
         if self.process.returncode != 0:
             raise ProblemError(f"the job was stopped and ended with {self.process.returncode}")
@@ -173,28 +179,27 @@ def until(what: str, holds: Callable[[], bool]) -> float:
     return took_s
 
 
-def run(scratch: Path) -> None:
-    """Try everything.
+def run(scratch: Path, faults: Sequence[str]) -> None:
+    """Try some of ``FAULTS`` one after the other: the job, a fault, the job again, and so on.
 
     Raises:
         ProblemError: something that is promised does not hold.
     """
     with _mounted(scratch) as disk:
-        _say("== a quota, the job, limits")
         disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "100", "--init")
         job, brokers = Job(disk), Brokers(disk)
         try:
             until("a limit of the quota of 100 came", lambda: brokers.limit == 100)
             until("there are reserves", lambda: len(disk.reserves()) == 2)
-            _full(disk, job, brokers)
-            job = Job(disk)
-            until("a limit of the quota of 40 came", lambda: brokers.limit == 40)
-            until("there are reserves", lambda: len(disk.reserves()) == 2)
-            _read_only(disk, job)
-            job = Job(disk)
-            _comes_back(brokers)
-            disk.quotaplane("doctor")
-            _gone(disk, job)
+            for fault in faults:
+                _say(f"== {fault}")
+                FAULTS[fault](disk, job, brokers)
+                if not os.path.ismount(disk.root):
+                    return
+                _say("== back")
+                job = Job(disk)
+                _is_back(disk, brokers)
+            job.stop()
         finally:
             brokers.stop()
             if not job.ended():
@@ -202,8 +207,15 @@ def run(scratch: Path) -> None:
                 job.process.wait()
 
 
+def _is_back(disk: SmallDisk, brokers: Brokers) -> None:
+    count, quota = len(brokers.received_s), disk.quota()
+    until("limits come again", lambda: len(brokers.received_s) > count)
+    until(f"a limit of the quota of {quota:g} came", lambda: brokers.limit == quota)
+    until("there are reserves", lambda: len(disk.reserves()) == 2)
+    disk.quotaplane("doctor")
+
+
 def _full(disk: SmallDisk, job: Job, brokers: Brokers) -> None:
-    _say("== full")
     disk.fill()
     filled_s = time.monotonic()
     until("the job gave up its reserve", lambda: job.said("reserve of 3 MB was given up"))
@@ -224,8 +236,7 @@ def _full(disk: SmallDisk, job: Job, brokers: Brokers) -> None:
     disk.quotaplane("maintain")
 
 
-def _read_only(disk: SmallDisk, job: Job) -> None:
-    _say("== read-only")
+def _read_only(disk: SmallDisk, job: Job, _: Brokers) -> None:
     # tmpfs refuses to become read-only while files are open for writing, as disks do not.
     _system("mount", "-o", "bind", disk.root, disk.root)
     _system("mount", "-o", "remount,bind,ro", disk.root)
@@ -236,16 +247,13 @@ def _read_only(disk: SmallDisk, job: Job) -> None:
     _system("umount", "-l", disk.root)
 
 
-def _gone(disk: SmallDisk, job: Job) -> None:
-    _say("== gone")
+def _gone(disk: SmallDisk, job: Job, _: Brokers) -> None:
     disk.unmount()
     job.check_ended(1, 2, 4)
     disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "50", codes=[2, 4])
 
 
-def _comes_back(brokers: Brokers) -> None:
-    count = len(brokers.received_s)
-    until("limits come again", lambda: len(brokers.received_s) > count)
+FAULTS: Final = {"full": _full, "read-only": _read_only, "gone": _gone}
 
 
 @contextmanager
