@@ -41,11 +41,12 @@ def main() -> int:
 
 
 def _points(options: argparse.Namespace, scratch: Path) -> int:
-    outcomes: list[Outcome] = []
+    wrong = 0
     for case in options.names or CASES:
         points = Points(case, scratch / case.replace(" ", "-"))
         _say(f"{case}: {len(points.calls)} calls")
         seen: set[str] = set()
+        outcomes: list[Outcome] = []
         for fault in options.faults:
             numbers = points.numbers(FAULTS[fault])[:: options.every]
             if options.middle:
@@ -57,8 +58,9 @@ def _points(options: argparse.Namespace, scratch: Path) -> int:
                 elif options.all_lines and outcome.line not in seen:
                     seen.add(outcome.line)
                     print(outcome.fault, outcome.code, outcome.line, flush=True)
-    print(table(outcomes))
-    return 1 if any(outcome.problems for outcome in outcomes) else 0
+        wrong += sum(bool(outcome.problems) for outcome in outcomes)
+        print(table(outcomes), flush=True)
+    return 1 if wrong else 0
 
 
 def _power(options: argparse.Namespace, scratch: Path) -> int:
