@@ -55,6 +55,7 @@ chaos: env ## the deterministic simulation: a million rounds with faults (hours;
 faults: env ## every fault at every system call of commands, and every state after a power loss (hours)
 	$(PYTHON) -m tests.faults points
 	$(PYTHON) -m tests.faults power
+	$(PYTHON) -m tests.faults note
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -60,8 +60,8 @@ def command_output() -> Iterator[None]:
 def without_library_output() -> Iterator[None]:
     """Drop what libraries write to stderr past Python, unless a bug ends the command.
 
-    For each file that can't be written, deltalake prints a panic of several lines before it raises
-    the error that becomes our one line.
+    For each file that can't be written, deltalake prints a panic of several lines, before or after
+    it raises the error that becomes our one line. So after such an error its output stays dropped.
     """
     # Not a file: the disk may be full. Without Linux, or with another stderr (tests): no change.
     if sys.stderr is not sys.__stderr__ or sys.stderr is None or not hasattr(os, "memfd_create"):
@@ -73,16 +73,23 @@ def without_library_output() -> Iterator[None]:
     os.dup2(hidden, _STDERR)
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, QuotaplaneError):
-            os.write(shown, os.pread(hidden, os.fstat(hidden).st_size, 0))
-        raise
-    finally:
-        os.dup2(shown, _STDERR)
-        discard_unwritten(sys.stderr)
-        sys.stderr.close()
-        sys.stderr = stream
+    except QuotaplaneError:
         os.close(hidden)
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception):
+            os.write(shown, os.pread(hidden, os.fstat(hidden).st_size, 0))
+        _show_again(stream, shown, hidden)
+        raise
+    _show_again(stream, shown, hidden)
+
+
+def _show_again(stream: TextIO, shown: int, hidden: int) -> None:
+    os.dup2(shown, _STDERR)
+    discard_unwritten(sys.stderr)
+    sys.stderr.close()
+    sys.stderr = stream
+    os.close(hidden)
 
 
 def discard_unwritten(stream: TextIO) -> None:

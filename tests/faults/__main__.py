@@ -1,5 +1,7 @@
 """``python -m tests.faults points``, ``... power``: tries all points or states, and prints a table.
 
+``... disk``: the real job on a disk that fails.
+
 A process of its own: one that has used deltalake can't fork.
 """
 
@@ -26,20 +28,25 @@ def main() -> int:
     points.add_argument("--all-lines", action="store_true", help="print every different line")
     power = kinds.add_parser("power", help="states that a power loss may leave")
     power.add_argument("names", nargs="*", metavar="SEQUENCE", help=", ".join(SEQUENCES))
+    kinds.add_parser("note", help="faults at each call of the checkpoint's note (starts a JVM)")
+    disk = kinds.add_parser("disk", help="the real job on a small disk (needs root)")
+    disk.add_argument("names", nargs="*", metavar="FAULT", help="full, read-only, gone")
     for each in (points, power):
         each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
     points.add_argument("--middle", action="store_true", help="try one point of each fault")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quotaplane-faults-") as scratch:
-        return {"points": _points, "power": _power}[options.kind](options, Path(scratch))
+        kind = {"points": _points, "power": _power, "note": _note, "disk": _disk}[options.kind]
+        return kind(options, Path(scratch))
 
 
 def _points(options: argparse.Namespace, scratch: Path) -> int:
-    outcomes: list[Outcome] = []
+    wrong = 0
     for case in options.names or CASES:
         points = Points(case, scratch / case.replace(" ", "-"))
         _say(f"{case}: {len(points.calls)} calls")
         seen: set[str] = set()
+        outcomes: list[Outcome] = []
         for fault in options.faults:
             numbers = points.numbers(FAULTS[fault])[:: options.every]
             if options.middle:
@@ -51,8 +58,9 @@ def _points(options: argparse.Namespace, scratch: Path) -> int:
                 elif options.all_lines and outcome.line not in seen:
                     seen.add(outcome.line)
                     print(outcome.fault, outcome.code, outcome.line, flush=True)
-    print(table(outcomes))
-    return 1 if any(outcome.problems for outcome in outcomes) else 0
+        wrong += sum(bool(outcome.problems) for outcome in outcomes)
+        print(table(outcomes), flush=True)
+    return 1 if wrong else 0
 
 
 def _power(options: argparse.Namespace, scratch: Path) -> int:
@@ -67,6 +75,29 @@ def _power(options: argparse.Namespace, scratch: Path) -> int:
         wrong += counts["wrong"]
         print(f"{sequence:24} {len(points.calls):5} calls {dict(counts)}", flush=True)
     return 1 if wrong else 0
+
+
+def _note(_: argparse.Namespace, scratch: Path) -> int:
+    from tests.faults import notes
+
+    calls, attempts = notes.tried(scratch / "notes")
+    wrong = [(each, problems) for each in attempts if (problems := notes.problems(each))]
+    for each, problems in wrong:
+        _say(f"{each} {problems}")
+    codes = sorted(Counter(each.code for each in attempts).items())
+    print(f"note: {calls} calls, {len(attempts)} points, {len(wrong)} wrong, codes {codes}")
+    return 1 if wrong or not attempts else 0
+
+
+def _disk(options: argparse.Namespace, scratch: Path) -> int:
+    from tests.faults import small_disk  # needs what the others do not
+
+    try:
+        small_disk.run(scratch, options.names or [*small_disk.FAULTS])
+    except small_disk.ProblemError as problem:
+        _say(f"problem: {problem}")
+        return 1
+    return 0
 
 
 def _say(line: str) -> None:

@@ -5,31 +5,41 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.cli.main import main
 from quotaplane.command_output import exit_code_of
-from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.log import find_fault, list_log
 from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import QuotaplaneError
+from quotaplane.history import maintenance, writer
 from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, not_written, open_table
+from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.sink import BatchSink, Finished, Finisher, Packed
+from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.terminal import print_to_stderr
-from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport import delta, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.unit.history_cases import DAY_MS, limits, rounds, usage
 
 _Result = TypeVar("_Result")
+KINDS: Final = ("usage", "rounds", "leases", "attachments", "resource_groups", "usage_daily")
 ROUND_TABLES: Final = ("usage", "limits", "rounds")
 NOW_MS: Final = int(datetime.now(timezone.utc).timestamp() * 1000)
 
@@ -52,7 +62,7 @@ class DataFolder(NamedTuple):
         file = self.root.with_name(f"{self.root.name}.yaml")
         file.write_text(
             f"transport: {{kind: delta, path: {self.transport.path}}}\n"
-            f"history: {{path: {self.history.path}}}\n"
+            f"history: {{path: {self.history.path}, reserve_mb: 0}}\n"
             f"checkpoint: {self.root.with_name('no-checkpoint')}\n"
         )
         return file
@@ -140,14 +150,25 @@ def mend(place: DataFolder) -> int:
 
 def _write_round(place: DataFolder, seq: int) -> None:
     at_ms = NOW_MS - (40 * DAY_MS if seq == 0 else 60_000 - seq)
-    with HistoryWriter(place.history, "checkpoint-1") as writer:
-        rows = [("b", "g", 1.0), ("c", "g", 2.0)]
-        tables = {"usage": usage(rows, at_ms), "limits": limits(rows), "rounds": rounds()}
-        writer.append_round(Round(1, seq, at_ms), tables)
+    with HistoryWriter(place.history, "checkpoint-1") as history:
+        history.append_round(Round(1, seq, at_ms), _round_rows(at_ms))
+
+
+def _round_rows(at_ms: int) -> dict[str, pa.Table]:
+    rows = [("b", "g", 1.0), ("c", "g", 2.0)]
+    return {"usage": usage(rows, at_ms), "limits": limits(rows), "rounds": rounds()}
 
 
 def _command(*words: str) -> Work:
     return lambda place: main([*words, "--history", place.history.path])
+
+
+def _delete(place: DataFolder) -> int:
+    # A second deletion is an error, and what a repetition finds deleted is done.
+    with suppress(QuotaplaneError):
+        if "h" not in list_groups(place.history)["group"].to_pylist():
+            return 0
+    return main(["groups", "delete", "h", "--history", place.history.path])
 
 
 def _as_job(work: Callable[[DataFolder], object]) -> Work:
@@ -155,6 +176,58 @@ def _as_job(work: Callable[[DataFolder], object]) -> Work:
         return exit_code_of(lambda: (work(place), 0)[1], print_to_stderr)
 
     return run
+
+
+def _three_rounds(place: DataFolder) -> int:
+    """What the job does with the outputs of three batches, and once a checkpoint of the log."""
+    writer.CHECKPOINT_INTERVAL = 2  # type: ignore[misc]
+    transport = open_transport(place.transport)
+    with HistoryWriter(place.history, "checkpoint-1") as history:
+        sink = BatchSink(
+            _Rounds(), history, transport, lambda seq: NOW_MS + seq, 1, JobLines.silent(_status())
+        )
+        for seq in (3, 4, 5):
+            sink(_Outputs(), seq)  # type: ignore[arg-type]
+    return 0
+
+
+def _status() -> JobStatus:
+    return JobStatus([], [], time.monotonic)
+
+
+class _Outputs:
+    """Stands in for a batch's DataFrame."""
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 (Spark's name)
+        return pa.table({"kind": ["rows"], "payload": [b"rows"]})
+
+
+class _Rounds(Finisher):
+    def finish(self, stamp: Round, packed: Packed) -> Finished:
+        messages = [Message("b", b"round %d" % stamp.seq)]
+        return Finished(_round_rows(stamp.now_ms), messages, StatusUpdate({}, {}, {}, arrived=1))
+
+
+def _maintain(place: DataFolder) -> int:
+    """Tables of each kind: the others would only repeat the same calls."""
+    maintenance.TABLES = {name: TABLES[name] for name in KINDS}  # type: ignore[misc]
+    return main(["maintain", "--conf", str(place.conf())])
+
+
+def _mend_broken(place: DataFolder) -> int:
+    code = mend(place)
+    return 0 if code == 11 else code
+
+
+def break_tables(place: DataFolder) -> None:
+    """What a power loss and a bad disk leave: empty commits, a file that no commit names, one that
+    is gone."""
+    history = Path(place.history.path)
+    for table in (history / "usage", history / "resource_groups", place.root / "topics/reports"):
+        log = list_log(table)
+        log.commit(log.newest + 1).touch()
+        (table / "part-0.parquet").write_bytes(b"PAR1")
+    next((history / "limits").glob("date=*/*.parquet")).unlink()
 
 
 def _claim(place: DataFolder) -> None:
@@ -176,21 +249,38 @@ def _publish(place: DataFolder) -> None:
     open_transport(place.transport).publish([Message("b", b"new")])
 
 
+def _publish_and_compact(place: DataFolder) -> None:
+    delta.COMPACT_EVERY = 1  # type: ignore[misc]
+    _publish(place)
+
+
 CASES: Final[dict[str, Work]] = {
     "groups put": _command("groups", "put", "g", "--publish-messages-per-s", "2"),
     "groups lower": _command("groups", "put", "h", "--publish-messages-per-s", "0.5"),
-    "groups delete": _command("groups", "delete", "h", "--missing-ok"),
-    "maintain": lambda place: main(["maintain", "--conf", str(place.conf())]),
+    "groups delete": _delete,
+    "maintain": _maintain,
     "claim": _as_job(_claim),
     "round": _as_job(lambda place: _write_round(place, 3)),
+    "three rounds": _as_job(_three_rounds),
     "reports": _as_job(_send),
     "limits": _as_job(_publish),
+    "compacted limits": _as_job(_publish_and_compact),
     "doctor": doctor,
+    "doctor --mend": _mend_broken,
 }
 """What is tried: a command line, or what a job or broker does, with its exit code."""
 
-AT_LEAST_ONCE: Final = {"reports": "reports", "limits": "limits_topic"}
+AT_LEAST_ONCE: Final = {
+    "reports": "reports",
+    "limits": "limits_topic",
+    "compacted limits": "limits_topic",
+    "three rounds": "limits_topic",
+}
 """Case and topic: a sender that got an error sends again, and its message may be there twice; it
 has a position in time, or a number, by which readers drop the second one."""
-JOBS: Final = ("claim", "round", "reports", "limits")
+JOBS: Final = ("claim", "round", "three rounds", "reports", "limits", "compacted limits")
 """Cases that are not a command."""
+STEPS: Final = ("three rounds",)
+"""Cases of several steps: any number of them may be done."""
+BROKEN: Final = ("doctor --mend",)
+"""Cases that begin with broken tables (``break_tables``)."""

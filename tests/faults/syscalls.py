@@ -84,11 +84,26 @@ class Call(NamedTuple):
         )
 
     @property
+    def alters(self) -> bool:
+        """Whether a reader finds something else once the call is made."""
+        return self.changes and self.name != "fsync"
+
+    @property
     def needs_room(self) -> bool:
         """Whether the call needs free space."""
         if self.name == "open":
             return bool(self.flags & os.O_CREAT)
         return self.name in ("write", "pwrite", "writev", "mkdir", "link")
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the call asks for a path, and so can be denied."""
+        return self.name in ("open", "mkdir", "rename", "link", "unlink")
+
+    @property
+    def opens(self) -> bool:
+        """Whether the call needs one more file descriptor."""
+        return self.name == "open"
 
 
 class Ended(NamedTuple):

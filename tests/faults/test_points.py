@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,17 @@ def test_every_point(case: str) -> None:
 @pytest.mark.parametrize("sequence", in_soak(*SEQUENCES))
 def test_every_state_after_a_power_loss(sequence: str) -> None:
     faults("power", sequence, "--every", str(EVERY.get(sequence, 5)))
+
+
+@pytest.mark.soak
+def test_every_call_of_the_checkpoint_s_note() -> None:
+    faults("note")
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a disk")
+def test_the_real_job_on_a_small_disk() -> None:
+    faults("disk")
 
 
 def test_calls_are_counted_over_all_threads_and_children(tmp_path: Path) -> None:

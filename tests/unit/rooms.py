@@ -122,7 +122,10 @@ ROOMS: Final = {
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
-        ("groups", "history", "metrics", "pulsar_admin", "settings", "transport", "wire"),
+        (
+            *("deltalog", "groups", "history", "metrics"),
+            *("pulsar_admin", "settings", "transport", "wire"),
+        ),
     ),
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",

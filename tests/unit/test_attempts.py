@@ -40,6 +40,9 @@ class Folder:
     def read(self, name: str) -> str | None:
         return self.files.get(name)
 
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
     def write(self, name: str, text: str) -> None:
         if self.away:
             raise Py4JNetworkError("no answer")

@@ -23,10 +23,12 @@ from quotaplane.answers import (
 from quotaplane.cli.doctor_checkpoint import checkpoint_findings
 from quotaplane.cli.places import add_place_options
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
+from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
-from quotaplane.history.store import nobody_writing, one_line, open_table, place
+from quotaplane.history.disk_reserve import with_reserve
+from quotaplane.history.store import nobody_writing, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.terminal import tell
@@ -89,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
         return FOUND if found.problems else 0
     if answer_form(args) == TABLE:
         print(found.as_text(), flush=True)
-    mended = _mend(history, tables)
+    mended: dict[str, str] = {}
+    with_reserve(history, lambda: _mend(history, tables, mended))
     now = _examine(tables, settings)
     print_answer(
         args,
@@ -158,7 +161,10 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examinatio
         problems += [(table.name, *finding) for finding in diagnosis.findings]
     for checkpoint in () if settings is None else _checkpoints_of(settings):
         folders = [table.folder for table in tables]
-        findings = checkpoint_findings(checkpoint, folders)
+        try:
+            findings = checkpoint_findings(checkpoint, folders)
+        except OSError as error:
+            findings = [_unreadable(checkpoint, error)]
         states.append(("checkpoint", None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
     return _Examination(states, problems)
@@ -177,7 +183,10 @@ def _diagnosed(table: _Table) -> Diagnosis:
             str(table.folder), "is missing", "can't be mended: the job would create it without rows"
         )
         return Diagnosis(-1, 0, [missing], Mending())
-    diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+    try:
+        diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+    except OSError as error:
+        return Diagnosis(-1, 0, [_unreadable(table.folder, error)], Mending())
     if not diagnosis.findings and table.history is not None:
         try:
             open_table(table.history, table.folder.name)
@@ -186,9 +195,16 @@ def _diagnosed(table: _Table) -> Diagnosis:
     return diagnosis
 
 
-def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
-    """Mend what is broken; returns where the broken files of each table are now."""
-    mended: dict[str, str] = {}
+def _unreadable(folder: Path, error: OSError) -> Finding:
+    """The finding of a file that may be intact once the disk can be read again."""
+    file = Path(error.filename or folder)
+    name = str(file.relative_to(folder)) if folder in file.parents else str(file)
+    reason = error.strerror or one_line(error)
+    return Finding(name, f"can't be read: {reason}", "can't be mended before it can be read")
+
+
+def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) -> None:
+    """Mend what is broken; adds to ``mended`` where the broken files of each table are now."""
     aside = f"doctor-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}Z"
     with nobody_writing(history) as free, ExitStack() as locks:
         if not free:
@@ -197,7 +213,7 @@ def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
                 "mending it"
             )
         for table in tables:
-            diagnosis = diagnose(table.folder, rewritten=table.rewritten)
+            diagnosis = _diagnosed(table)
             if not diagnosis.mending:
                 continue
             if table.history is None:
@@ -207,15 +223,16 @@ def _mend(history: History, tables: Sequence[_Table]) -> dict[str, str]:
                 mend(table.folder, diagnosis.mending, target)
             except (DeltaError, OSError) as error:
                 kind = TransportError if table.history is None else HistoryError
-                raise kind(f"{table.folder}: can't be mended: {one_line(error)}") from None
+                raise kind(f"{table.folder}: can't be mended: {with_advice(error)}") from None
             mended[table.name] = str(target)
             tell(f"mended {table.name}; the broken files are in {target}")
-    return mended
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:
-    file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
     try:
+        file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TransportError(f"{folder}: something is writing to it: stop it first") from None
+    except OSError as error:
+        raise TransportError(f"{folder}: can't be mended: {with_advice(error)}") from None

@@ -23,6 +23,9 @@ def checkpoint_findings(folder: Path, tables: Sequence[Path]) -> list[Finding]:
 
     Spark does not wait for the disk, so after a power loss the newest files may be empty, or the
     checkpoint and the tables may not match.
+
+    Raises:
+        OSError: a file can't be read.
     """
     problems = dict(_problems(folder, tables))
     return [Finding(file, problem, _LOSS) for file, problem in problems.items()]
@@ -34,7 +37,7 @@ def _problems(folder: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]
             json.loads((folder / name).read_bytes())
         except FileNotFoundError:
             yield name, "is missing"
-        except (OSError, ValueError):
+        except ValueError:
             yield name, "is empty or cut off"
     for log in ("offsets", "commits"):
         for file in _newest(folder / log):

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from quotaplane.answers import add_answer_options, print_answer
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError
+from quotaplane.history.disk_reserve import keep_reserves, with_reserve
 from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
 from quotaplane.query.usage_by_day import roll_up
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     history = history_of(args)
     require_history(history)
     now = datetime.now(timezone.utc)
-    roll_up(history, now)  # before the usage expires
+    with_reserve(history, lambda: roll_up(history, now))  # before the usage expires
     done = maintain(history, now, keep_days=args.keep_days)
     columns = [field.name for field in fields(Kept)]
     print_answer(
@@ -62,5 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if settings is not None and isinstance(settings.transport, DeltaTransport):
         throttle = settings.throttle
         topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
-        maintain_topics(settings.transport, topics=topics)
+        transport = settings.transport
+        with_reserve(history, lambda: maintain_topics(transport, topics=topics))
+    if settings is not None:
+        keep_reserves(history)
     return 0

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quotaplane.deltalog.error_text import disk_error
 from quotaplane.deltalog.log import (
     LAST_CHECKPOINT,
     LOG,
@@ -83,6 +84,10 @@ def diagnose(folder: Path, *, rewritten: bool) -> Diagnosis:
     ``rewritten``: the table's changes rewrite its rows. With a broken data file, such a table goes
     back to before the commit that added the file, as the rows were in other files then. A table
     that only grows loses just that file, unless no complete commit follows.
+
+    Raises:
+        OSError: the disk does not let a file be read. That is no fault of the file: it may be
+            intact once the disk is, so nothing must be moved aside for it.
     """
     return _Examination(folder, rewritten).diagnosis()
 
@@ -153,6 +158,8 @@ class _Examination:
                     checkpoint = version, _files_of(file)
                     break
                 except (OSError, pa.ArrowException) as error:
+                    if disk_error(error) is not None:
+                        raise
                     problem = " ".join(str(error).split())
             self._mending.checkpoints.append(version)
             self._mending.hint = True

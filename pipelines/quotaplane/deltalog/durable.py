@@ -112,6 +112,7 @@ def checkpoint(table: DeltaTable, uri: str) -> None:
     if folder is not None:
         log = Log(folder, {}, {})
         fsync(log.checkpoint(table.version()))
-        fsync(folder / LOG / LAST_CHECKPOINT)
+        # Missing if a run was killed before it wrote this: deltalake makes no checkpoint twice.
+        _each([folder / LOG / LAST_CHECKPOINT])
         fsync(folder / LOG)
     table.cleanup_metadata()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from itertools import takewhile
 from typing import Final
@@ -49,6 +50,28 @@ def disk_error(error: BaseException) -> int | None:
         return error.errno
     found = _NUMBER.search(str(error))
     return int(found[1]) if found else None
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a full disk, or a disk quota that is used up, caused an error.
+
+    By its words, which Python's, Rust's, Java's and DuckDB's errors have from the same place.
+
+    >>> is_full(ValueError("java.io.IOException: No space left on device"))
+    True
+    """
+    return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def disk_failure(text: str) -> str | None:
+    r"""What the disk's error in a text of several lines was, and what to do; None: it has none.
+
+    >>> disk_failure("java.io.IOException: No space left on device\n\tat java.base")
+    'No space left on device; the disk is full: free some space, for example with `quotaplane
+    maintain`'
+    """
+    found = (number for number in _ADVICE if os.strerror(number) in text)
+    return next((f"{os.strerror(number)}; {_ADVICE[number]}" for number in found), None)
 
 
 def with_advice(error: BaseException) -> str:

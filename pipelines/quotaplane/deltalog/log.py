@@ -193,7 +193,11 @@ def _check_counts(commit: Commit) -> None:
 
 
 def file_fault(folder: Path, file: DataFile) -> str | None:
-    """The fault of a data file, as text to follow its name; None if there is none."""
+    """The fault of a data file, as text to follow its name; None if there is none.
+
+    Raises:
+        OSError: the disk does not let it be read, so it is not known.
+    """
     try:
         with (folder / file.path).open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -203,8 +207,8 @@ def file_fault(folder: Path, file: DataFile) -> str | None:
                 return "is empty"
             opened.seek(-len(_MAGIC), os.SEEK_END)
             return None if opened.read() == _MAGIC else "does not end as a Parquet file does"
-    except OSError as error:
-        return "is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
+    except FileNotFoundError:
+        return "is missing"
 
 
 def find_fault(uri: str) -> str | None:
@@ -213,6 +217,9 @@ def find_fault(uri: str) -> str | None:
     Looks for what a power loss causes, and delta-rs and Spark don't report clearly: empty commits,
     a gap, and a last commit or checkpoint that is cut off, or whose data is. Lists the log and
     reads only a few files.
+
+    Raises:
+        OSError: a file can't be read.
     """
     folder = local_folder(uri)
     if folder is None:

@@ -17,6 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.table import TableMerger
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import keep, not_written, open_to_write, table_uri, writing
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
 from quotaplane.settings import History
@@ -57,7 +58,7 @@ def optimistically(
         HistoryError: the table can't be read or written, or others change it all the time.
     """
     with writing(history):
-        return _attempted(history, table, once, sleep)
+        return with_reserve(history, lambda: _attempted(history, table, once, sleep))
 
 
 def _attempted(

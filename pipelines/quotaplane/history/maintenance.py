@@ -3,7 +3,8 @@
 The job appends a small file per round and table; each live file slows every later append and query
 a little (docs/adr/0004 has the numbers). A commit of the job or of ``quotaplane groups`` in between
 at worst makes a step run again. But delta-rs does not detect that two compactions rewrite the same
-files, which would duplicate every row. So a run first claims a table by a transaction in its log.
+files, which would duplicate every row. So a run locks a file of the history, and claims each table
+by a transaction in its log, for object stores and file systems without locks.
 
 The files of ``usage`` and ``limits`` are sorted on this occasion (see ``group_order``), but on an
 object store.
@@ -11,13 +12,16 @@ object store.
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final, TypeVar
+from typing import IO, Final, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -26,11 +30,13 @@ from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
+from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
     keep,
     not_written,
     open_table,
+    place,
     storage_options,
     table_uri,
     writing,
@@ -46,6 +52,7 @@ from quotaplane.history.tables import (
     column_properties,
 )
 from quotaplane.settings import History
+from quotaplane.terminal import warn
 
 KEEP_DAYS: Final = 30
 KEEP_DAILY_DAYS: Final = 400
@@ -54,6 +61,7 @@ CLAIM: Final = "quotaplane-maintain"
 CLAIM_MS: Final = 3_600_000
 """How long the claim of a killed run holds; the work on one table takes seconds to minutes."""
 RELEASED: Final = 0
+_LOCK: Final = ".maintain.lock"
 
 _ATTEMPTS: Final = 10
 _PROPERTIES: Final = WriterProperties(
@@ -90,23 +98,57 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     daily = now - timedelta(days=max(KEEP_DAILY_DAYS, keep_days))
     limits = {RECORDING.name: recorded, USAGE_DAILY.name: daily}
     options = storage_options(history)
-    with writing(history):
+    with writing(history), _only_run(history) as alone:
         done = []
         for table in TABLES.values():
             # A history of an earlier version lacks some tables until a job adds them.
             uri = table_uri(history, table.name)
             there = table not in OPTIONAL or DeltaTable.is_deltatable(uri, options)
             if there and table is not RESOURCE_GROUPS:
-                done.append(_maintain(history, table, limits.get(table.name, before), now))
+                expires = limits.get(table.name, before)
+                done.append(_maintain(history, table, expires, now, alone=alone))
         # Quotas last, as other programs may be changing that table.
-        return [*done, _maintain(history, RESOURCE_GROUPS, before, now)]
+        return [*done, _maintain(history, RESOURCE_GROUPS, before, now, alone=alone)]
 
 
-def _maintain(history: History, table: Table, before: datetime, now: datetime) -> Kept:
+@contextmanager
+def _only_run(history: History) -> Iterator[bool]:
+    """Keep other runs out by a lock; yields False where there are no locks.
+
+    Raises:
+        HistoryError: another run has it.
+    """
+    folder = local_folder(history.path)
+    with ExitStack() as stack:
+        alone = False
+        with suppress(OSError):  # what can't be written, the first commit reports
+            if folder is not None:
+                file = stack.enter_context((folder / _LOCK).open("a"))
+                alone = _taken(file, history)
+        yield alone
+
+
+def _taken(file: IO[str], history: History) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HistoryError(
+            f"history at {place(history)}: another `maintain` is working on it; try again when it "
+            "has ended"
+        ) from None
+    return True
+
+
+def _maintain(
+    history: History, table: Table, before: datetime, now: datetime, *, alone: bool
+) -> Kept:
     uri = table_uri(history, table.name)
     synced = Synced(uri)
 
     def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
+        return with_reserve(history, lambda: attempts(work))
+
+    def attempts(work: Callable[[DeltaTable], _Result]) -> _Result:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 opened = open_table(history, table.name)
@@ -126,7 +168,7 @@ def _maintain(history: History, table: Table, before: datetime, now: datetime) -
         checkpoint(opened, uri)
         return len(opened.file_uris())
 
-    with _claimed(table, retried):
+    with _claimed(table, retried, alone=alone):
         expired = 0
         if "date" in table.partition_by or (
             "round_at" in table.schema.names and not table.snapshot
@@ -146,11 +188,13 @@ def _maintain(history: History, table: Table, before: datetime, now: datetime) -
 
 @contextmanager
 def _claimed(
-    table: Table, retried: Callable[[Callable[[DeltaTable], None]], None]
+    table: Table, retried: Callable[[Callable[[DeltaTable], None]], None], *, alone: bool
 ) -> Iterator[None]:
     """Claim a table against other runs.
 
     The claim is an app transaction whose version is the time (ms) at which it ends; 0 = released.
+    ``alone``: no other run is working, so a claim that is found is of one that was killed, or that
+    could not release it.
     """
 
     def commit(opened: DeltaTable, until_ms: int) -> None:
@@ -167,7 +211,7 @@ def _claimed(
         # If two runs claim at once, the second commit fails, and that run comes here again.
         now_ms = time.time() * 1000
         claimed_until_ms = opened.transaction_version(CLAIM) or 0
-        if claimed_until_ms > now_ms:
+        if claimed_until_ms > now_ms and not alone:
             until = f"{datetime.fromtimestamp(claimed_until_ms / 1000, tz=timezone.utc):%H:%M:%S}Z"
             raise HistoryError(
                 f"history table {table.name}: another `maintain` is working on it; if that was "
@@ -199,12 +243,26 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
 def _compact(opened: DeltaTable, table: Table, uri: str, now: datetime) -> int:
     """Make few files of many; returns how many were replaced."""
     folder = local_folder(uri)
+    size_bytes = _size_bytes(opened)
+    if folder is not None and shutil.disk_usage(folder).free < size_bytes:
+        # It writes the rows anew before the old files go; this run only makes room.
+        warn(
+            f"history table {table.name}: not compacted, as less than its {size_bytes} bytes are "
+            "free; run `quotaplane maintain` again when there is more space"
+        )
+        return 0
     if table.by_group and folder is not None and can_sort(opened):
         return sort_by_group(opened, folder, now)
     done = opened.optimize.compact(
         writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
     )
     return int(done["numFilesRemoved"])
+
+
+def _size_bytes(opened: DeltaTable) -> int:
+    """Size of the live data files."""
+    files = pa.table(opened.get_add_actions())
+    return pc.sum(files["size_bytes"]).as_py() or 0 if len(files) else 0
 
 
 def _text(at: datetime) -> str:

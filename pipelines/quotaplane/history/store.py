@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final
+from typing import IO, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -246,6 +246,9 @@ def nobody_writing(history: History) -> Iterator[bool]:
     """Keep writers out of a history; yields False if something is writing to it already.
 
     Always True on object stores and on file systems without locks.
+
+    Raises:
+        HistoryError: the lock file can't be opened, so whether something writes is not known.
     """
     with _locked(history, fcntl.LOCK_EX) as free:
         yield free
@@ -274,12 +277,21 @@ def _locked(history: History, how: int) -> Iterator[bool]:
         try:
             if folder is not None:
                 file = stack.enter_context((folder / WRITERS).open("a"))
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            free = False
-        except OSError:  # no locks, or no folder: the write itself will report that
-            pass
+                with suppress(OSError):  # of a file system without locks
+                    free = _taken(file, how)
+        except OSError as error:
+            # A shared lock: the write itself will report what is wrong with the disk.
+            if how == fcntl.LOCK_EX:
+                raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
         yield free
+
+
+def _taken(file: IO[str], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lacking(name: str, opened: DeltaTable) -> list[str]:

@@ -126,6 +126,9 @@ class History(Section):
     tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
     recording_days: float = Field(default=1.0, ge=0, le=3650)
     """For so long the job's inputs are kept, which ``quotaplane replay`` needs; 0: not recorded."""
+    reserve_mb: float = Field(default=64.0, ge=0, le=1e6)
+    """Disk space beside local tables that is given up when the disk is full: one half when a job,
+    the other when a command can't write; 0: none."""
 
 
 _TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"

@@ -131,7 +131,11 @@ class BatchAttempts:
             if first is None or first.batch != batch:
                 self._write(_Note(batch))
             elif self._running == batch and not first.skip:
-                self._write(replace(first, failures=first.failures - 1))
+                try:
+                    self._write(replace(first, failures=first.failures - 1))
+                except (Py4JError, OSError):
+                    # On a full disk; to count one failure needs no file.
+                    self._folder.delete(_NOTE)
 
     def _refusal(self, attempts: _Note) -> FailedBatchError:
         path = self._folder.path

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.deltalog.error_text import disk_failure, with_advice
+from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.file_sync import fsync
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _NOTE: Final = "quotaplane.json"
 _PASSED_OVER: Final = "quotaplane.passedOver"
 """Key in the ``conf`` of an offset log entry; Spark ignores keys that it does not know."""
+
+
+_OF_A_NOTE: Final = (ValueError, TypeError, LookupError, AttributeError)
+"""Exceptions of a note that is damaged."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class CheckpointFolder:
 
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
+            HistoryError: its disk is full, read-only or failing.
         """
         with self._usable():
             text = self.read(_NOTE)
@@ -94,11 +100,17 @@ class CheckpointFolder:
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
-        """A folder that can't be read or written, or a damaged note, is an error of settings."""
+        """A folder that can't be read or written, or a damaged note, is an error of settings.
+
+        One of the disk is not: the job may be started again when that is over.
+        """
         try:
             yield
-        except (Py4JJavaError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (Py4JJavaError, OSError, *_OF_A_NOTE) as error:
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
+            disk = disk_failure(reason)
+            if disk is not None:
+                raise HistoryError(f"checkpoint {self.path}: {disk}") from None
             raise ConfigError(f"checkpoint {self.path}: can't be used: {reason}") from None
 
     def positions(self, seq: int) -> dict[str, list[Any]]:
@@ -156,7 +168,7 @@ class CheckpointFolder:
         limits were published. Other file systems store by themselves what was closed.
 
         Raises:
-            QuotaplaneError: the disk does not accept it.
+            HistoryError: the disk does not accept it.
         """
         if self._local is None:
             return
@@ -166,9 +178,9 @@ class CheckpointFolder:
                 if path.exists():  # Hadoop may be told to write no checksums
                     fsync(path)
         except OSError as error:
-            raise QuotaplaneError(
+            raise HistoryError(
                 f"checkpoint {self.path}: batch {seq} is not safe on the disk, so nothing of it is "
-                f"published: {error.strerror or error}"
+                f"published: {with_advice(error)}"
             ) from None
 
     def _metadata(self, seq: int) -> dict[str, Any]:
@@ -220,6 +232,10 @@ class CheckpointFolder:
         finally:
             stream.close()
 
+    def delete(self, name: str) -> None:
+        """Delete a file of the folder, if it is there."""
+        self._fs.delete(self._hadoop(f"{self.path}/{name}"), False)
+
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder, or replace it."""
         # Write and rename: a process killed in between would leave a half-written file, which
@@ -231,8 +247,9 @@ class CheckpointFolder:
         finally:
             stream.close()
         final = self._hadoop(f"{self.path}/{name}")
-        self._fs.delete(final, False)  # HDFS and S3 don't rename onto an existing file
-        self._fs.rename(written, final)
+        self.delete(name)  # HDFS and S3 don't rename onto an existing file
+        if not self._fs.rename(written, final):
+            raise OSError(f"{written} can't be renamed")
 
 
 def ranges_between(begin: Any, end: Any) -> list[Range]:

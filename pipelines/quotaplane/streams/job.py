@@ -243,9 +243,11 @@ def run_stream_job(
 
             def start(skip: int | None) -> StreamJob:
                 passing = skip is None and next(may_pass_over, False)
-                return StreamJob(
+                job = StreamJob(
                     spark, spec, transport, skip, pass_over=passing, lines=lines, traces=traces
                 )
+                job.reserve_of = spec.settings.history
+                return job
 
             lines.end(run_until_stopped(start, skip_batch))
 

@@ -15,7 +15,7 @@ from typing import Any
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lifecycle import root_cause
+from quotaplane.streams.lifecycle import known_failure, root_cause
 from quotaplane.streams.spark_log import SparkLog, open_log
 
 
@@ -55,7 +55,7 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
         raise
     except Exception as error:
         log.write(traceback.format_exc().encode(errors="replace"))
-        failure = QuotaplaneError(
+        failure = known_failure(str(error)) or QuotaplaneError(
             f"{type(error).__name__}: {root_cause(str(error))} (see {log.path})"
         )
         lines.end(f"failed with exit code {failure.exit_code}, Spark's log {log.path}")

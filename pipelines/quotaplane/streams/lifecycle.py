@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
-from quotaplane.errors import DeposedError, QuotaplaneError, TransportError
+from quotaplane.deltalog.error_text import disk_failure
+from quotaplane.errors import DeposedError, HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.disk_reserve import OF_JOBS, gave_up, keep_reserves
+from quotaplane.settings import History
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lone_batches import Alone
@@ -45,6 +48,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
             "reports topics: reports behind the checkpoint were deleted (retention, or a topic "
             "created again); to continue without them set transport.fail_on_data_loss to false"
         )
+    disk = disk_failure(text)
+    if disk is not None:
+        return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
     return None
 
 
@@ -88,6 +94,8 @@ class RunningQuery:
     """The one batch that the query runs before it ends; None: it runs until stopped."""
     folders: Mapping[str, str] = {}
     """Local folders that the job writes, by their names in the metrics."""
+    reserve_of: History | None = None
+    """The history beside which the job keeps a reserve for a full disk."""
 
     def __init__(self, attempts: BatchAttempts, *beside: Closable, lines: JobLines) -> None:
         self.attempts = attempts
@@ -140,6 +148,8 @@ class RunningQuery:
             except QuotaplaneError as error:
                 self._failure = error  # Spark keeps only its text, inside a Java exception
                 raise
+            if self.reserve_of is not None:
+                keep_reserves(self.reserve_of)
             note_disks(self.lines.status, self.folders)
             self.lines.status.round_ended()
 
@@ -203,7 +213,7 @@ def run_until_stopped(
     ended.
 
     ``start`` starts the job; its argument is the batch that an operator wants to skip. It is called
-    again after each batch that ran alone.
+    again after each batch that ran alone, and when a full disk ended it but had a reserve.
 
     Raises:
         FailedBatchError: a batch failed too often and is not run again.
@@ -217,12 +227,21 @@ def run_until_stopped(
     job = start(skip_batch)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    _run(job, signals)
-    while job.alone is not None and not signals:
-        if job.alone.done:
-            job.lines.warn(job.alone.done)
+    while True:
+        try:
+            _run(job, signals)
+        except QuotaplaneError as error:
+            history = job.reserve_of
+            if signals or history is None:
+                raise
+            if not gave_up(history, OF_JOBS, error, job.lines.warn):
+                raise
+        else:
+            if job.alone is None or signals:
+                break
+            if job.alone.done:
+                job.lines.warn(job.alone.done)
         job = start(None)
-        _run(job, signals)
     return f"stopped by {signals[0]}" if signals else "Spark ended the query"
 
 

@@ -1,0 +1,63 @@
+"""What becomes of a full disk: jobs and commands each have a reserve beside the history's tables.
+
+Two, so that a job that goes on writing does not use up what a quota or maintenance needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from quotaplane.deltalog.error_text import is_full
+from quotaplane.deltalog.log import local_folder
+from quotaplane.deltalog.reserve import Reserve
+from quotaplane.errors import QuotaplaneError
+from quotaplane.history.store import place
+from quotaplane.settings import History
+from quotaplane.terminal import warn
+
+OF_JOBS: Final = ".reserve-of-jobs"
+OF_COMMANDS: Final = ".reserve-of-commands"
+_Done = TypeVar("_Done")
+
+
+def keep_reserves(history: History) -> None:
+    """Make the reserves where they are missing and the disk has room; takes microseconds else."""
+    folder = local_folder(history.path)
+    if folder is not None:
+        for name in (OF_JOBS, OF_COMMANDS):
+            Reserve(folder, name).keep(int(history.reserve_mb * 1_000_000 / 2))
+
+
+def gave_up(
+    history: History, name: str, error: BaseException, say: Callable[[str], None] = warn
+) -> bool:
+    """Give up a reserve if a full disk caused an error; whether that made room.
+
+    ``say`` prints a line about it.
+    """
+    folder = local_folder(history.path)
+    if folder is None or not is_full(error):
+        return False
+    size_bytes = Reserve(folder, name).give_up()
+    if size_bytes:
+        say(
+            f"history at {place(history)}: the disk is full; its reserve of "
+            f"{size_bytes / 1_000_000:g} MB was given up, which is soon used up: free some space, "
+            "for example with `quotaplane maintain --keep-days N`"
+        )
+    return size_bytes > 0
+
+
+def with_reserve(history: History, work: Callable[[], _Done]) -> _Done:
+    """Do what a command does, and again with the reserve's space if the disk is full.
+
+    Raises:
+        QuotaplaneError: whatever ``work`` raises, for instance as there is no reserve any more.
+    """
+    try:
+        return work()
+    except QuotaplaneError as error:
+        if not gave_up(history, OF_COMMANDS, error):
+            raise
+    return work()
