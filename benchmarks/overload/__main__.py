@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ def _phases(
     for part in parts:
         part.start()
     spans: list[tuple[Phase, float, float, int, float, float]] = []
-    time.sleep(20)  # the start of the JVM does not count
+    time.sleep(10)  # the start of the JVM does not count
     with PeakMemory(job.process.pid) as memory:
         for phase in [NORMAL, *(each for fault in phases for each in (fault, NORMAL))]:
             begin_s, before = time.time(), job.rounds()
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "overload.json")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
     if not asked.page:
         folder = Path(tempfile.mkdtemp(prefix="quotaplane-overload-"))

@@ -127,9 +127,8 @@ def _figures(
     """What was seen, in seconds and requests a second."""
     probes = np.array(flood.probes)
     inside = (probes[:, 0] >= begin_s) & (probes[:, 0] < end_s)
-    waits = [
-        flood.rated_s[name] - at_s for name, at_s in flood.born_s.items() if name in flood.rated_s
-    ]
+    rated_s = flood.rated_s
+    waits = [rated_s[name] - at_s for name, at_s in flood.born_s.items() if name in rated_s]
     last_s = max(rated_s.values(), default=float("nan"))
     rows = np.array(flood.samples)
     later = rows[rows[:, 0] > rows[0, 0] + (rows[-1, 0] - rows[0, 0]) / 3]
