@@ -1,11 +1,13 @@
 """Measures the quota job under overload on a real Kafka; docs/overload.md is made of the results.
 
     python -m benchmarks.overload [--phases x3,x10] [--phase-s 60]
+    python -m benchmarks.overload --without-spark
     python -m benchmarks.overload --page
 
 Each run starts a Kafka and the job, and lets normal load come before and after each of its phases.
 Results are kept in a JSON file, so that phases can be run one by one. Everything is seen from
-outside: a reader of the limits topic knows which limits are right at each time.
+outside: a reader of the limits topic knows which limits are right at each time. With
+``--without-spark`` there is neither Kafka nor a JVM, only the job's own code.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from benchmarks.overload.figures import Figures, goodput, of_writes, useful_after_s
+from benchmarks.overload.figures import Figures
 from benchmarks.overload.load import group_names
 from benchmarks.overload.outside import LimitsReader, Load, NewGroups, Writer, put, put_probes
 from benchmarks.overload.page import write_page
-from benchmarks.overload.phases import FAULTS, INTERVAL_S, NORMAL, Phase
+from benchmarks.overload.phases import FAULTS, INTERVAL_S, Phase
+from benchmarks.overload.play import figures_of, play_all
+from benchmarks.overload.without_spark import measure_without_spark
 from benchmarks.peak_memory import PeakMemory
 from benchmarks.program import ROOT
 from benchmarks.workload import QUOTA
@@ -80,45 +83,21 @@ def _phases(
     parts = reader, writer, new_groups
     for part in parts:
         part.start()
-    spans: list[tuple[Phase, float, float, int, float, float]] = []
     time.sleep(10)  # the start of the JVM does not count
     with PeakMemory(job.process.pid) as memory:
-        for phase in [NORMAL, *(each for fault in phases for each in (fault, NORMAL))]:
-            begin_s, before = time.time(), job.rounds()
-            memory.taken_gb()
+
+        def play(phase: Phase) -> None:
             load.become(phase)
             new_groups.per_s = phase.new_groups_per_s
             if phase.job_paused:
                 _paused(job, phase_s)
             else:
                 time.sleep(phase_s)
-            ended, load_average = job.rounds() - before, os.getloadavg()[0]
-            spans.append((phase, begin_s, time.time(), ended, memory.taken_gb(), load_average))
-            print(f"{phase.name}: {ended} rounds, load average {load_average:.1f}", flush=True)
+
+        spans = play_all(phases, play, job.rounds, memory.taken_gb)
     for part in parts:
         part.end()
-    found, writes = reader.published(), writer.writes(reader.first_seen_s)
-    run_at = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}"
-    normal_goodput = goodput(found, spans[0][1], spans[0][2])[0]
-    figures = []
-    for number, (phase, begin_s, end_s, ended, peak_gb, load_average) in enumerate(spans):
-        if phase is NORMAL and number:
-            continue
-        until_s = spans[number + 1][2] if number + 1 < len(spans) else end_s
-        figures.append(
-            Figures(
-                phase.key,
-                *goodput(found, begin_s, end_s),
-                useful_after_s(found, end_s, until_s),
-                *of_writes(writes, begin_s, end_s),
-                rounds=ended,
-                peak_gb=peak_gb,
-                load_average=load_average,
-                normal_goodput=normal_goodput,
-                run_at=run_at,
-            )
-        )
-    return figures
+    return figures_of(spans, reader.seen.published(), writer.writes(reader.seen.first_seen_s))
 
 
 def _paused(job: RunningJob, pause_s: float) -> None:
@@ -131,26 +110,30 @@ def _paused(job: RunningJob, pause_s: float) -> None:
 
 
 def main() -> None:
-    """Measure, keep the results, and write the page if all phases are there."""
+    """Measure and keep the results, or write the page."""
     parser = OptionParser(prog="make overload", description=__doc__)
     parser.add_argument("--phases", default=",".join(_PHASES), help=", ".join(_PHASES))
     parser.add_argument("--phase-s", type=float, default=60.0)
     parser.add_argument("--page", action="store_true", help="only write the page")
+    parser.add_argument("--without-spark", action="store_true", help="the job's own code alone")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "overload.json")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
     if not asked.page:
         folder = Path(tempfile.mkdtemp(prefix="quotaplane-overload-"))
+        how = "without_spark" if asked.without_spark else "kafka"
+        run = measure_without_spark if asked.without_spark else measure
         try:
-            phases = [_PHASES[key] for key in asked.phases.split(",")]
-            for figures in measure(folder, phases, asked.phase_s):
-                kept[figures.phase] = asdict(figures)
-                print(json.dumps(kept[figures.phase]), flush=True)
+            for figures in run(
+                folder, [_PHASES[k] for k in asked.phases.split(",")], asked.phase_s
+            ):
+                kept.setdefault(how, {})[figures.phase] = asdict(figures)
+                print(json.dumps(asdict(figures)), flush=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         asked.results.write_text(json.dumps(kept, indent=1) + "\n")
-    if kept.keys() >= {NORMAL.key, *_PHASES}:
+    if asked.page:
         print(write_page(ROOT / "docs" / "overload.md", kept))
 
 

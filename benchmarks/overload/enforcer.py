@@ -110,15 +110,17 @@ async def measure(settings: Settings, cluster: _Cluster, asked: Any) -> dict[str
         flood = Flood(cluster, link, running)
         tasks = [asyncio.create_task(flood.probe()), asyncio.create_task(flood.watch())]
         await asyncio.sleep(asked.quiet_s)
-        begin_s = time.time()
+        begin_s, cpu_s = time.time(), time.process_time()
         await flood.create(asked.topics_per_s, asked.flood_s, asked.live_s)
         end_s = time.time()
+        cpu_share = (time.process_time() - cpu_s) / (end_s - begin_s)
         await asyncio.sleep(asked.quiet_s)
         flood.over.set()
         await asyncio.gather(*tasks)
         flood.rated_s |= await cluster.ask("flooded_rated")
         reads, writes = await cluster.ask("requests")
-    return _figures(flood, begin_s, end_s, reads, writes)
+    figures = _figures(flood, begin_s, end_s, reads, writes)
+    return {"topics_per_s": asked.topics_per_s, "cores_got": round(cpu_share, 2), **figures}
 
 
 def _figures(
@@ -136,6 +138,7 @@ def _figures(
     return {
         "topics": len(flood.born_s),
         "topics_with_a_rate": len(waits),
+        "rated_within_5_s": round(sum(wait <= 5.0 for wait in waits) / len(flood.born_s), 3),
         "first_rate_p50_s": round(float(np.median(waits)), 2),
         "first_rate_p99_s": round(float(np.quantile(waits, 0.99)), 2),
         "last_rate_after_end_s": round(last_s - end_s, 1),
@@ -178,7 +181,7 @@ def main() -> None:
     print(json.dumps(figures, indent=1))
     if asked.results:
         kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
-        kept["flood" if not asked.live_s else "churn"] = figures
+        kept["churn" if asked.live_s else f"flood-{asked.topics_per_s}"] = figures
         asked.results.write_text(json.dumps(kept, indent=1) + "\n")
 
 

@@ -12,6 +12,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -120,9 +121,38 @@ class ReportLoad:
         return [(f"invented-{n:05d}", report) for n, report in enumerate(self._invented[:count])]
 
 
-def main(servers: str, topic: str) -> None:
-    """Send until stdin ends."""
+Send = Callable[[int, str, bytes, float], None]
+"""Called with a partition, the broker, its report, and its time (seconds since 1970)."""
+
+
+def send_all(phase: Callable[[], Phase], send: Send, ended: threading.Event) -> None:
+    """Send what the phase wants at each time, until the end."""
     load = ReportLoad()
+    due_s, turn, owed = time.monotonic(), 0, False
+    while not ended.is_set():
+        now = phase()
+
+        def report(number: int, at_s: float, now: Phase = now, turn: int = turn) -> None:
+            send(number % 2, broker_name(number), load.report(number, turn, at_s, now), at_s)
+
+        for number in range(BROKERS):
+            report(number, time.time())
+            # The reports of an interval are spread over it, as those of real brokers are.
+            _wait_until(due_s + INTERVAL_S / now.times * (number + 1) / BROKERS, ended)
+        for number, (name, value) in enumerate(load.invented(now.invented_brokers)):
+            send(number % 2, name, value, time.time())
+        if now.backlog_s and not owed:
+            # All at once: what the brokers would have sent, had the pause begun so long ago.
+            for ago_s in np.arange(now.backlog_s, INTERVAL_S, -INTERVAL_S).tolist():
+                for number in range(BROKERS):
+                    report(number, time.time() - ago_s)
+        owed = now.backlog_s > 0
+        turn += 1
+        due_s = max(due_s + INTERVAL_S / now.times, time.monotonic() - INTERVAL_S)
+
+
+def main(servers: str, topic: str) -> None:
+    """Send to Kafka until stdin ends."""
     phase = NORMAL
     ended = threading.Event()
     producer = KafkaProducer(
@@ -135,32 +165,13 @@ def main(servers: str, topic: str) -> None:
             phase = Phase(**json.loads(line))
         ended.set()
 
-    def send(number: int, turn: int, at_s: float, now: Phase) -> None:
-        report = load.report(number, turn, at_s, now)
-        name = broker_name(number).encode()
-        producer.send(topic, report, name, partition=number % 2, timestamp_ms=int(at_s * 1000))
+    def send(partition: int, broker: str, report: bytes, at_s: float) -> None:
+        key, at_ms = broker.encode(), int(at_s * 1000)
+        producer.send(topic, report, key, partition=partition, timestamp_ms=at_ms)
 
     threading.Thread(target=follow, daemon=True).start()
     print("sending", flush=True)
-    due_s, turn, owed_s = time.monotonic(), 0, 0.0
-    while not ended.is_set():
-        now = phase
-        for number in range(BROKERS):
-            send(number, turn, time.time(), now)
-            # The reports of an interval are spread over it, as those of real brokers are.
-            _wait_until(due_s + INTERVAL_S / now.times * (number + 1) / BROKERS, ended)
-        for number, (name, report) in enumerate(load.invented(now.invented_brokers)):
-            producer.send(topic, report, key=name.encode(), partition=number % 2)
-        if now.backlog_s and not owed_s:
-            # All at once: what the brokers would have sent, had the pause begun so long ago.
-            owed_s = now.backlog_s
-            for ago_s in np.arange(owed_s, INTERVAL_S, -INTERVAL_S).tolist():
-                for number in range(BROKERS):
-                    send(number, turn, time.time() - ago_s, now)
-        owed_s = owed_s if now.backlog_s else 0.0
-        producer.flush()
-        turn += 1
-        due_s = max(due_s + INTERVAL_S / now.times, time.monotonic() - INTERVAL_S)
+    send_all(lambda: phase, send, ended)
     producer.close()
 
 

@@ -74,34 +74,21 @@ class Part(threading.Thread):
             raise self.failure
 
 
-class LimitsReader(Part):
-    """Reads the limits topic: when were which limits of pairs there, and of ``WRITTEN``."""
+class SeenLimits:
+    """When which limits of pairs were there, and of ``WRITTEN``."""
 
-    def __init__(self, servers: str, topic: str) -> None:
-        super().__init__()
-        self._consumer = KafkaConsumer(bootstrap_servers=servers, group_id=None)
-        partitions = [TopicPartition(topic, 0)]
-        self._consumer.assign(partitions)
-        self._consumer.seek_to_end(*partitions)
-        self._consumer.position(partitions[0])
+    def __init__(self) -> None:
         self._pairs = {pair_name(pair): pair for pair in range(PAIRS)}
         self._rows: list[tuple[float, int, bool, float]] = []
         self.first_seen_s: dict[float, float] = {}
         """When a limit of ``WRITTEN`` was there for the first time, by limit."""
 
-    def work(self) -> None:
-        """Read until the end."""
-        while not self.ended.is_set():
-            for records in self._consumer.poll(timeout_ms=100).values():
-                for record in records:
-                    self._read(record.value, time.time())
-        self._consumer.close()
-
-    def _read(self, value: bytes, at_s: float) -> None:
+    def take(self, value: bytes, at_s: float) -> None:
+        """Take in a message of the limits topic."""
         message = decode_limits(value)
-        broker = int(message.broker.rpartition("-")[2])
         if message.broker.startswith("invented"):
             return
+        broker = int(message.broker.rpartition("-")[2])
         for group, limit in zip(message.groups, message.limits[:, 0].tolist(), strict=True):
             if group in self._pairs:
                 pair = self._pairs[group]
@@ -110,9 +97,30 @@ class LimitsReader(Part):
                 self.first_seen_s.setdefault(round(limit, 3), at_s)
 
     def published(self) -> Published:
-        """What was read so far."""
+        """What was seen so far."""
         at_s, pair, second, limit = zip(*self._rows, strict=True)
         return Published(np.array(at_s), np.array(pair), np.array(second), np.array(limit))
+
+
+class LimitsReader(Part):
+    """Reads the limits topic of a Kafka."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        super().__init__()
+        self.seen = SeenLimits()
+        self._consumer = KafkaConsumer(bootstrap_servers=servers, group_id=None)
+        partitions = [TopicPartition(topic, 0)]
+        self._consumer.assign(partitions)
+        self._consumer.seek_to_end(*partitions)
+        self._consumer.position(partitions[0])
+
+    def work(self) -> None:
+        """Read until the end."""
+        while not self.ended.is_set():
+            for records in self._consumer.poll(timeout_ms=100).values():
+                for record in records:
+                    self.seen.take(record.value, time.time())
+        self._consumer.close()
 
 
 class Writer(Part):

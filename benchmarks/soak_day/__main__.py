@@ -12,7 +12,6 @@ killed instead. The disk of the history is full to 95 % for the last third of th
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -21,7 +20,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -36,6 +34,7 @@ from benchmarks.soak_day.churn import CHANGE_EVERY, ROUND_S, ROUNDS_PER_HOUR
 from benchmarks.soak_day.disk import SmallDisk
 from benchmarks.soak_day.findings import findings
 from benchmarks.soak_day.samples import use_of
+from benchmarks.soak_day.worker import Worker
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import TABLES
 from quotaplane.option_parser import OptionParser
@@ -54,47 +53,6 @@ maintenance.CLAIM_MS //= 60
 sys.exit(main(sys.argv[1:]))
 """
 """The claim of a killed `maintain` holds for an hour of virtual time: a minute."""
-
-
-class Worker:
-    """A process that answers, and can be killed and started again at any time."""
-
-    def __init__(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
-        self.name, self._target, self._arguments = name, target, arguments
-        self.start()
-
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(
-            target=self._target, args=(theirs, *self._arguments), daemon=True
-        )
-        self.process.start()
-        theirs.close()
-        self._pipe.recv()
-
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-    def ask(self, *question: Any) -> Any:
-        """Raises EOFError if it was killed meanwhile."""
-        self._pipe.send(question)
-        return self._pipe.recv()
-
-    def ask_and_kill(self, after_s: float, *question: Any) -> Any:
-        """Ask, kill it amid the work, start it again, and ask again."""
-        self._pipe.send(question)
-        time.sleep(after_s)
-        self.kill()
-        self.start()
-        return self.ask(*question)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self._pipe.close()
 
 
 class Day:
