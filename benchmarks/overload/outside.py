@@ -132,15 +132,18 @@ class Writer(Part):
         self._writes: list[tuple[float, Write]] = []
 
     def work(self) -> None:
-        """Write until the end; each time another quota, by which its limits are known."""
-        number = 0
+        """Write until the end."""
         while not self.ended.wait(_WRITE_EVERY_S):
-            number += 1
-            quota = QUOTA + 100.0 * BROKERS * (number % 10) + BROKERS * number
-            begun_s = time.time()
-            put(self._history, [WRITTEN], quota)
-            limit = round(quota / BROKERS, 3)
-            self._writes.append((limit, Write(begun_s, time.time())))
+            self.write(time.time())
+
+    def write(self, begun_s: float) -> None:
+        """Write once, each time another quota, by which its limits are known."""
+        number = len(self._writes) + 1
+        quota = QUOTA + 100.0 * BROKERS * (number % 10) + BROKERS * number
+        before_s = time.monotonic()
+        put(self._history, [WRITTEN], quota)
+        took_s = time.monotonic() - before_s
+        self._writes.append((round(quota / BROKERS, 3), Write(begun_s, begun_s + took_s)))
 
     def writes(self, first_seen_s: dict[float, float]) -> list[Write]:
         """All writes, and when limits made of them, or of a later one, were in the topic."""

@@ -44,9 +44,9 @@ second. Normal load precedes and follows each phase.
 **Goodput**: {PAIRS} more groups are on two brokers each. One of the two wants more than the quota
 and the other nothing, and each {SWAP_S:g} s they swap. A swap is followed in time if, at most
 {IN_TIME_S:g} s after it (4 report intervals), the limits topic has limits by which the busy broker
-may use {BUSY_SHARE:.0%} of the quota, and both together no more than all of it. Goodput is the share
-of swaps that are followed in time: a job that stands still has 0 %. Invented brokers report other
-groups. Wanted: 80 % of normal (a paused job follows nothing).
+may use {BUSY_SHARE:.0%} of the quota, and both together no more than all of it. Goodput is the
+share of swaps that are followed in time: a job that stands still has 0 %. Invented brokers report
+other groups. Wanted: 80 % of normal (a paused job follows nothing).
 
 **Median**: seconds from a swap to these limits, of those in time.
 
@@ -54,19 +54,30 @@ groups. Wanted: 80 % of normal (a paused job follows nothing).
 followed in time, and stay so. Wanted: at most 30.
 
 **Committed**: another process changes a quota every 5 s, whether the job follows or not; seconds
-until the change is in the table. Wanted: at most 5. **Published**: until the limits topic has limits
-that were made of it, or of a later change.
+until the change is in the table. Wanted: at most 5. **Published**: until the limits topic has
+limits that were made of it, or of a later change.
 
-**Job paused**: SIGSTOP for the length of a phase. Meanwhile the brokers go on, and the reports of
-ten minutes come into the topic at once, each dated as if the pause had begun ten minutes ago. For
-the job that is the same as ten minutes: all brokers have expired, and almost all that waits is too
-old to use. Its own clock differs: leases of 120 s have not ended.
+**Job paused**, on Kafka: SIGSTOP for the length of a phase. Meanwhile the brokers go on, and the
+reports of ten minutes come into the topic at once, each dated as if the pause had begun ten minutes
+ago. For the job that is the same as ten minutes: all brokers have expired, and almost all that
+waits is too old to use. Its own clock differs: leases of 120 s have not ended.
 """
 
 _HEAD = """\
 | phase | goodput | of normal | median, s | useful again after, s | committed, s (median, max) \
 | published, s (median, max) | rounds | memory, GB | load average |
 |---|---|---|---|---|---|---|---|---|---|
+"""
+
+_WITHOUT_SPARK = """\
+## The job's own code alone
+
+`--without-spark`: decoding, the operator's program, sink and history as they are, without Kafka,
+Spark and their JVMs, in virtual time: a round takes as long as its processor time, so goodput does
+not depend on what else runs on the machine, and the pause is one of ten minutes. Waiting for the
+disk does not count. Only *committed* is in real seconds, on the busy machine; *memory* is that of
+the job and its load in one process.
+
 """
 
 _ENFORCER = """\
@@ -78,9 +89,10 @@ rates a second). There is no Pulsar, but its REST API in memory, over real HTTP.
 another group use all that they may; their limit changes every 5 s. **Others** are the seconds until
 these topics have their new rates. Wanted: at most 5.
 
-| new topics a second | cores that the enforcer got | first rate within 5 s | others, quiet, s (max) \
+| new topics a second | cores that the enforcer got | processor time for a topic, ms \
+| with a rate at the end | first rate within 5 s | others, quiet, s (max) \
 | others, flood, s (median, max) | reads a second (max) | writes a second (max) | load average |
-|---|---|---|---|---|---|---|---|
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -95,11 +107,7 @@ def write_page(path: Path, kept: Mapping[str, Mapping[str, Any]]) -> Path:
     if "kafka" in kept:
         parts.append("## The job on a real Kafka\n\n" + _table(kept["kafka"]))
     if "without_spark" in kept:
-        parts.append(
-            "## The job's own code alone\n\n`--without-spark`: decoding, the operator's program, "
-            "sink and history as they are, on the disk,\nwithout Kafka, Spark and their JVMs.\n\n"
-            + _table(kept["without_spark"])
-        )
+        parts.append(_WITHOUT_SPARK + _table(kept["without_spark"]))
     if "enforcer" in kept:
         parts.append(_ENFORCER + "".join(map(_enforcer_row, kept["enforcer"].values())))
     path.write_text("\n".join(parts), encoding="utf-8")
@@ -137,6 +145,8 @@ def _enforcer_row(found: Mapping[str, Any]) -> str:
     cells = (
         found["topics_per_s"],
         found["cores_got"],
+        found["cpu_ms_per_topic"],
+        f"{found['topics_with_a_rate'] / found['topics']:.0%}",
         f"{found['rated_within_5_s']:.0%}",
         found["others_quiet_max_s"],
         f"{found['others_flood_p50_s']}, {found['others_flood_max_s']}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import lru_cache
 from typing import Final
 
 ROUND_S: Final = 60
@@ -70,9 +72,21 @@ def undefined_group(round_: int) -> str:
 
 def has_group(broker: str, group: str) -> bool:
     """Whether a broker has a group: each is on about a third of them."""
-    return (hash_of(broker) + hash_of(group)) % 3 == 0
+    return (_third(broker) + _third(group)) % 3 == 0
 
 
-def hash_of(name: str) -> int:
+@lru_cache(maxsize=2000)
+def entries(round_: int) -> int:
+    """How many groups with a quota all brokers report in a round, together.
+
+    >>> entries(700) == sum(has_group(b, g) for b in brokers(700) for g in groups(700))
+    True
+    """
+    of_brokers, of_groups = (Counter(map(_third, names(round_))) for names in (brokers, groups))
+    return sum(count * of_groups[-third % 3] for third, count in of_brokers.items())
+
+
+@lru_cache(maxsize=1000)
+def _third(name: str) -> int:
     """The same in each process, other than ``hash``."""
-    return sum(ord(letter) * (place + 1) for place, letter in enumerate(name))
+    return sum(ord(letter) * (place + 1) for place, letter in enumerate(name)) % 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.soak_day.churn import ROUNDS_PER_HOUR
+from benchmarks.soak_day.churn import ROUNDS_PER_HOUR, entries
 from benchmarks.soak_day.samples import slope, spread, without_warm_up
 
 MOST_MB_PER_HOUR: Final = 1.0
@@ -58,16 +59,25 @@ def _is_flat(hours: Any, values: Any) -> bool:
 
 
 def _history(samples: Sequence[dict[str, Any]]) -> tuple[str, bool]:
-    """Bytes of live files that a round adds, by hour."""
+    """Bytes of live files that a round adds, by hour.
+
+    Brokers and groups come and go, so rounds have more and fewer entries: what must be constant are
+    the bytes of a round of a mean number of entries.
+    """
     kept = [sample for sample in samples if "live_bytes" in sample]
     if len(kept) < 4:
         return "history: too few hours to be judged", True
     total = np.array([sum(sample["live_bytes"].values()) for sample in kept], float)
-    per_round = np.diff(total)[1:] / ROUNDS_PER_HOUR
+    ends = [round(sample["hour"] * ROUNDS_PER_HOUR) + 1 for sample in kept]
+    of_hours = np.array(
+        [sum(map(entries, range(*hour))) for hour in itertools.pairwise(ends)], float
+    )
+    a_round = of_hours.sum() / (ends[-1] - ends[0])
+    per_round = (np.diff(total) / of_hours * a_round)[1:]
     rows = [
-        f"history: {np.median(per_round):.0f} bytes a round, by hour within "
-        f"{spread(per_round.tolist()):.1%} (second hour to the last)",
-        f"  bytes a round by hour: {', '.join(f'{each:.0f}' for each in per_round)}",
+        f"history: {np.median(per_round):.0f} bytes for a round of {a_round:.0f} entries, by hour "
+        f"within {spread(per_round.tolist()):.1%} (second hour to the last)",
+        f"  by hour: {', '.join(f'{each:.0f}' for each in per_round)}",
         f"  folder at the end: {kept[-1]['folder_bytes'] / 1e6:.0f} MB",
     ]
     return "\n".join(rows), spread(per_round.tolist()) <= MOST_SPREAD

@@ -16,6 +16,7 @@ from benchmarks.overload.figures import (
     useful_after_s,
 )
 from benchmarks.overload.phases import IN_TIME_S, PAIR_QUOTA, SWAP_S, swaps
+from benchmarks.soak_day.churn import ROUNDS_PER_HOUR, entries
 from benchmarks.soak_day.findings import findings
 
 END_S = 300.0
@@ -78,7 +79,7 @@ def day(**grows: float) -> list[str]:
         hour = number / 12
         use = [7, 100.0 + grows.get("memory", 0.0) * hour, 9 + int(grows.get("files", 0) * hour), 3]
         row: dict[str, Any] = {
-            "hour": hour,
+            "hour": hour - 1 / ROUNDS_PER_HOUR,
             "use": {"job": use},
             "state_bytes": 5,
             "metrics": 6,
@@ -86,7 +87,9 @@ def day(**grows: float) -> list[str]:
             "disk": 0.5,
         }
         if number % 12 == 0:
-            row["live_bytes"] = {"usage": 60_000 * hour + grows.get("bytes", 0.0) * hour**2}
+            rounds = range(number * ROUNDS_PER_HOUR // 12)
+            per_entry = 90.0 + grows.get("bytes", 0.0) * hour
+            row["live_bytes"] = {"usage": per_entry * sum(map(entries, rounds))}
             row["folder_bytes"] = 10**6
         rows.append(json.dumps(row))
     return rows
@@ -99,4 +102,4 @@ def test_a_day_is_good_only_if_nothing_grows() -> None:
     assert not good
     assert "job: +1.50 MB an hour" in text
     assert not findings(day(files=0.5))[1]
-    assert not findings(day(bytes=400.0))[1]
+    assert not findings(day(bytes=1.0))[1]
