@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults te
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload lock clean fuzz chaos faults
+.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -85,8 +85,15 @@ proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
 bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/benchmarks.md)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
-overload: env ## the quota job under more load than it can carry, on a real Kafka (half an hour; the results page is docs/overload.md)
+overload: env ## job and enforcer under more load than they can carry, on a real Kafka and without (half an hour; the results page is docs/overload.md)
 	$(PYTHON) -m benchmarks.overload
+	$(PYTHON) -m benchmarks.overload --without-spark
+	$(PYTHON) -m benchmarks.overload.enforcer --topics-per-s 20
+	$(PYTHON) -m benchmarks.overload.enforcer
+	$(PYTHON) -m benchmarks.overload --page
+
+soak-day: env ## a day of churn, kills, maintenance and a full disk in half an hour (root, for the small disk)
+	$(PYTHON) -m benchmarks.soak_day
 
 arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)
 	$(PYTHON) -m benchmarks.arena

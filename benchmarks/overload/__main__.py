@@ -1,10 +1,13 @@
-"""Measures the quota job under overload on a real Kafka and writes docs/overload.md.
+"""Measures the quota job under overload on a real Kafka; docs/overload.md is made of the results.
 
-    python -m benchmarks.overload [--phase-s 60] [--pause-s 600]
+    python -m benchmarks.overload [--phases x3,x10] [--phase-s 60]
+    python -m benchmarks.overload --without-spark
+    python -m benchmarks.overload --page
 
-Between any two phases the load is normal for as long as a phase. Everything is seen from outside:
-the table ``usage`` says which reports were used and when, and the limits topic when a quota that
-another process changed came into force.
+Each run starts a Kafka and the job, and lets normal load come before and after each of its phases.
+Results are kept in a JSON file, so that phases can be run one by one. Everything is seen from
+outside: a reader of the limits topic knows which limits are right at each time. With
+``--without-spark`` there is neither Kafka nor a JVM, only the job's own code.
 """
 
 from __future__ import annotations
@@ -13,150 +16,35 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
-import duckdb
-import numpy as np
-from deltalake import DeltaTable
-from kafka import KafkaConsumer, TopicPartition
-
-from benchmarks.overload.load import BROKERS, PROBE, broker_name, group_names
+from benchmarks.overload.figures import Figures
+from benchmarks.overload.load import group_names
+from benchmarks.overload.outside import LimitsReader, Load, NewGroups, Writer, put, put_probes
 from benchmarks.overload.page import write_page
-from benchmarks.overload.phases import (
-    FAULTS,
-    FRESH_WITHIN_S,
-    INTERVAL_S,
-    NORMAL,
-    Figures,
-    Phase,
-    Write,
-    fresh,
-    goodput,
-    of_writes,
-    useful_after_s,
-)
+from benchmarks.overload.phases import FAULTS, INTERVAL_S, Phase
+from benchmarks.overload.play import figures_of, play_all
+from benchmarks.overload.without_spark import measure_without_spark
 from benchmarks.peak_memory import PeakMemory
 from benchmarks.program import ROOT
 from benchmarks.workload import QUOTA
-from quotaplane.history.store import ensure_tables, table_uri
-from quotaplane.model import BASIC, DIMENSIONS, BoolArray
+from quotaplane.history.store import ensure_tables
 from quotaplane.option_parser import OptionParser
-from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
-from quotaplane.wire.limits import decode_limits
 from tests.job import RunningJob, write_conf
 from tests.servers.kafka_server import KafkaServer
 
-_WRITE_EVERY_S: Final = 5.0
-_LOW, _HIGH = 1000.0, 2000.0
-"""The two quotas of the probe."""
+_PHASES: Final = {phase.key: phase for phase in FAULTS}
 
 
-class Probe(threading.Thread):
-    """Changes the probe's quota again and again, and reads in the limits topic when that works."""
-
-    def __init__(self, history: History, servers: str, topic: str, begun_s: float) -> None:
-        super().__init__(daemon=True)
-        self._history, self._begun_s = history, begun_s
-        self._ended = threading.Event()
-        self._limits = KafkaConsumer(bootstrap_servers=servers, group_id=None)
-        partitions = [TopicPartition(topic, 0)]
-        self._limits.assign(partitions)
-        self._limits.seek_to_end(*partitions)
-        self.writes: list[Write] = []
-
-    def run(self) -> None:
-        quota = _HIGH
-        while not self._ended.wait(_WRITE_EVERY_S):
-            quota = _LOW if quota == _HIGH else _HIGH
-            begun_s = self._now_s()
-            put_probe(self._history, quota)
-            committed_s = self._now_s()
-            self.writes.append(Write(begun_s, committed_s, self._published(quota)))
-        self._limits.close()
-
-    def end(self) -> None:
-        """End after the write that is under way."""
-        self._ended.set()
-        self.join()
-
-    def _published(self, quota: float) -> float:
-        """When the first limit of the probe that fits its new quota was in the topic."""
-        while not self._ended.is_set():
-            for records in self._limits.poll(timeout_ms=100).values():
-                if any(_limit_of_probe(record.value) == quota / BROKERS for record in records):
-                    return self._now_s()
-        return float("inf")
-
-    def _now_s(self) -> float:
-        return time.time() - self._begun_s
-
-
-def _limit_of_probe(value: bytes) -> float:
-    message = decode_limits(value)
-    if PROBE not in message.groups:
-        return float("nan")
-    return float(message.limits[message.groups.index(PROBE), 0])
-
-
-def put_probe(history: History, quota: float) -> None:
-    """Change the quota of the probe, as `quotaplane groups put` does."""
-    put_groups(history, [PROBE], _quotas(1, quota), by="overload")
-
-
-def _quotas(count: int, quota: float) -> np.ndarray[Any, Any]:
-    quotas = np.full((count, len(DIMENSIONS)), np.inf)
-    quotas[:, :BASIC] = quota
-    return quotas
-
-
-class Load:
-    """The process that sends reports."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.overload.load", servers, topic],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": f"{ROOT / 'pipelines'}:{ROOT}"},
-            cwd=ROOT,
-        )
-
-    def __enter__(self) -> Load:
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "sending":
-            raise RuntimeError("the process that sends reports ended")
-        return self
-
-    def become(self, phase: Phase) -> None:
-        """Send as this phase wants it from now on."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(phase)) + "\n")
-        self._process.stdin.flush()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-
-
-def measure(folder: Path, phase_s: float, pause_s: float) -> list[Figures]:
-    """Run everything; a line for each phase goes to stdout."""
+def measure(folder: Path, phases: Sequence[Phase], phase_s: float) -> list[Figures]:
+    """Run some phases; a line for each goes to stdout."""
     with KafkaServer(folder / "kafka", heap_mb=1024) as kafka:
         reports = kafka.create_topic("reports", partitions=2)
         limits = kafka.create_topic("limits", partitions=1)
@@ -173,63 +61,43 @@ def measure(folder: Path, phase_s: float, pause_s: float) -> list[Figures]:
         )
         history = History(path=str(folder / "job" / "history"))
         ensure_tables(history)
-        names = group_names()
-        put_groups(history, names, _quotas(len(names), QUOTA), by="overload")
-        put_probe(history, _HIGH)
+        put(history, group_names(), QUOTA)
+        put_probes(history)
         with RunningJob(conf, "--driver-memory", "4g") as job, Load(servers, reports) as load:
             job.wait_until(lambda: job.rounds() >= 5)
-            return _phases(job, load, history, (servers, limits), phase_s, pause_s)
+            try:
+                return _phases(job, load, history, LimitsReader(servers, limits), phases, phase_s)
+            finally:
+                print("\n".join(job.printed()[-12:]), flush=True)
 
 
 def _phases(
     job: RunningJob,
     load: Load,
     history: History,
-    where: tuple[str, str],
+    reader: LimitsReader,
+    phases: Sequence[Phase],
     phase_s: float,
-    pause_s: float,
 ) -> list[Figures]:
-    begun_s = time.time()
-    probe = Probe(history, *where, begun_s)
-    probe.start()
-    spans: list[tuple[Phase, float, float, float]] = []
-    load.become(NORMAL)
-    time.sleep(phase_s)  # the start of the JVM does not count
+    writer, new_groups = Writer(history), NewGroups(history)
+    parts = reader, writer, new_groups
+    for part in parts:
+        part.start()
+    time.sleep(10)  # the start of the JVM does not count
     with PeakMemory(job.process.pid) as memory:
-        for phase in _with_breaks():
-            begin_s = time.time() - begun_s
-            memory.taken_gb()
+
+        def play(phase: Phase) -> None:
             load.become(phase)
+            new_groups.per_s = phase.new_groups_per_s
             if phase.job_paused:
-                _paused(job, pause_s)
+                _paused(job, phase_s)
             else:
                 time.sleep(phase_s)
-            spans.append((phase, begin_s, time.time() - begun_s, memory.taken_gb()))
-            print(f"{time.time() - begun_s:5.0f} s  {phase.name}", flush=True)
-    time.sleep(2 * FRESH_WITHIN_S)
-    probe.end()
-    found = _used(history, begun_s)
-    return [
-        Figures(
-            phase.name,
-            goodput(found, begin_s, end_s),
-            useful_after_s(found, end_s, end_s + phase_s),
-            *of_writes(probe.writes, begin_s, end_s),
-            peak_gb=peak_gb,
-        )
-        for phase, begin_s, end_s, peak_gb in spans
-        if phase is not _BREAK
-    ]
 
-
-_BREAK: Final = replace(NORMAL, name="(normal again)")
-
-
-def _with_breaks() -> Iterator[Phase]:
-    yield NORMAL
-    for phase in FAULTS:
-        yield phase
-        yield _BREAK
+        spans = play_all(phases, play, job.rounds, memory.taken_gb)
+    for part in parts:
+        part.end()
+    return figures_of(spans, reader.seen.published(), writer.writes(reader.seen.first_seen_s))
 
 
 def _paused(job: RunningJob, pause_s: float) -> None:
@@ -241,46 +109,32 @@ def _paused(job: RunningJob, pause_s: float) -> None:
         os.killpg(group, signal.SIGCONT)
 
 
-_USED: Final = """
-SELECT broker, epoch_us(published_at) / 1e6 AS published, epoch_us(ended_at) / 1e6 AS used
-FROM usage JOIN (
-    SELECT seq, lead(round_at) OVER (ORDER BY seq) AS ended_at FROM rounds
-) USING (seq)
-WHERE resource_group = $1 AND ended_at IS NOT NULL
-"""
-"""A report is used when the round that read it has ended, so when the next one begins."""
-
-
-def _used(history: History, begun_s: float) -> BoolArray:
-    """``fresh`` of the reports of the brokers that exist, by the table ``usage``."""
-    tables = {
-        name: DeltaTable(table_uri(history, name)).to_pyarrow_dataset()
-        for name in ("usage", "rounds")
-    }
-    with duckdb.connect() as database:
-        for name, table in tables.items():
-            database.register(name, table)
-        rows = database.execute(_USED, [PROBE]).fetchnumpy()
-    index = {broker_name(number): number for number in range(BROKERS)}
-    brokers = np.array([index[name] for name in rows["broker"]], np.int64)
-    published, used = rows["published"] - begun_s, rows["used"] - begun_s
-    since = published >= 0
-    return fresh(brokers[since], published[since], used[since], BROKERS)
-
-
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure and keep the results, or write the page."""
     parser = OptionParser(prog="make overload", description=__doc__)
+    parser.add_argument("--phases", default=",".join(_PHASES), help=", ".join(_PHASES))
     parser.add_argument("--phase-s", type=float, default=60.0)
-    parser.add_argument("--pause-s", type=float, default=600.0)
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    parser.add_argument("--without-spark", action="store_true", help="the job's own code alone")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "overload.json")
     asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="quotaplane-overload-"))
-    try:
-        figures = measure(folder, asked.phase_s, asked.pause_s)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(write_page(asked.docs / "overload.md", figures, asked.phase_s, asked.pause_s))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
+    kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
+    if not asked.page:
+        folder = Path(tempfile.mkdtemp(prefix="quotaplane-overload-"))
+        how = "without_spark" if asked.without_spark else "kafka"
+        run = measure_without_spark if asked.without_spark else measure
+        try:
+            for figures in run(
+                folder, [_PHASES[k] for k in asked.phases.split(",")], asked.phase_s
+            ):
+                kept.setdefault(how, {})[figures.phase] = asdict(figures)
+                print(json.dumps(asdict(figures)), flush=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        asked.results.write_text(json.dumps(kept, indent=1) + "\n")
+    if asked.page:
+        print(write_page(ROOT / "docs" / "overload.md", kept))
 
 
 if __name__ == "__main__":

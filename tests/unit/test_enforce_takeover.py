@@ -315,6 +315,31 @@ def test_groups_are_looked_at_in_turn(cluster: FakePulsar, tmp_path: Path) -> No
     assert sorted(asked) == [f"GET resourcegroups/{group}" for group in groups]
 
 
+def test_what_the_cluster_has_no_more_is_forgotten(cluster: FakePulsar, tmp_path: Path) -> None:
+    settings = settings_for(cluster, tmp_path)
+    record(settings.history, "gone", "left", messages=300.0)
+    told = np.array([LATER_MS, LATER_MS])
+    for group in ("gone", "left"):
+        cluster.put(group, publishRateInMsgs=300)
+
+    async def scene() -> list[str]:
+        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+            take_over = TakeOver(rest, settings.history, Pace(1e6), FailureLog(print), 9, print)
+            await take_over.take({"gone": told, "left": told})
+            assert take_over.taken == 2
+            # No namespace is attached to either any more; one is deleted, here and there.
+            delete_groups(settings.history, ["gone", "left"], by="test")
+            del cluster.groups["gone"]
+            await take_over.take({})
+            cluster.asked.clear()
+            await take_over.hand_back([], 20.0)
+            return [f"{asked.method} {asked.path}" for asked in cluster.asked]
+
+    asked = asyncio.run(scene())
+    assert "PUT resourcegroups/left" in asked
+    assert not [each for each in asked if "gone" in each]
+
+
 def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

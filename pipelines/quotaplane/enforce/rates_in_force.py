@@ -26,6 +26,9 @@ class RatesInForce:
         self.to_remove: dict[tuple[str, int], float] = {}
         """Rates still to be removed because the topic left its group, by (topic, kind); value:
         earliest time (s) of the next try, inf = in flight."""
+        self._layouts = 0
+        self.born: IntArray = np.zeros(0, np.int64)
+        """(u,) the number of the layout that each topic came with: of newer topics it is higher."""
         self._make(0)
 
     def _make(self, topics: int) -> None:
@@ -60,6 +63,7 @@ class RatesInForce:
         names = (
             *("in_force", "_after_writes", "_busy", "_ours"),
             *("_failures", "_write_failed", "_uncertain", "_retry_at_s", "_since_s"),
+            "born",
         )
         previous = {name: getattr(self, name) for name in names}
         stayed = np.zeros(len(self.layout.topics), np.bool_)
@@ -69,6 +73,8 @@ class RatesInForce:
         for at, kind in np.argwhere(left).tolist():
             self.to_remove[self.layout.topics[at], kind] = -np.inf
         self._make(len(layout.topics))
+        self._layouts += 1
+        self.born = np.full(len(layout.topics), self._layouts)
         for name in names:
             getattr(self, name)[stays] = previous[name][came_from[stays]]
         # A failure on the old broker says nothing about the new one, so retry now.

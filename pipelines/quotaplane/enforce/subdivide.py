@@ -11,7 +11,7 @@ from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.water import water_level
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topic_layout import Layout, Pairs
+from quotaplane.topic_layout import KINDS, Layout, Pairs
 
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 
@@ -36,6 +36,12 @@ class Subdivision(NamedTuple):
     least: FloatArray
     """(u, 4) the lowest rate that is enough now: for a topic that is not throttled, a little more
     than it uses. Any rate from ``least`` to ``rates`` is good enough."""
+
+    @property
+    def limited(self) -> BoolArray:
+        """(u, 2) by kind: whether the topic is to have a rate."""
+        limited = np.isfinite(self.rates).reshape(-1, len(KINDS), 2)
+        return np.asarray(limited.any(axis=2), np.bool_)
 
 
 def subdivide(

@@ -246,7 +246,8 @@ class Enforcer:
         moves, division = self._planned(limits, self._ledger.rates(now_s))
         writes = moves.without_removals(self._defaults.has_default(layout))
         self._waiting = self._writer.begin(writes, now_s)
-        self._writer.read_unknown(moves, self._observer.usage.take_implausible())
+        implausible = self._observer.usage.take_implausible()
+        self._writer.read_unknown(moves, implausible, division.limited)
         self._writer.check(now_s)
         at_rest = self._writer.at_rest and self._defaults.at_rest
         quiet = at_rest and not (len(moves.topic) or moves.unread.any())

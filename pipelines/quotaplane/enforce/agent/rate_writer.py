@@ -13,7 +13,7 @@ from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Bucket, Pace, start
 from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import RatesInForce
-from quotaplane.model import FloatArray
+from quotaplane.model import BoolArray, FloatArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import read_rate, write_rate
 from quotaplane.settings import Enforce
@@ -106,17 +106,31 @@ class RateWriter:
         self.budget.take(begun)
         return len(moves.topic) + len(removals) - begun
 
-    def read_unknown(self, moves: Moves, implausible: Collection[str] = ()) -> None:
-        """Read unknown rates, and the rates of topics whose usage is implausible under them."""
+    def read_unknown(
+        self,
+        moves: Moves,
+        implausible: Collection[str] = (),
+        limited: BoolArray | None = None,
+    ) -> None:
+        """Read unknown rates, and the rates of topics whose usage is implausible under them.
+
+        Rates that will be limited come first (``limited`` (u, 2) by kind; None: all are), then the
+        newest topics: an older one was limited before, or is one of too many in any case.
+        """
         place = self._ledger.layout.place
         for topic in implausible:
             if topic in place:
                 self._check(place[topic], range(len(KINDS)))
         layout = self._ledger.layout
         unread = np.argwhere(moves.unread)
+        topic, kind = unread.T
+        later = np.zeros(len(topic), np.bool_) if limited is None else ~limited[topic, kind]
+        unread = unread[np.lexsort((-self._ledger.born[topic], later))]
         unread = unread[in_turn(layout.group[unread[:, 0]])]
-        for at, kind in unread[: self._reads_at_once].tolist():
-            self._queue(layout.topics[at], kind)
+        first = [(layout.topics[at], kind) for at, kind in unread[: self._reads_at_once].tolist()]
+        # What waits from earlier calls goes behind these, and is dropped where there is no room.
+        waiting = [*dict.fromkeys([*first, *self._to_read])]
+        self._to_read = dict.fromkeys(waiting[: self._reads_at_once])
         self._start_reading()
 
     def check(self, now_s: float) -> None:

@@ -148,8 +148,14 @@ class TakeOver:
             await self._take_all(due[begin : begin + _GROUPS_PER_TABLE_READ], recorded, in_force)
 
     async def _read_next(self, groups: Collection[str]) -> dict[str, FloatArray]:
-        """Read the next ``most`` groups in turn; returns those that the cluster has."""
-        self._last_turn = {group: self._last_turn.get(group, -1) for group in groups}
+        """Read the next ``most`` groups in turn; returns those that the cluster has.
+
+        Groups that were taken over and have no limits any more are read, too, until the cluster
+        has them no more: else what is kept of them would grow with each name that ever was.
+        """
+        watched = {*groups, *self._taken}
+        self._last_turn = {group: self._last_turn.get(group, -1) for group in watched}
+        self._copied = {group: copy for group, copy in self._copied.items() if group in watched}
         due = heapq.nsmallest(self._most, self._last_turn, key=self._last_turn.__getitem__)
         self._turns += 1
         self._last_turn |= dict.fromkeys(due, self._turns)
@@ -157,7 +163,11 @@ class TakeOver:
 
         async def look(group: str) -> None:
             rates = await self._read_paced(group)
-            if rates is not None and not np.isnan(rates).any():
+            if rates is None:
+                return
+            if np.isnan(rates).any():
+                self._taken.discard(group)
+            elif group in groups:
                 in_cluster[group] = rates
 
         await at_once(_AT_ONCE, look, due)
