@@ -1,0 +1,202 @@
+"""A run with Kafka: faults by a seed, then quiet, then the evidence."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from kafka import KafkaConsumer, TopicPartition
+
+from quotaplane.wire.limits import decode_limits
+from tests.outside.checks import learning
+from tests.outside.journal import Evidence, Published, read_journal
+from tests.outside.kafka_lanes import AGENTS, GROUPS, lanes
+from tests.outside.kafka_world import (
+    _LIMITS,
+    INTERVAL_S,
+    LEASE_S,
+    STALE_INTERVALS,
+    KafkaWorld,
+)
+from tests.outside.processes import now_ms
+from tests.outside.schedule import schedule
+
+QUIET_S: Final = 2 * LEASE_S + 15.0
+_STARTS_WITHIN_S: Final = 120.0
+
+
+def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> Evidence:
+    """Run for so many minutes, of which the last 75 s are quiet.
+
+    Raises:
+        RuntimeError: a part did not start, or an agent ended.
+    """
+    faults_s = minutes * 60.0 - QUIET_S
+    with KafkaWorld(folder) as world:
+        say("Kafka serves; waiting for the first limits")
+        _first_limits(world)
+        begun_ms = now_ms()
+        _disturb(world, seed, faults_s, say)
+        world.heal()
+        for agent in world.agents.values():
+            for group, quota in GROUPS.items():
+                agent.want(group, 2 * quota)
+        faults_end_ms = now_ms()
+        say("quiet from now on")
+        _wait(world, QUIET_S)
+        end_ms = now_ms()
+        evidence = Evidence(
+            dict(GROUPS),
+            lease_ms=round(LEASE_S * 1000),
+            stale_ms=round(STALE_INTERVALS * INTERVAL_S * 1000),
+            faults_end_ms=faults_end_ms,
+            end_ms=end_ms,
+        )
+        for name, agent in world.agents.items():
+            with agent.journal.open() as lines:
+                looks = read_journal(lines)
+            evidence.looks[name] = [look for look in looks if look.t_ms <= end_ms]
+        world.job.stop()
+        _must_have_ended(world, evidence)
+        evidence.exits = world.exits()
+        evidence.puts = list(world.puts)
+        evidence.published = published(world)
+        _ask_history(world, evidence, begun_ms)
+    return evidence
+
+
+def _first_limits(world: KafkaWorld) -> None:
+    """Everybody wants something; wait until the agents have limits."""
+    for agent in world.agents.values():
+        for group, quota in GROUPS.items():
+            agent.want(group, quota)
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    while not published(world):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no limits: {world.job.said()[-3000:]}")
+        _wait(world, 0.5)
+
+
+def _wait(world: KafkaWorld, for_s: float) -> None:
+    until_s = time.monotonic() + for_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        world.supervise()
+        time.sleep(min(left_s, 0.2))
+
+
+def _disturb(world: KafkaWorld, seed: int, faults_s: float, say: Callable[[str], None]) -> None:
+    """Let the seed's faults begin and end in time."""
+    faults = schedule(seed, lanes(), faults_s)
+    timeline = [(fault.at_s, "begin", fault) for fault in faults]
+    timeline += [(fault.at_s + fault.for_s, "end", fault) for fault in faults if fault.for_s]
+    begun_s = time.monotonic()
+    for at_s, what, fault in sorted(timeline, key=lambda each: each[0]):
+        _wait(world, begun_s + at_s - time.monotonic())
+        if fault.kind != "want":
+            late_s = time.monotonic() - begun_s - at_s
+            late = f" ({late_s:.1f} s late)" if late_s > 1 else ""
+            say(f"{at_s:6.1f} s: {what} {fault.kind} {fault.target} {fault.more or ''}{late}")
+        (world.begin if what == "begin" else world.end)(fault)
+        for line in _new_exits(world):
+            say(line)
+
+
+def _new_exits(world: KafkaWorld) -> list[str]:
+    exits = world.exits()
+    new = exits[getattr(world, "_shown", 0) :]
+    world._shown = len(exits)  # type: ignore[attr-defined]
+    return [f"          {each.process} ended with {each.code}: {each.line[:300]}" for each in new]
+
+
+def _must_have_ended(world: KafkaWorld, evidence: Evidence) -> None:
+    for job in world.jobs[:-1]:
+        if job.runs:
+            text = f"{job.name} was replaced and still runs: {job.said()[-500:]}"
+            evidence.history.append(text)
+
+
+def published(world: KafkaWorld) -> list[Published]:
+    """All limits on the topic, read past the proxies from its beginning."""
+    part = TopicPartition(_LIMITS, 0)
+    consumer = KafkaConsumer(bootstrap_servers=world.server.bootstrap_servers, group_id=None)
+    try:
+        consumer.assign([part])
+        consumer.seek_to_beginning(part)
+        last = consumer.end_offsets([part])[part]
+        found: list[Published] = []
+        while consumer.position(part) < last:
+            for record in consumer.poll(timeout_ms=500).get(part, []):
+                found += _limits_of(record.offset, record.timestamp, record.value)
+        return found
+    finally:
+        consumer.close()
+
+
+def _limits_of(place: int, t_ms: int, value: bytes) -> list[Published]:
+    message = decode_limits(value)
+    head = (message.epoch, message.seq, message.issued_at_ms, message.lease_ms)
+    safe = message.safe_limits
+    found = [
+        Published(
+            place,
+            t_ms,
+            message.broker,
+            group,
+            *head,
+            message.broker_started_at_ms,
+            float(message.limits[at, 0]),
+            None if safe is None else float(safe[at, 0]),
+        )
+        for at, group in enumerate(message.groups)
+    ]
+    for group in message.removed_groups:
+        started = message.broker_started_at_ms
+        found.append(Published(place, t_ms, message.broker, group, *head, started, -1.0, None))
+    return found
+
+
+def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
+    """The table of quotas, and what is wrong with the history."""
+    code, printed = world.quotaplane("groups", "list", "--json")
+    if code == 0:
+        evidence.table = {
+            row["group"]: row["publish_messages_per_s"] for row in json.loads(printed)
+        }
+    since = datetime.fromtimestamp(begun_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    asked = {
+        "doctor": ("doctor",),
+        "replay": ("replay", "--from", since, "--json"),
+    }
+    for name, words in asked.items():
+        code, printed = world.quotaplane(*words)
+        if code != 0:
+            evidence.history.append(f"{name}: exit code {code}: {printed[:2000]}")
+    code, printed = world.quotaplane("audit", "conservation", "--json")
+    if code not in (0, 1):
+        evidence.history.append(f"audit conservation: exit code {code}: {printed[:2000]}")
+    elif code == 1:
+        rows = json.loads(printed)
+        evidence.history += [
+            f"audit conservation: {row}"
+            for row in rows
+            if row["unexplained"] and not _explained(evidence, row)
+        ]
+
+
+def _explained(evidence: Evidence, row: dict[str, str]) -> bool:
+    """Whether an excess began while limits of a lowered quota, or an earlier epoch, still held."""
+    first = datetime.fromisoformat(row["first_at"].replace("Z", "+00:00"))
+    at_ms = first.timestamp() * 1000
+    settle_ms = 2 * evidence.lease_ms + evidence.stale_ms
+    lowered = any(
+        put.group == row["resource_group"] and put.begun_ms <= at_ms <= put.ended_ms + settle_ms
+        for put in evidence.puts
+    )
+    return lowered or any(begin <= at_ms < end for begin, end in learning(evidence))
+
+
+__all__ = ["AGENTS", "QUIET_S", "run"]
