@@ -12,9 +12,9 @@ from typing import Final
 from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.wire.limits import decode_limits
-from tests.outside.checks import learning
+from tests.outside.checks import learning, served_from
 from tests.outside.journal import Evidence, Published, read_journal
-from tests.outside.kafka_lanes import AGENTS, GROUPS, lanes
+from tests.outside.kafka_lanes import GROUPS, lanes
 from tests.outside.kafka_world import (
     _LIMITS,
     INTERVAL_S,
@@ -23,7 +23,7 @@ from tests.outside.kafka_world import (
     KafkaWorld,
 )
 from tests.outside.processes import now_ms
-from tests.outside.schedule import schedule
+from tests.outside.schedule import play, schedule
 
 QUIET_S: Final = 2 * LEASE_S + 15.0
 _STARTS_WITHIN_S: Final = 120.0
@@ -35,19 +35,19 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
     Raises:
         RuntimeError: a part did not start, or an agent ended.
     """
-    faults_s = minutes * 60.0 - QUIET_S
     with KafkaWorld(folder) as world:
         say("Kafka serves; waiting for the first limits")
         _first_limits(world)
         begun_ms = now_ms()
-        _disturb(world, seed, faults_s, say)
+        faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
+        play(faults, world.begin, world.end, world.wait, world.exits, say)
         world.heal()
         for agent in world.agents.values():
             for group, quota in GROUPS.items():
                 agent.want(group, 2 * quota)
         faults_end_ms = now_ms()
         say("quiet from now on")
-        _wait(world, QUIET_S)
+        world.wait(QUIET_S)
         end_ms = now_ms()
         evidence = Evidence(
             dict(GROUPS),
@@ -78,38 +78,7 @@ def _first_limits(world: KafkaWorld) -> None:
     while not published(world):
         if time.monotonic() > deadline:
             raise RuntimeError(f"no limits: {world.job.said()[-3000:]}")
-        _wait(world, 0.5)
-
-
-def _wait(world: KafkaWorld, for_s: float) -> None:
-    until_s = time.monotonic() + for_s
-    while (left_s := until_s - time.monotonic()) > 0:
-        world.supervise()
-        time.sleep(min(left_s, 0.2))
-
-
-def _disturb(world: KafkaWorld, seed: int, faults_s: float, say: Callable[[str], None]) -> None:
-    """Let the seed's faults begin and end in time."""
-    faults = schedule(seed, lanes(), faults_s)
-    timeline = [(fault.at_s, "begin", fault) for fault in faults]
-    timeline += [(fault.at_s + fault.for_s, "end", fault) for fault in faults if fault.for_s]
-    begun_s = time.monotonic()
-    for at_s, what, fault in sorted(timeline, key=lambda each: each[0]):
-        _wait(world, begun_s + at_s - time.monotonic())
-        if fault.kind != "want":
-            late_s = time.monotonic() - begun_s - at_s
-            late = f" ({late_s:.1f} s late)" if late_s > 1 else ""
-            say(f"{at_s:6.1f} s: {what} {fault.kind} {fault.target} {fault.more or ''}{late}")
-        (world.begin if what == "begin" else world.end)(fault)
-        for line in _new_exits(world):
-            say(line)
-
-
-def _new_exits(world: KafkaWorld) -> list[str]:
-    exits = world.exits()
-    new = exits[getattr(world, "_shown", 0) :]
-    world._shown = len(exits)  # type: ignore[attr-defined]
-    return [f"          {each.process} ended with {each.code}: {each.line[:300]}" for each in new]
+        world.wait(0.5)
 
 
 def _must_have_ended(world: KafkaWorld, evidence: Evidence) -> None:
@@ -199,4 +168,16 @@ def _explained(evidence: Evidence, row: dict[str, str]) -> bool:
     return lowered or any(begin <= at_ms < end for begin, end in learning(evidence))
 
 
-__all__ = ["AGENTS", "QUIET_S", "run"]
+def summary(evidence: Evidence) -> str:
+    """The figures of a run, in a line."""
+    recovered_ms = served_from(evidence)
+    looks = sum(map(len, evidence.looks.values()))
+    epochs = len({each.epoch for each in evidence.published})
+    exempt_ms = sum(end - begin for begin, end in learning(evidence))
+    return (
+        f"{len(evidence.published)} limits of {epochs} epochs, {looks} looks, "
+        f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
+        f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; strict promised "
+        f"nothing for {exempt_ms / 1000:.0f} s; recovered "
+        + ("never" if recovered_ms is None else f"{recovered_ms / 1000:.1f} s after the last fault")
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -150,6 +150,13 @@ class KafkaWorld:
             job.supervise()
         for agent in self.agents.values():
             agent.check()
+
+    def wait(self, for_s: float) -> None:
+        """Wait, and supervise meanwhile."""
+        until_s = time.monotonic() + for_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.supervise()
+            time.sleep(min(left_s, 0.2))
 
     def exits(self) -> list[Exit]:
         """Processes that ended."""
@@ -323,10 +330,3 @@ def _listener(agent: str) -> str:
     'BROKER1'
     """
     return agent.upper().replace("-", "")
-
-
-def empty(folder: Path) -> Path:
-    """The folder, emptied."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder

@@ -66,6 +66,7 @@ class Job:
                 line = said[said.index("Traceback") :][:2000]
             code = self._job.process.returncode
             self.exits.append(Exit(now_ms(), self.name, code, line))
+            self._job.kill()  # what is left of its process group, as systemd does
         elif not self.replaced and time.monotonic() > self._ended_s + _RESTART_AFTER_S:
             self.start()
 
