@@ -28,26 +28,36 @@ def main() -> int:
     """Returns 1 if anything does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.outside", description=__doc__)
     parser.add_argument("servers", choices=[*RUNS])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=10.0, help="with the quiet time")
+    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--runs", type=int, default=1, help="with this seed and the next ones")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of a run, with its quiet time")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="judge what a run left there")
     options = parser.parse_args()
     if options.again is not None:
         return report(pickle.loads((options.again / _EVIDENCE).read_bytes()))
-    run = RUNS[options.servers]
-    if options.minutes * 60 <= run.QUIET_S:
-        parser.error(f"--minutes: the last {run.QUIET_S:.0f} s of a run are quiet")
+    quiet_s = RUNS[options.servers].QUIET_S
+    if options.minutes * 60 <= quiet_s:
+        parser.error(f"--minutes: the last {quiet_s:.0f} s of a run are quiet")
+    if COMPILER is None:
+        print("no C compiler (apt-get install gcc): the jobs' clocks stay right")
+    seeds = range(options.seed, options.seed + options.runs)
+    failed = [seed for seed in seeds if _run(options.servers, seed, options.minutes)]
+    if failed:
+        print(f"seeds with violations: {failed}")
+    return 1 if failed else 0
+
+
+def _run(servers: str, seed: int, minutes: float) -> int:
     begun_s = time.monotonic()
 
     def say(text: str) -> None:
         print(f"[{time.monotonic() - begun_s:5.0f}] {text}", flush=True)
 
-    if COMPILER is None:
-        say("no C compiler (apt-get install gcc): the jobs' clocks stay right")
-    folder = ROOT / "data" / "outside" / f"{options.servers}-{options.seed}"
+    folder = ROOT / "data" / "outside" / f"{servers}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    evidence = run.run(options.seed, options.minutes, folder, say)
+    say(f"{servers}, seed {seed}, {minutes:g} minutes: starting")
+    evidence = RUNS[servers].run(seed, minutes, folder, say)
     (folder / _EVIDENCE).write_bytes(pickle.dumps(evidence))
     return report(evidence)
 

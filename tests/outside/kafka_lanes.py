@@ -14,7 +14,7 @@ TABLES: Final = ("rounds", "limits", "leaders", "resource_groups")
 
 def _job_fault(rng: Random) -> Fault:
     kind = rng.choice(["kill", "freeze", "replace", "freeze and replace", "twin", "new checkpoint"])
-    for_s = {"freeze": rng.choice([3.0, 12.0, 40.0]), "freeze and replace": 35.0}.get(kind, 0.0)
+    for_s = {"freeze": rng.choice([3.0, 12.0, 50.0]), "freeze and replace": 40.0}.get(kind, 0.0)
     return Fault(0.0, for_s, kind, "job", {})
 
 

@@ -35,9 +35,9 @@ from tests.outside.schedule import Fault
 from tests.outside.wrong_clock import WrongClock
 from tests.servers.kafka_server import KafkaServer
 
-LEASE_S: Final = 30.0
+LEASE_S: Final = 45.0
 INTERVAL_S: Final = 2.0
-STALE_INTERVALS: Final = 3.0
+STALE_INTERVALS: Final = 5.0
 _REPORTS, _LIMITS = "reports", "limits"
 _KEY: Final = "outside-" + "k" * 32
 _JOB_LISTENERS: Final = ("JOBA", "JOBB")
@@ -113,8 +113,8 @@ class KafkaWorld:
             transport,
             history={"path": str(self.history)},
             checkpoint=str(checkpoint),
-            reports={"interval_s": INTERVAL_S, "stale_after_intervals": 5.0},
-            brokers={"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 5.0},
+            reports={"interval_s": INTERVAL_S, "stale_after_intervals": 10.0},
+            brokers={"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 8.0},
             limits={
                 "lease_s": LEASE_S,
                 "refresh_rounds": 5,

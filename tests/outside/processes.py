@@ -54,6 +54,11 @@ class Job:
         data = self._job.log.read_bytes()[self._printed :]
         return data.decode(errors="replace")
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether this process reads reports already."""
+        return self.runs and "quotaplane: ready: " in self.said()
+
     def supervise(self) -> None:
         """Start it again if it has ended, unless it was replaced."""
         if self.runs:

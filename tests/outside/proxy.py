@@ -82,8 +82,8 @@ class Proxy:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for pump in pumps:
                 pump.cancel()
-        except OSError:
-            pass  # the server does not listen: the client's connection ends
+        except (OSError, asyncio.CancelledError):
+            pass  # the server does not listen, or all proxies end: so does the connection
         finally:
             for each in (writer, server):
                 if each is not None:

@@ -19,7 +19,7 @@ from tests.outside.pulsar_world import GROUP, LEASE_S, PulsarWorld
 from tests.outside.schedule import play, schedule
 
 QUIET_S: Final = 2 * LEASE_S + 10.0
-_STARTS_WITHIN_S: Final = 180.0
+_STARTS_WITHIN_S: Final = 240.0
 _FIRST_TOPICS: Final = 3
 
 
@@ -45,8 +45,12 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         world.heal()
         for topic in world.topics:
             topic.rate = 200.0
+        say("no more faults; waiting until the job is ready")
+        healed_s = time.monotonic()
+        while not world.job.is_ready and time.monotonic() < healed_s + _STARTS_WITHIN_S:
+            world.wait(0.2)
+        say(f"quiet from now on; the job was ready {time.monotonic() - healed_s:.1f} s later")
         faults_end_ms = now_ms()
-        say("quiet from now on")
         world.wait(QUIET_S)
         later = world.topics[_FIRST_TOPICS:]
         evidence = PulsarEvidence(
