@@ -134,7 +134,7 @@ def _limits_of(place: int, t_ms: int, value: bytes) -> list[Published]:
 
 def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
     """The table of quotas, and what is wrong with the history."""
-    code, printed = world.quotaplane("groups", "list", "--json")
+    code, printed, _ = world.quotaplane("groups", "list", "--json")
     if code == 0:
         evidence.table = {
             row["group"]: row["publish_messages_per_s"] for row in json.loads(printed)
@@ -145,12 +145,12 @@ def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
         "replay": ("replay", "--from", since, "--json"),
     }
     for name, words in asked.items():
-        code, printed = world.quotaplane(*words)
+        code, printed, error = world.quotaplane(*words)
         if code != 0:
-            evidence.history.append(f"{name}: exit code {code}: {printed[:2000]}")
-    code, printed = world.quotaplane("audit", "conservation", "--json")
+            evidence.history.append(f"{name}: exit code {code}: {error}{printed[:2000]}")
+    code, printed, error = world.quotaplane("audit", "conservation", "--json")
     if code not in (0, 1):
-        evidence.history.append(f"audit conservation: exit code {code}: {printed[:2000]}")
+        evidence.history.append(f"audit conservation: exit code {code}: {error}")
     elif code == 1:
         rows = json.loads(printed)
         evidence.history += [

@@ -267,16 +267,16 @@ class KafkaWorld:
 
     def _put(self, group: str, quota: float) -> None:
         begun_ms = now_ms()
-        code, _ = self.quotaplane("groups", "put", group, "--publish-messages-per-s", str(quota))
+        code, *_ = self.quotaplane("groups", "put", group, "--publish-messages-per-s", str(quota))
         self.puts.append(Put(begun_ms, now_ms(), group, quota, code == 0))
 
-    def quotaplane(self, *words: str) -> tuple[int, str]:
-        """Run a command with the run's settings; returns its exit code, and what it printed."""
+    def quotaplane(self, *words: str) -> tuple[int, str, str]:
+        """Run a command with the run's settings; returns its exit code, stdout and stderr."""
         command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
         paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
         env = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
-        return done.returncode, done.stdout if done.returncode == 0 else done.stdout + done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     def _later(self, work: Callable[[], Any]) -> None:
         """Do what takes seconds, after what was begun before."""
