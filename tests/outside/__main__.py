@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -40,6 +41,7 @@ def main() -> int:
         parser.error(f"--minutes: the last {quiet_s:.0f} s of a run are quiet")
     if COMPILER is None:
         print("no C compiler (apt-get install gcc): the jobs' clocks stay right")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as with Ctrl-C, all servers end
     seeds = range(options.seed, options.seed + options.runs)
     failed = [seed for seed in seeds if _run(options.servers, seed, options.minutes)]
     if failed:

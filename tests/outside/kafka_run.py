@@ -69,6 +69,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         evidence.exits = world.exits()
         evidence.puts = list(world.puts)
         evidence.published = published(world)
+        say("asking the history")
         _ask_history(world, evidence, begun_ms)
     return evidence
 
