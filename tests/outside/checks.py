@@ -84,6 +84,16 @@ def learning(evidence: Evidence) -> list[tuple[int, int]]:
     return windows
 
 
+def promised_ms(evidence: Evidence) -> int:
+    """How long strict was judged: from the first limits on, except while an epoch learned."""
+    at_ms = min((each.t_ms for each in evidence.published), default=evidence.end_ms)
+    total_ms = 0
+    for begin_ms, end_ms in [*sorted(learning(evidence)), (evidence.end_ms, evidence.end_ms)]:
+        total_ms += max(begin_ms - at_ms, 0)
+        at_ms = max(at_ms, end_ms)
+    return total_ms
+
+
 def strict(evidence: Evidence) -> Iterator[Violation]:
     """Limits in force of all agents add up to at most the quota, at any time."""
     exempt = learning(evidence)

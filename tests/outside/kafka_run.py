@@ -12,7 +12,7 @@ from typing import Final
 from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.wire.limits import decode_limits
-from tests.outside.checks import learning, served_from
+from tests.outside.checks import learning, promised_ms, served_from
 from tests.outside.journal import Evidence, Published, read_journal
 from tests.outside.kafka_lanes import GROUPS, lanes
 from tests.outside.kafka_world import (
@@ -178,11 +178,10 @@ def summary(evidence: Evidence) -> str:
     recovered_ms = served_from(evidence)
     looks = sum(map(len, evidence.looks.values()))
     epochs = len({each.epoch for each in evidence.published})
-    exempt_ms = sum(end - begin for begin, end in learning(evidence))
     return (
         f"{len(evidence.published)} limits of {epochs} epochs, {looks} looks, "
         f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
-        f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; strict promised "
-        f"nothing for {exempt_ms / 1000:.0f} s; recovered "
+        f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; strict was "
+        f"judged for {promised_ms(evidence) / 1000:.0f} s; recovered "
         + ("never" if recovered_ms is None else f"{recovered_ms / 1000:.1f} s after the last fault")
     )

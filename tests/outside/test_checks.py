@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.outside.checks import CHECKS, ceilings, served_from, violations
+from tests.outside.checks import CHECKS, CLOCKS_MS, ceilings, promised_ms, served_from, violations
 from tests.outside.journal import Evidence, Exit, Held, Look, Published, Put, read_journal
 
 LEASE_MS, STALE_MS, BEGIN_MS = 10_000, 2_000, 100_000
@@ -161,8 +161,12 @@ def test_a_frozen_agent_holds_its_limit_until_the_lease_end_only() -> None:
 def test_strict_promises_nothing_while_an_epoch_learns() -> None:
     run = _run()
     _more_than_the_quota(run)
+    judged_ms = promised_ms(run)
     run.published.append(_published("a", 0, LATER_MS, 50.0, epoch=2))
     assert "strict" not in _checks_that_fail(run)
+    # It learns until the newest lease of the epoch before is over, which is after the end here.
+    assert judged_ms == END_MS - BEGIN_MS - LEASE_MS - STALE_MS - CLOCKS_MS
+    assert promised_ms(run) == LATER_MS - 1_000 - (END_MS - judged_ms)
 
 
 def test_a_lowered_quota_counts_two_leases_later() -> None:
