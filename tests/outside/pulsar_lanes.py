@@ -30,7 +30,7 @@ def lanes() -> dict[str, Lane]:
         "job": Lane(60.0, process_fault("job", [3.0, 20.0])),
         "broker": Lane(90.0, process_fault("broker", [3.0, 8.0])),
         "rest": Lane(45.0, _rest_fault),
-        "topics": Lane(5.0, _new_topic, always=True),
+        "topics": Lane(2.0, _new_topic, always=True),
         "quota": Lane(30.0, _quota, always=True),
     }
     for enforcer in ENFORCERS:
