@@ -275,7 +275,10 @@ class KafkaWorld:
         command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
         paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
         env = {**os.environ, "PYTHONPATH": paths}
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
+        except subprocess.TimeoutExpired:
+            return _TOO_LONG, "", f"quotaplane {words[0]} took too long"
         return done.returncode, done.stdout, done.stderr
 
     def _later(self, work: Callable[[], Any]) -> None:
@@ -311,6 +314,8 @@ class KafkaWorld:
             admin.close()
 
 
+_TOO_LONG: Final = 124
+"""The exit code of a command that was killed; no command has it."""
 _NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _RIGHTS: Final = {
     "write limits": (ACLOperation.WRITE, _LIMITS),
