@@ -4,12 +4,12 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation tests/outside pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults
+.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults outside
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -56,6 +56,10 @@ faults: env ## every fault at every system call of commands, and every state aft
 	$(PYTHON) -m tests.faults points
 	$(PYTHON) -m tests.faults power
 	$(PYTHON) -m tests.faults note
+
+outside: env ## faults in a real Kafka and three real Pulsar brokers, judged from outside (N runs of MINUTES each, from SEED on)
+	$(PYTHON) -m tests.outside kafka --seed $(or $(SEED),0) --runs $(or $(N),5) --minutes $(or $(MINUTES),10)
+	$(PYTHON) -m tests.outside pulsar --seed $(or $(SEED),0) --runs $(or $(N),5) --minutes $(or $(MINUTES),10)
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -37,12 +37,33 @@ _CLUSTER_ID: Final = "cXVvdGFwbGFuZS10ZXN0cw"
 class KafkaServer:
     """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports."""
 
-    def __init__(self, folder: Path, *, heap_mb: int = 512, secure: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = 512,
+        secure: bool = False,
+        proxied: Sequence[str] = (),
+        access_rules: bool = False,
+    ) -> None:
+        """Not started yet.
+
+        Args:
+            folder: of its own.
+            heap_mb: of its JVM.
+            secure: also listen with TLS.
+            proxied: names of more listeners (letters), whose clients are sent on to the second port
+                of ``proxy_ports``.
+            access_rules: obey ACLs; all clients are User:ANONYMOUS.
+        """
         self._folder = folder
+        self._access_rules = access_rules
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
         plain, controller, tls, sasl = free_ports(4)
         self._ports = {"PLAINTEXT": plain, "CONTROLLER": controller}
+        self._proxies = dict(zip(proxied, free_ports(len(proxied)), strict=True))
+        self._ports |= dict(zip(proxied, free_ports(len(proxied)), strict=True))
         self.certificates: Certificates | None = None
         if secure:
             self.certificates = make_certificates(folder / "certificates")
@@ -51,6 +72,10 @@ class KafkaServer:
     def bootstrap(self, listener: str = "PLAINTEXT") -> str:
         """``host:port`` of a listener: PLAINTEXT, and with ``secure`` SSL and SASL_SSL."""
         return f"127.0.0.1:{self._ports[listener]}"
+
+    def proxy_ports(self, listener: str) -> tuple[int, int]:
+        """Of a listener in ``proxied``: where its proxy must listen, and where the server does."""
+        return self._proxies[listener], self._ports[listener]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,6 +131,13 @@ class KafkaServer:
         end(self._process)
         self._process = None
 
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
     def __enter__(self) -> KafkaServer:
         self.start()
         return self
@@ -137,8 +169,13 @@ class KafkaServer:
 
     def _properties(self) -> str:
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
-        advertised = ",".join(part for part in listeners.split(",") if "CONTROLLER" not in part)
         names = [*self._ports]
+        advertised = ",".join(
+            f"{name}://127.0.0.1:{self._proxies.get(name, port)}"
+            for name, port in self._ports.items()
+            if name != "CONTROLLER"
+        )
+        plain = {"CONTROLLER", *self._proxies}
         lines = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -146,7 +183,7 @@ class KafkaServer:
             "listeners": listeners,
             "advertised.listeners": advertised,
             "listener.security.protocol.map": ",".join(
-                f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in names
+                f"{name}:{'PLAINTEXT' if name in plain else name}" for name in names
             ),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -165,6 +202,11 @@ class KafkaServer:
             "log.message.timestamp.after.max.ms": str(2**63 - 1),
             "log.retention.ms": "-1",
         }
+        if self._access_rules:
+            lines |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "allow.everyone.if.no.acl.found": "true",
+            }
         if self.certificates is not None:
             lines |= {
                 "ssl.keystore.type": "PEM",

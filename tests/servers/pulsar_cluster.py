@@ -50,7 +50,19 @@ class PulsarCluster:
         report_interval_s: int = 5,
         stats_interval_s: int = 5,
         broker_settings: Mapping[str, str] | None = None,
+        proxied: bool = False,
     ) -> None:
+        """Not started yet.
+
+        Args:
+            folder: of its own.
+            brokers: their number.
+            report_interval_s: of usage reports.
+            stats_interval_s: of the brokers' statistics.
+            broker_settings: more lines of broker.conf.
+            proxied: each broker listens at one more port, whose clients are sent on to the
+                addresses in ``proxy_ports``: where a broker's proxy must listen, and the broker.
+        """
         zookeeper, bookie, *ports = free_ports(2 + 2 * brokers)
         self._folder = folder
         self._zookeeper_port = zookeeper
@@ -62,6 +74,7 @@ class PulsarCluster:
         bookies = bookie_conf(folder, self._metadata, bookie)
         conf = write_conf(folder / "bookie.conf", bookies)
         self._bookie = Role(folder, "bookie", _BOOKIE_HEAP_MB, conf)
+        self.proxy_ports: list[tuple[int, int]] = []
         self._brokers: list[Role] = []
         for place, (port, web_port) in enumerate(
             zip(ports[:brokers], ports[brokers:], strict=True)
@@ -73,6 +86,10 @@ class PulsarCluster:
                 "loadBalancerAutoBundleSplitEnabled": "false",
                 "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_S * 1000),
             }
+            if proxied:
+                listen, inner = free_ports(2)
+                self.proxy_ports.append((listen, inner))
+                settings |= _second_listener(port, listen, inner)
             settings |= broker_settings or {}
             conf = write_conf(folder / f"broker-{place}.conf", settings, "broker.conf")
             self._brokers.append(Role(folder, "broker", _BROKER_HEAP_MB, conf))
@@ -118,6 +135,10 @@ class PulsarCluster:
     def stop_broker(self, broker: int) -> None:
         """Stop a broker cleanly; its topics move before it ends."""
         self._brokers[broker].stop()
+
+    def pid(self, broker: int) -> int:
+        """Process id of a broker; -1 = not running."""
+        return self._brokers[broker].pid
 
     def start_broker(self, broker: int) -> None:
         """Start a broker again on its old ports, and wait until it serves."""
@@ -187,6 +208,17 @@ class PulsarCluster:
             s.sendall(b"ruok")
             return s.recv(4) == b"imok"
         return False
+
+
+def _second_listener(port: int, proxy_port: int, inner_port: int) -> dict[str, str]:
+    """A listener whose lookups lead to a proxy."""
+    listeners = f"internal:pulsar://127.0.0.1:{port},proxied:pulsar://127.0.0.1:{proxy_port}"
+    return {
+        "advertisedAddress": "",
+        "advertisedListeners": listeners,
+        "internalListenerName": "internal",
+        "bindAddresses": f"proxied:pulsar://127.0.0.1:{inner_port}",
+    }
 
 
 def _zookeeper_conf(folder: Path, port: int) -> dict[str, str]:

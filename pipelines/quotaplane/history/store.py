@@ -17,7 +17,7 @@ from quotaplane.deltalog.error_text import with_advice
 from quotaplane.deltalog.log import find_fault, local_folder
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.table_parts import RENAMED
-from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, Table
+from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
 from quotaplane.settings import History
 
 WRITERS: Final = ".writers.lock"
@@ -109,6 +109,25 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
     created = [table.name for table in TABLES.values() if ensure_table(history, table)]
     if created:
         say(f"history: created the tables {', '.join(created)} at {place(history)}")
+
+
+def refuse_lost_groups(history: History) -> None:
+    """Check that the table of quotas is there if the history has rounds.
+
+    A job that made an empty one in its place would remove every group's limits.
+
+    Raises:
+        HistoryError: it is missing, or the history can't be reached.
+    """
+    if has_table(history, RESOURCE_GROUPS.name) or not has_table(history, ROUNDS.name):
+        return
+    if open_table(history, ROUNDS.name).version() > 0:
+        raise HistoryError(
+            f"history table {RESOURCE_GROUPS.name} at {table_uri(history, RESOURCE_GROUPS.name)}: "
+            "is missing, and the history has rounds: with an empty one in its place all quotas "
+            "would be lost; restore its folder, or make a new one with `quotaplane groups put "
+            "--init` or `quotaplane groups apply --init`"
+        )
 
 
 def ensure_table(history: History, table: Table) -> bool:

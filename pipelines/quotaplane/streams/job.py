@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables
+from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
@@ -153,6 +153,8 @@ def prepare(spec: JobSpec) -> Transport:
     transport = spec.open_transport()
     for warning in transport.check(spec.max_message_bytes):
         warn(warning)
+    if spec.settings.cluster is None:  # else quotas are copied from the cluster, which has them
+        refuse_lost_groups(spec.settings.history)
     ensure_tables(spec.settings.history, say=tell)
     return transport
 

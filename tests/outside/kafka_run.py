@@ -1,0 +1,187 @@
+"""A run with Kafka: faults by a seed, then quiet, then the evidence."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from kafka import KafkaConsumer, TopicPartition
+
+from quotaplane.wire.limits import decode_limits
+from tests.outside.checks import learning, promised_ms, served_from
+from tests.outside.journal import Evidence, Published, read_journal
+from tests.outside.kafka_lanes import GROUPS, lanes
+from tests.outside.kafka_world import (
+    _LIMITS,
+    INTERVAL_S,
+    LEASE_S,
+    STALE_INTERVALS,
+    KafkaWorld,
+)
+from tests.outside.processes import now_ms
+from tests.outside.schedule import play, schedule
+
+QUIET_S: Final = 2 * LEASE_S + 15.0
+_STARTS_WITHIN_S: Final = 400.0
+
+
+def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> Evidence:
+    """Run for so many minutes, of which the last two leases and 15 s are quiet.
+
+    Raises:
+        RuntimeError: a part did not start, or an agent ended.
+    """
+    with KafkaWorld(folder) as world:
+        say("Kafka serves; waiting for the first limits")
+        _first_limits(world)
+        begun_ms = now_ms()
+        faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
+        play(faults, world.begin, world.end, world.wait, world.exits, say)
+        world.heal()
+        for agent in world.agents.values():
+            for group, quota in GROUPS.items():
+                agent.want(group, 2 * quota)
+        say("no more faults; waiting until the job is ready")
+        healed_s = time.monotonic()
+        while not world.job.is_ready and time.monotonic() < healed_s + _STARTS_WITHIN_S:
+            world.wait(0.2)
+        say(f"quiet from now on; the job was ready {time.monotonic() - healed_s:.1f} s later")
+        faults_end_ms = now_ms()
+        world.wait(QUIET_S)
+        end_ms = now_ms()
+        evidence = Evidence(
+            dict(GROUPS),
+            lease_ms=round(LEASE_S * 1000),
+            stale_ms=round(STALE_INTERVALS * INTERVAL_S * 1000),
+            faults_end_ms=faults_end_ms,
+            end_ms=end_ms,
+        )
+        for name, agent in world.agents.items():
+            with agent.journal.open() as lines:
+                looks = read_journal(lines)
+            evidence.looks[name] = [look for look in looks if look.t_ms <= end_ms]
+        world.job.stop()
+        _must_have_ended(world, evidence)
+        evidence.exits = world.exits()
+        evidence.puts = list(world.puts)
+        evidence.published = published(world)
+        say("asking the history")
+        _ask_history(world, evidence, begun_ms)
+    return evidence
+
+
+def _first_limits(world: KafkaWorld) -> None:
+    """Everybody wants something; wait until the agents have limits."""
+    for agent in world.agents.values():
+        for group, quota in GROUPS.items():
+            agent.want(group, quota)
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    while not published(world):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no limits: {world.job.said()[-3000:]}")
+        world.wait(0.5)
+
+
+def _must_have_ended(world: KafkaWorld, evidence: Evidence) -> None:
+    for job in world.jobs[:-1]:
+        if job.runs:
+            text = f"{job.name} was replaced and still runs: {job.said()[-500:]}"
+            evidence.history.append(text)
+
+
+def published(world: KafkaWorld) -> list[Published]:
+    """All limits on the topic, read past the proxies from its beginning."""
+    part = TopicPartition(_LIMITS, 0)
+    consumer = KafkaConsumer(bootstrap_servers=world.server.bootstrap_servers, group_id=None)
+    try:
+        consumer.assign([part])
+        consumer.seek_to_beginning(part)
+        last = consumer.end_offsets([part])[part]
+        found: list[Published] = []
+        while consumer.position(part) < last:
+            for record in consumer.poll(timeout_ms=500).get(part, []):
+                found += _limits_of(record.offset, record.timestamp, record.value)
+        return found
+    finally:
+        consumer.close()
+
+
+def _limits_of(place: int, t_ms: int, value: bytes) -> list[Published]:
+    message = decode_limits(value)
+    head = (message.epoch, message.seq, message.issued_at_ms, message.lease_ms)
+    safe = message.safe_limits
+    found = [
+        Published(
+            place,
+            t_ms,
+            message.broker,
+            group,
+            *head,
+            message.broker_started_at_ms,
+            float(message.limits[at, 0]),
+            None if safe is None else float(safe[at, 0]),
+        )
+        for at, group in enumerate(message.groups)
+    ]
+    for group in message.removed_groups:
+        started = message.broker_started_at_ms
+        found.append(Published(place, t_ms, message.broker, group, *head, started, -1.0, None))
+    return found
+
+
+def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
+    """The table of quotas, and what is wrong with the history."""
+    code, printed, _ = world.quotaplane("groups", "list", "--json")
+    if code == 0:
+        evidence.table = {
+            row["group"]: row["publish_messages_per_s"] for row in json.loads(printed)
+        }
+    since = datetime.fromtimestamp(begun_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    asked = {
+        "doctor": ("doctor",),
+        "replay": ("replay", "--from", since, "--json"),
+    }
+    for name, words in asked.items():
+        code, printed, error = world.quotaplane(*words)
+        if code != 0:
+            evidence.history.append(f"{name}: exit code {code}: {error}{printed[:2000]}")
+    code, printed, error = world.quotaplane("audit", "conservation", "--json")
+    if code not in (0, 1):
+        evidence.history.append(f"audit conservation: exit code {code}: {error}")
+    elif code == 1:
+        rows = json.loads(printed)
+        evidence.history += [
+            f"audit conservation: {row}"
+            for row in rows
+            if row["unexplained"] and not _explained(evidence, row)
+        ]
+
+
+def _explained(evidence: Evidence, row: dict[str, str]) -> bool:
+    """Whether an excess began while limits of a lowered quota, or an earlier epoch, still held."""
+    first = datetime.fromisoformat(row["first_at"].replace("Z", "+00:00"))
+    at_ms = first.timestamp() * 1000
+    settle_ms = 2 * evidence.lease_ms + evidence.stale_ms
+    lowered = any(
+        put.group == row["resource_group"] and put.begun_ms <= at_ms <= put.ended_ms + settle_ms
+        for put in evidence.puts
+    )
+    return lowered or any(begin <= at_ms < end for begin, end in learning(evidence))
+
+
+def summary(evidence: Evidence) -> str:
+    """The figures of a run, in a line."""
+    recovered_ms = served_from(evidence)
+    looks = sum(map(len, evidence.looks.values()))
+    epochs = len({each.epoch for each in evidence.published})
+    return (
+        f"{len(evidence.published)} limits of {epochs} epochs, {looks} looks, "
+        f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
+        f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; strict was "
+        f"judged for {promised_ms(evidence) / 1000:.0f} s; recovered "
+        + ("never" if recovered_ms is None else f"{recovered_ms / 1000:.1f} s after the last fault")
+    )

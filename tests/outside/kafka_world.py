@@ -1,0 +1,337 @@
+"""A Kafka server, quota jobs and agents, each behind a proxy of its own; and faults in them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from quotaplane.settings import load_settings
+from tests.job import ROOT, put_quotas, write_conf
+from tests.outside.journal import Exit, Put
+from tests.outside.kafka_lanes import AGENTS, GROUPS
+from tests.outside.processes import AgentProcess, Job, now_ms
+from tests.outside.proxy import NetFault, Proxies, Proxy
+from tests.outside.schedule import Fault
+from tests.outside.wrong_clock import WrongClock
+from tests.servers.kafka_server import KafkaServer
+
+LEASE_S: Final = 45.0
+INTERVAL_S: Final = 2.0
+STALE_INTERVALS: Final = 5.0
+_REPORTS, _LIMITS = "reports", "limits"
+_KEY: Final = "outside-" + "k" * 32
+_JOB_LISTENERS: Final = ("JOBA", "JOBB")
+
+
+class KafkaWorld:
+    """The parts of a run; a context manager. Faults begin and end by their kinds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.history = folder / "history"
+        listeners = [*_JOB_LISTENERS, *(_listener(agent) for agent in AGENTS)]
+        self.server = KafkaServer(folder / "kafka", proxied=listeners, access_rules=True)
+        self._held = ExitStack()
+        self.proxies: dict[str, Proxy] = {}
+        self.jobs: list[Job] = []
+        """The last one leads, or will."""
+        self.agents: dict[str, AgentProcess] = {}
+        self.puts: list[Put] = []
+        self._threads: list[threading.Thread] = []
+        self._clock = WrongClock(folder, "job")
+        self._number = 0
+
+    def __enter__(self) -> KafkaWorld:
+        try:
+            self._start()
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        self._held.enter_context(self.server)
+        proxies = self._held.enter_context(Proxies())
+        for listener in (*_JOB_LISTENERS, *map(_listener, AGENTS)):
+            self.proxies[listener] = proxies.open(*self.server.proxy_ports(listener))
+        self.server.create_topic(_REPORTS, partitions=2)
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        self.server.create_topic(_LIMITS, partitions=1, configs=configs)
+        for right in _RIGHTS:
+            self._allow(right)
+        self._held.callback(lambda: [job.kill() for job in self.jobs])
+        put_quotas(load_settings(self._conf("set-up", "JOBA", self.folder / "unused")), **GROUPS)
+        self.start_job(new_checkpoint=True)
+        for agent in AGENTS:
+            conf = self._conf(agent, _listener(agent), self.folder / "unused")
+            journal = self.folder / f"{agent}.jsonl"
+            self.agents[agent] = AgentProcess(agent, conf, journal)
+            self._held.callback(self.agents[agent].stop)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for thread in self._threads:
+            thread.join(60)
+        self._held.close()
+
+    def _conf(self, name: str, listener: str, checkpoint: Path) -> Path:
+        listen_port, _ = self.server.proxy_ports(listener)
+        transport = {
+            "kind": "kafka",
+            "bootstrap_servers": f"127.0.0.1:{listen_port}",
+            "report_topics": [_REPORTS],
+            "limits_topic": _LIMITS,
+            "connect_timeout_s": 5.0,
+            "publish_timeout_s": 10.0,
+        }
+        return write_conf(
+            self.folder / name,
+            transport,
+            history={"path": str(self.history)},
+            checkpoint=str(checkpoint),
+            reports={"interval_s": INTERVAL_S, "stale_after_intervals": 10.0},
+            brokers={"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 8.0},
+            limits={
+                "lease_s": LEASE_S,
+                "refresh_rounds": 5,
+                "transition": "strict",
+                "signing": {"keys": {"k1": _KEY}, "sign_with": "k1"},
+            },
+            trigger={"interval_s": 0.5},
+        )
+
+    @property
+    def conf(self) -> Path:
+        """Settings for commands."""
+        return self.folder / "job-1" / "conf.yaml"
+
+    @property
+    def job(self) -> Job:
+        """The job that leads, or will."""
+        return self.jobs[-1]
+
+    def start_job(self, *, new_checkpoint: bool) -> None:
+        """Start another job process, which replaces the one before."""
+        for job in self.jobs:
+            job.replaced = True
+        self._number += new_checkpoint
+        name = f"job-{len(self.jobs) + 1}"
+        listener = _JOB_LISTENERS[len(self.jobs) % len(_JOB_LISTENERS)]
+        conf = self._conf(name, listener, self.folder / f"checkpoint-{self._number}")
+        self.jobs.append(Job(name, conf, self._clock))
+
+    def supervise(self) -> None:
+        """Start jobs again that have ended; check that agents run."""
+        for job in self.jobs:
+            job.supervise()
+        for agent in self.agents.values():
+            agent.check()
+
+    def wait(self, for_s: float) -> None:
+        """Wait, and supervise meanwhile."""
+        until_s = time.monotonic() + for_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.supervise()
+            time.sleep(min(left_s, 0.2))
+
+    def exits(self) -> list[Exit]:
+        """Processes that ended."""
+        return sorted(each for job in self.jobs for each in job.exits)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def begin(self, fault: Fault) -> None:
+        """Begin a fault, or make a change."""
+        kind, target, more = fault.kind, fault.target, fault.more
+        if kind in _NETWORK:
+            self._network(target, NetFault(kind, **more))
+        elif kind == "silence":
+            for agent in AGENTS:
+                self._network(agent, NetFault("half-open"))
+        elif kind == "clock":
+            self._set_clock(target, more["by_s"])
+        elif kind == "put":
+            self._later(lambda: self._put(target, more["quota"]))
+        elif kind == "want":
+            self.agents[target].want(more["group"], more["rate"])
+        elif kind == "table away":
+            (self.history / target).rename(self.folder / f"{target}-away")
+        elif kind == "access":
+            self._later(lambda: self._forbid(target))
+        elif target == "server":
+            self._server(kind)
+        elif target in self.agents:
+            self._agent(self.agents[target], kind)
+        else:
+            self._job(kind)
+
+    def end(self, fault: Fault) -> None:
+        """End a fault that lasts."""
+        kind, target = fault.kind, fault.target
+        if kind in _NETWORK:
+            self._network(target, None)
+        elif kind == "silence":
+            for agent in AGENTS:
+                self._network(agent, None)
+        elif kind == "clock":
+            self._set_clock(target, 0.0)
+        elif kind == "table away":
+            self._bring_back(target)
+        elif kind == "access":
+            self._later(lambda: self._allow(target))
+        elif target == "server":
+            os.kill(self.server.pid, signal.SIGCONT)
+        elif target in self.agents:
+            self.agents[target].thaw()
+        else:
+            for job in self.jobs:
+                job.thaw()
+
+    def heal(self) -> None:
+        """Wait until what was begun in the background is done; no connection is disturbed."""
+        for thread in self._threads:
+            thread.join(60)
+        self._threads = []
+        for proxy in self.proxies.values():
+            proxy.set(None)
+
+    def _network(self, client: str, fault: NetFault | None) -> None:
+        listeners = _JOB_LISTENERS if client == "job" else (_listener(client),)
+        for listener in listeners:
+            self.proxies[listener].set(fault)
+
+    def _set_clock(self, target: str, by_s: float) -> None:
+        if target == "job":
+            self._clock.ahead(by_s)
+        else:
+            self.agents[target].clock(by_s)
+
+    def _server(self, kind: str) -> None:
+        if kind == "kill":
+            self.server.kill()
+            self._later(self.server.start)
+        elif self.server.pid > 0:
+            os.kill(self.server.pid, signal.SIGSTOP)
+
+    def _agent(self, agent: AgentProcess, kind: str) -> None:
+        if kind == "kill":
+            agent.kill()
+            agent.start()
+        else:
+            agent.freeze()
+
+    def _job(self, kind: str) -> None:
+        if kind == "kill":
+            self.job.kill()
+        elif kind == "freeze":
+            self.job.freeze()
+        elif kind == "new checkpoint":
+            self.job.replaced = True
+            self.job.kill()
+            self.start_job(new_checkpoint=True)
+        else:
+            if kind == "freeze and replace":
+                self.job.freeze()
+            self.start_job(new_checkpoint=kind != "twin")
+
+    def _bring_back(self, table: str) -> None:
+        """A table comes back; what a program made in its place meanwhile is moved away."""
+        if (self.history / table).exists():
+            made = self.folder / f"{table}-made-{now_ms()}"
+            (self.history / table).rename(made)
+        (self.folder / f"{table}-away").rename(self.history / table)
+
+    def _put(self, group: str, quota: float) -> None:
+        begun_ms = now_ms()
+        code, *_ = self.quotaplane("groups", "put", group, "--publish-messages-per-s", str(quota))
+        self.puts.append(Put(begun_ms, now_ms(), group, quota, code == 0))
+
+    def quotaplane(self, *words: str) -> tuple[int, str, str]:
+        """Run a command with the run's settings; returns its exit code, stdout and stderr."""
+        command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
+        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+        env = {**os.environ, "PYTHONPATH": paths}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
+        except subprocess.TimeoutExpired:
+            return _TOO_LONG, "", f"quotaplane {words[0]} took too long"
+        return done.returncode, done.stdout, done.stderr
+
+    def _later(self, work: Callable[[], Any]) -> None:
+        """Do what takes seconds, after what was begun before."""
+        before = self._threads[-1] if self._threads else None
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            work()
+
+        thread = threading.Thread(target=run)
+        self._threads.append(thread)
+        thread.start()
+
+    def _allow(self, right: str) -> None:
+        operation, topic = _RIGHTS[right]
+        with_all = [operation, ACLOperation.DESCRIBE, ACLOperation.DESCRIBE_CONFIGS]
+        both = [*with_all, ACLOperation.READ if topic == _LIMITS else ACLOperation.WRITE]
+        self._acls("create_acls", [_acl(each, topic) for each in both])
+
+    def _forbid(self, right: str) -> None:
+        operation, topic = _RIGHTS[right]
+        pattern = ResourcePatternFilter(ResourceType.TOPIC, topic)
+        filters = [ACLFilter(None, None, operation, ACLPermissionType.ALLOW, pattern)]
+        self._acls("delete_acls", filters)
+
+    def _acls(self, change: str, rules: list[Any]) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.server.bootstrap_servers)
+        try:
+            getattr(admin, change)(rules)
+        finally:
+            admin.close()
+
+
+_TOO_LONG: Final = 124
+"""The exit code of a command that was killed; no command has it."""
+_NETWORK: Final = ("delay", "cut", "half-open", "trickle")
+_RIGHTS: Final = {
+    "write limits": (ACLOperation.WRITE, _LIMITS),
+    "read reports": (ACLOperation.READ, _REPORTS),
+}
+
+
+def _acl(operation: ACLOperation, topic: str) -> ACL:
+    pattern = ResourcePattern(ResourceType.TOPIC, topic)
+    return ACL("User:ANONYMOUS", "*", operation, ACLPermissionType.ALLOW, pattern)
+
+
+def _listener(agent: str) -> str:
+    """The listener of an agent: letters and digits only.
+
+    >>> _listener("broker-1")
+    'BROKER1'
+    """
+    return agent.upper().replace("-", "")

@@ -1,0 +1,96 @@
+"""A run with three Pulsar brokers and two enforcers: faults by a seed, then quiet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.job import ROOT
+from tests.outside.processes import now_ms
+from tests.outside.pulsar_checks import PulsarEvidence, kept_from, new_topics_p99_ms
+from tests.outside.pulsar_lanes import lanes
+from tests.outside.pulsar_world import GROUP, LEASE_S, PulsarWorld
+from tests.outside.schedule import play, schedule
+
+QUIET_S: Final = 2 * LEASE_S + 10.0
+_STARTS_WITHIN_S: Final = 400.0
+_FIRST_TOPICS: Final = 3
+
+
+def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> PulsarEvidence:
+    """Run for so many minutes, of which the last 90 s are quiet.
+
+    Raises:
+        RuntimeError: a part did not start.
+    """
+    with PulsarWorld(folder) as world:
+        say("three brokers serve; waiting for the first rates")
+        for _ in range(_FIRST_TOPICS):
+            world.new_topic(200.0)
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while any(topic.limited_ms is None for topic in world.topics):
+            if time.monotonic() > deadline:
+                said = [each.said()[-1500:] for each in world.enforcers.values()]
+                raise RuntimeError(f"no rates: {said} {world.job.said()[-1500:]}")
+            world.wait(0.5)
+        say("all topics have rates")
+        faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
+        play(faults, world.begin, world.end, world.wait, world.exits, say)
+        world.heal()
+        for topic in world.topics:
+            topic.rate = 200.0
+        say("no more faults; waiting until the job is ready")
+        healed_s = time.monotonic()
+        while not world.job.is_ready and time.monotonic() < healed_s + _STARTS_WITHIN_S:
+            world.wait(0.2)
+        say(f"quiet from now on; the job was ready {time.monotonic() - healed_s:.1f} s later")
+        faults_end_ms = now_ms()
+        world.wait(QUIET_S)
+        later = world.topics[_FIRST_TOPICS:]
+        evidence = PulsarEvidence(
+            quota=world.quotas[-1][1],
+            table=None,
+            lease_ms=round(LEASE_S * 1000),
+            faults_end_ms=faults_end_ms,
+            end_ms=now_ms(),
+            acked={topic.name: dict(topic.acked) for topic in world.topics},
+            unlimited_ms={each.name: each.unlimited_ms for each in later if each.first_ms},
+            unlimited_looks={topic.name: topic.unlimited_looks for topic in world.topics},
+        )
+        world.job.stop()
+        evidence.exits = world.exits()
+        _ask_history(folder, evidence)
+    return evidence
+
+
+def _ask_history(folder: Path, evidence: PulsarEvidence) -> None:
+    def ask(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "quotaplane", *words, "--history", f"{folder}/history"]
+        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+        env = {**os.environ, "PYTHONPATH": paths}
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+        return done.returncode, done.stdout
+
+    code, printed = ask("groups", "get", GROUP, "--json")
+    if code == 0:
+        evidence.table = json.loads(printed)["publish_messages_per_s"]
+    code, printed = ask("doctor")
+    if code != 0:
+        evidence.history.append(f"doctor: exit code {code}: {printed[:2000]}")
+
+
+def summary(evidence: PulsarEvidence) -> str:
+    """The figures of a run, in a line."""
+    kept_ms = kept_from(evidence)
+    return (
+        f"{len(evidence.unlimited_ms)} new topics, without a rate for at most "
+        f"{new_topics_p99_ms(evidence):.0f} ms (p99); exits "
+        f"{sorted(each.code for each in evidence.exits)}; recovered "
+        + ("never" if kept_ms is None else f"{kept_ms / 1000:.0f} s after the last fault")
+    )

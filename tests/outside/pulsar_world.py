@@ -1,0 +1,251 @@
+"""Three Pulsar brokers behind proxies, a quota job, two enforcers, producers; faults in them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from tests.job import ROOT, write_conf
+from tests.outside.journal import Exit
+from tests.outside.processes import Job, now_ms
+from tests.outside.proxy import NetFault, Proxies, Proxy
+from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
+from tests.outside.pulsar_producers import Topic
+from tests.outside.schedule import Fault
+from tests.outside.wrong_clock import WrongClock
+from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.tools import free_ports
+
+NAMESPACE, GROUP, QUOTA = "acme/orders", "orders", 300
+LEASE_S: Final = 40.0
+_LIMITS: Final = "persistent://public/quotaplane/limits"
+_NETWORK: Final = ("delay", "cut", "half-open", "trickle")
+_FAULTY: Final = 2
+"""The broker that faults happen to; the others answer our own questions."""
+
+
+class Enforcer:
+    """``quotaplane enforce pulsar``, started again when it has ended."""
+
+    def __init__(self, name: str, conf: Path) -> None:
+        self.name, self._conf = name, conf
+        self.exits: list[Exit] = []
+        self._log = conf.with_suffix(".log")
+        self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
+        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--conf", str(self._conf)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths},
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """Everything that it has printed."""
+        return self._log.read_text(errors="replace")
+
+    def supervise(self) -> None:
+        """Start it again if it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            line = (self.said().strip().splitlines() or [""])[-1]
+            self.exits.append(Exit(now_ms(), self.name, code, line))
+            self._start()
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """End it."""
+        self.send(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class PulsarWorld:
+    """The parts of a run; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = PulsarCluster(folder / "cluster", report_interval_s=2, proxied=True)
+        self.quotas: list[tuple[int, float]] = []
+        """(when the cluster acknowledged it, quota)."""
+        self.topics: list[Topic] = []
+        self.enforcers: dict[str, Enforcer] = {}
+        self._proxies: list[Proxy] = []
+        """Of the brokers."""
+        self._own: dict[str, tuple[Proxy, Proxy]] = {}
+        """By client: of service_url, and of admin_url."""
+        self._held = ExitStack()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> PulsarWorld:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _start(self) -> None:
+        self._held.enter_context(self.cluster)
+        proxies = self._held.enter_context(Proxies())
+        for ports in self.cluster.proxy_ports:
+            self._proxies.append(proxies.open(*ports))
+        service = self.cluster.proxy_ports[0][1]
+        admin = int(self.cluster.admin_urls[0].rpartition(":")[2])
+        for client in CLIENTS:
+            first, second = free_ports(2)
+            self._own[client] = (proxies.open(first, service), proxies.open(second, admin))
+        rest = self.cluster.rest()
+        rest.create_tenant("acme")
+        rest.create_namespace(NAMESPACE, bundles=12)
+        rest.create_namespace("public/quotaplane")
+        rest.create_topic(_LIMITS)
+        self.put_quota(QUOTA)
+        rest.attach(NAMESPACE, GROUP)
+        self.job = Job("job", self._conf("job"), WrongClock(self.folder, "job"))
+        self._held.callback(lambda: self.job.kill())
+        for name in ENFORCERS:
+            self.enforcers[name] = Enforcer(name, self._conf(name))
+            self._held.callback(self.enforcers[name].stop)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for thread in self._threads:
+            thread.join(60)
+        for topic in self.topics:
+            topic.stop()
+        self._held.close()
+
+    def _conf(self, name: str) -> Path:
+        service, admin = self._own[name]
+        transport = {
+            "kind": "pulsar",
+            "service_url": f"pulsar://127.0.0.1:{service.port}",
+            "admin_url": f"http://127.0.0.1:{admin.port}",
+            "limits_topic": _LIMITS,
+        }
+        return write_conf(
+            self.folder / name,
+            transport,
+            history={"path": str(self.folder / "history")},
+            checkpoint=str(self.folder / "checkpoint"),
+            cluster={"poll_interval_s": 1.0},
+            reports={"interval_s": 2.0, "stale_after_intervals": 5.0},
+            brokers={"stale_after_intervals": 5.0, "expire_after_intervals": 6.0},
+            limits={"lease_s": LEASE_S, "refresh_rounds": 5},
+            trigger={"interval_s": 0.5},
+            enforce={},
+        )
+
+    def put_quota(self, quota: float) -> None:
+        """An administrator sets the group's quota in the cluster."""
+        self.cluster.rest().put_group(GROUP, publish_messages_per_s=round(quota))
+        self.quotas.append((now_ms(), quota))
+
+    def new_topic(self, rate: float) -> Topic:
+        """A new topic, whose producer begins at once."""
+        name = f"persistent://{NAMESPACE}/topic-{len(self.topics)}"
+        urls = (self.cluster.service_urls[0], self.cluster.admin_urls[0])
+        self.topics.append(Topic(name, *urls, rate))
+        return self.topics[-1]
+
+    def supervise(self) -> None:
+        """Start again what has ended."""
+        self.job.supervise()
+        for enforcer in self.enforcers.values():
+            enforcer.supervise()
+
+    def exits(self) -> list[Exit]:
+        """Processes that ended."""
+        ends = [self.job.exits, *(each.exits for each in self.enforcers.values())]
+        return sorted(each for some in ends for each in some)
+
+    def begin(self, fault: Fault) -> None:
+        """Begin a fault, or make a change."""
+        kind, target, more = fault.kind, fault.target, fault.more
+        if kind == "new topic":
+            self.new_topic(more["rate"])
+        elif kind == "put":
+            self._later(lambda: self.put_quota(more["quota"]))
+        elif target == "rest":
+            for _, admin in self._own.values():
+                admin.set(NetFault(kind, **more))
+        elif kind in _NETWORK:
+            self._own[target][0].set(NetFault(kind, **more))
+            if kind in ("cut", "half-open"):
+                self._own[target][1].set(NetFault(kind, **more))
+        elif target == "broker":
+            self._broker(kind)
+        elif target == "job":
+            self.job.kill() if kind == "kill" else self.job.freeze()
+        else:
+            number = signal.SIGKILL if kind == "kill" else signal.SIGSTOP
+            self.enforcers[target].send(number)
+
+    def end(self, fault: Fault) -> None:
+        """End a fault that lasts."""
+        kind, target = fault.kind, fault.target
+        if target == "rest":
+            for _, admin in self._own.values():
+                admin.set(None)
+        elif kind in _NETWORK:
+            for proxy in self._own[target]:
+                proxy.set(None)
+        elif target == "broker":
+            os.killpg(self.cluster.pid(_FAULTY), signal.SIGCONT)
+        elif target == "job":
+            self.job.thaw()
+        else:
+            self.enforcers[target].send(signal.SIGCONT)
+
+    def heal(self) -> None:
+        """Wait until what was begun in the background is done."""
+        for thread in self._threads:
+            thread.join(120)
+        self._threads = []
+
+    def _broker(self, kind: str) -> None:
+        if kind == "kill":
+            self.cluster.kill_broker(_FAULTY)
+            self._later(lambda: self.cluster.start_broker(_FAULTY))
+        elif self.cluster.pid(_FAULTY) > 0:
+            os.killpg(self.cluster.pid(_FAULTY), signal.SIGSTOP)
+
+    def _later(self, work: Callable[[], Any]) -> None:
+        thread = threading.Thread(target=work)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, for_s: float) -> None:
+        """Wait, and supervise meanwhile."""
+        until_s = time.monotonic() + for_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.supervise()
+            time.sleep(min(left_s, 0.2))
