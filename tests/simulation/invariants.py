@@ -22,6 +22,7 @@ from quotaplane.model import DIMENSIONS, FloatArray, Round
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.signatures import SigningKeys
+from tests.simulation.accounts import Accounts, quotas_of
 from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned, StoredState
 
@@ -44,13 +45,21 @@ class _Ceiling:
         self.values: list[tuple[dict[int, float] | None, int | None, int]] = []
         """(quota, until when it may be in force or None, number of its change)."""
 
-    def most(self, dimension: int, now_ms: int) -> float:
-        """The highest quota that may be in force."""
+    def most(self, dimension: int, now_ms: int, since: int = -1) -> float:
+        """The highest quota that may be in force; ``since``: of that change and later ones."""
         self.values = [each for each in self.values if each[1] is None or each[1] > now_ms]
         return max(
-            (np.inf if q is None else q.get(dimension, np.inf) for q, _, _ in self.values),
+            (
+                np.inf if quota is None else quota.get(dimension, np.inf)
+                for quota, _, number in self.values
+                if number >= since
+            ),
             default=np.inf,
         )
+
+    def newest(self, changes: int) -> int:
+        """The number of the newest change among the first ``changes``."""
+        return max((number for _, _, number in self.values if number <= changes), default=-1)
 
 
 class Invariants:
@@ -65,6 +74,11 @@ class Invariants:
         self._promised_from_ms: float = np.inf
         """By the clock of the job's host."""
         self._promised = False
+        self._epochs: dict[int, str] = {}
+        """The checkpoint of each epoch."""
+        self._since: dict[str, int] = {}
+        """By group: the change that the first batch of this epoch knew; empty before it."""
+        self.accounts = Accounts(world, self.fail)
         self._broken = False
         """A clock was so wrong that strict promises nothing any more."""
         self._epoch = -1
@@ -86,11 +100,28 @@ class Invariants:
         """A clock differed by more than strict allows."""
         self._broken = True
 
+    @property
+    def clocks_wrong(self) -> bool:
+        """Whether a clock differed by more than strict allows."""
+        return self._broken
+
     def job_started(self, process: JobProcess) -> None:
         """A process leads from now on."""
-        if process.checkpoint.epoch != self._epoch:
-            self._epoch, self._promised = process.checkpoint.epoch, False
-            self._shards_ran, self._promised_from_ms = {}, np.inf
+        checkpoint = process.checkpoint
+        other = self._epochs.setdefault(checkpoint.epoch, checkpoint.name)
+        if other != checkpoint.name:
+            self.fail(f"one epoch: {checkpoint.name} and {other} have epoch {checkpoint.epoch}")
+        if checkpoint.epoch < max(self._epochs):
+            self.fail(f"one leader: {process.name} leads with an epoch before {max(self._epochs)}")
+        if checkpoint.epoch != self._epoch:
+            self._epoch, self._promised = checkpoint.epoch, False
+            self._shards_ran, self._promised_from_ms, self._since = {}, np.inf, {}
+
+    def learns(self, process: JobProcess, now_ms: int) -> bool:
+        """Whether a process hands limits back in a batch of this time."""
+        first_ms = min(self._shards_ran.values(), default=now_ms)
+        lease_ms = self.world.scenario.lease_ms
+        return process.checkpoint.epoch == self._epoch and now_ms < first_ms + lease_ms
 
     def leads(self, process: JobProcess) -> None:
         """A process found that it leads, and is about to write and publish a round."""
@@ -98,8 +129,12 @@ class Invariants:
         if row is None or row.claim_id != process.name:
             self.fail(f"one leader: {process.name} goes on, and {row} leads")
 
-    def shard_ran(self, process: JobProcess, shard: int, now_ms: int) -> None:
+    def shard_ran(self, process: JobProcess, shard: int, planned: Planned) -> None:
         """A shard took a step; its promise begins a lease after its first one."""
+        now_ms = planned.now_ms
+        if process.checkpoint.epoch == self._epoch and not self._since:
+            newest = {g: each.newest(planned.changes) for g, each in self._ceilings.items()}
+            self._since = newest
         self._lease_over_ms = max(self._lease_over_ms, now_ms + self.world.scenario.lease_ms)
         if process.checkpoint.epoch != self._epoch or shard in self._shards_ran:
             return
@@ -123,15 +158,15 @@ class Invariants:
             (self.world.groups.quotas.get(group), None, len(self.world.groups.changes))
         )
 
-    def batch_done(self, process: JobProcess, planned: Planned) -> None:
+    def batch_done(self, process: JobProcess, seq: int, planned: Planned) -> None:
         """A batch was published: the job knows the quotas that it read."""
+        self.accounts.check(process, seq, planned)
         lease = 2 * (self.world.scenario.lease_ms + 2 * STALE_MS)
         over_ms = self.world.timeline.now_ms + lease
         for ceiling in self._ceilings.values():
             if len(ceiling.values) < 2:
                 continue
-            known = [number for _, _, number in ceiling.values if number <= planned.changes]
-            newest = max(known, default=-1)
+            newest = ceiling.newest(planned.changes)
             ceiling.values = [
                 (quota, over_ms if until is None and number < newest else until, number)
                 for quota, until, number in ceiling.values
@@ -144,6 +179,7 @@ class Invariants:
 
     def limits_changed(self, broker: BrokerProcess) -> None:
         """A broker may have other limits; the others' can only have become lower."""
+        self._check_obeyed(broker)
         self.in_force[broker.name] = self._of(broker)
         if self._too_much():
             self.check_strict()
@@ -161,19 +197,32 @@ class Invariants:
             self.fail(text)
 
     def _of(self, broker: BrokerProcess) -> FloatArray:
+        groups = self.world.scenario.groups
         if not broker.alive:
-            return np.zeros((len(self.world.scenario.groups), len(DIMENSIONS)))
-        return broker.in_force()
+            return np.zeros((len(groups), len(DIMENSIONS)))
+        in_force = broker.in_force()
+        if not self._promised:
+            # What an earlier epoch published does not count, but what this one did must fit.
+            of_this = [broker.obeyed.epoch_of(group) == self._epoch for group in groups]
+            in_force[~np.array(of_this)] = 0.0
+        return in_force
+
+    def _check_obeyed(self, broker: BrokerProcess) -> None:
+        groups = self.world.scenario.groups
+        wanted, found = broker.obeyed.in_force(groups, broker.clock.now_ms()), broker.in_force()
+        if not np.array_equal(wanted, found):
+            self.fail(f"obeyed: {broker.name} has limits {found.tolist()}, not {wanted.tolist()}")
 
     def _too_much(self) -> list[str]:
-        if not self.world.scenario.strict or not self._promised or self._broken:
+        if not self.world.scenario.strict or self._broken or not (self._promised or self._since):
             return []
+        since = {} if self._promised else self._since
         total = sum(self.in_force.values())
         now_ms = self.world.timeline.now_ms
         found = []
         for group, members in self.world.families.items():
             for dimension in self.world.scenario.dimensions:
-                most = self._ceilings[group].most(dimension, now_ms)
+                most = self._ceilings[group].most(dimension, now_ms, since.get(group, -1))
                 sum_ = total[members, dimension].sum()  # type: ignore[index]
                 if sum_ > most * (1.0 + _ROUNDING):
                     each = {
@@ -188,7 +237,7 @@ class Invariants:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def published(self, process: JobProcess, stamp: Round, message: Message) -> None:
+    def published(self, process: JobProcess, stamp: Round, message: Message) -> LimitsMessage:
         """A message goes to the limits topic."""
         try:
             decoded = decode_limits(message.value, self._keys)
@@ -204,6 +253,8 @@ class Invariants:
             contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
             for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():
                 self._check_same(decoded, name, content)
+        self.accounts.published(decoded, names)
+        return decoded
 
     def _names(self, message: LimitsMessage) -> list[str]:
         if message.groups:
@@ -259,15 +310,10 @@ class Invariants:
         process = self.world.leader
         if process is None:
             self.fail("served: no job runs")
-        known: dict[str, dict[int, float]] = {}
-        for shard in range(self.world.scenario.settings.shards):
-            state = process.state_of(shard)
-            if state is None:
-                continue
+        states = [process.state_of(at) for at in range(self.world.scenario.settings.shards)]
+        for state in filter(None, states):
             state.check()
-            for at, name in enumerate(state.groups.names.to_pylist()):
-                rates = state.groups.quota[:, at]
-                known[name] = {int(d): float(rates[d]) for d in np.flatnonzero(np.isfinite(rates))}
+        known = quotas_of(states)
         if known != self.world.groups.quotas:
             self.fail(f"no quota lost: the job has {known}, the table {self.world.groups.quotas}")
 

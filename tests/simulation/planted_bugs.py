@@ -48,8 +48,10 @@ class Planted(NamedTuple):
     after: str
     """What it has with the bug."""
     needs: tuple[str, ...] = ()
-    """Without these a scenario can't find it, so its seed need not be run: ``strict``, ``tree``,
-    ``signed``, ``lost`` (messages), ``late`` (messages), or a kind of fault."""
+    """Without these a scenario can't find it, or hardly, so its seed is passed over: see
+    ``may_be_found_in``."""
+    at_end: bool = False
+    """It may show only after the faults, in who is served."""
 
     def may_be_found_in(self, scenario: Scenario) -> bool:
         """Whether it is worth while to run a scenario."""
@@ -60,6 +62,9 @@ class Planted(NamedTuple):
             "persistent": scenario.persistent,
             "lost": scenario.network.loss > 0,
             "late": scenario.network.most_delay_ms > 1000,
+            "slow": scenario.network.least_delay_ms > 0,
+            "noisy": scenario.demand_noise > 0.0,
+            "plain_hand_back": scenario.has_plain_hand_back,
         }
         return all(has.get(need, need in scenario.faults) for need in self.needs)
 
@@ -71,20 +76,14 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.of,
         "self._until_ms[row, column] < min(now_ms, _NO_END)",
         "self._until_ms[row, column] < 0",
-        (
-            "strict",
-            "partition",
-        ),
+        ("partition",),
     ),
     "older_limit_applied": Planted(
         "a broker applies a limit that is older than the one it has",
         ReceivedLimits._newer,
         "(message.epoch > epoch) | (",
         "(message.epoch >= 0) | (",
-        (
-            "strict",
-            "late",
-        ),
+        ("late",),
     ),
     "epoch_not_compared": Planted(
         "a broker compares only the seq: a new checkpoint begins at 0 again",
@@ -98,22 +97,14 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.apply,
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
-        (
-            "strict",
-            "broker_crash",
-            "late",
-        ),
+        ("strict", "broker_crash", "late"),
     ),
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
         ReceivedLimits._remove,
         "self._stamp(row, removed, message)",
         "self._epoch[row, removed] = self._seq[row, removed] = -1",
-        (
-            "strict",
-            "late",
-            "group_gone",
-        ),
+        ("late", "group_gone"),
     ),
     "window_of_a_clock_set_back": Planted(
         "a report divides by a window that a clock set back made negative",
@@ -128,21 +119,14 @@ PLANTED: Final[dict[str, Planted]] = {
         LeaseTimes.forgotten_after_ms.fget,
         "if not self.strict:",
         "if True:",
-        (
-            "strict",
-            "partition",
-        ),
+        ("strict", "mute"),
     ),
     "lease_ends_early": Planted(
         "strict allows for no difference of clocks at a lease's end",
         LeaseTimes.ended_if_issued_before_ms,
         "- self.stale_after_ms",
         "+ self.stale_after_ms",
-        (
-            "strict",
-            "partition",
-            "clock_small",
-        ),
+        ("strict", "mute", "clock_small"),
     ),
     "raised_before_acknowledged": Planted(
         "strict raises a limit before the others acknowledged theirs",
@@ -156,51 +140,35 @@ PLANTED: Final[dict[str, Planted]] = {
         transition.grant,
         "part = least_on_path(parent, np.where(wanted > 0.0, part, 1.0))",
         "pass",
-        (
-            "strict",
-            "tree",
-        ),
+        ("strict", "tree"),
     ),
     "acknowledged_by_another_epoch": Planted(
         "a seq of an earlier epoch acknowledges a limit of this one",
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        (
-            "strict",
-            "lost_state",
-        ),
+        ("strict", "lost_state", "late", "quota_change"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
         usage._update_once,
         "acknowledged = ours & (reported.acked_seq >= issued_seq)",
         "acknowledged = ours & (reported.applied_seq.max() >= issued_seq)",
-        (
-            "strict",
-            "lost",
-        ),
+        ("strict", "lost"),
     ),
     "older_report_counts": Planted(
         "a report counts although a newer one was used",
         report_order._newer,
         "newer = (started > last_start) | (",
         "newer = (started >= 0) | (",
-        (
-            "strict",
-            "late",
-            "broker_crash",
-        ),
+        ("persistent", "late"),
     ),
     "stale_broker_gets_limits": Planted(
         "strict issues a limit to a silent broker, which may hold it for a lease more",
         issue.issue_limits,
         "changed &= ~stale",
         "pass",
-        (
-            "strict",
-            "partition",
-        ),
+        ("strict", "mute", "lost_state", "topics_move"),
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -208,28 +176,21 @@ PLANTED: Final[dict[str, Planted]] = {
         "== rounds % config.refresh_rounds",
         "== 0",
         ("lost",),
+        at_end=True,
     ),
     "deleted_group_not_reserved": Planted(
         "strict gives the quota of a deleted group away while brokers may still use it",
         DeletedReservations.reserved,
         "if not self.names:",
         "if True:",
-        (
-            "strict",
-            "group_gone",
-            "partition",
-        ),
+        ("strict", "group_gone", "deaf"),
     ),
     "any_incarnation_addressed": Planted(
         "strict sends limits to whatever process has the broker's name",
         outcome._addressed,
         "strict = config.transition is Transition.STRICT",
         "strict = False",
-        (
-            "strict",
-            "broker_crash",
-            "late",
-        ),
+        ("strict", "broker_crash", "late"),
     ),
     "sum_rounded_up": Planted(
         "limits are rounded up to single precision, so their sum exceeds the quota",
@@ -243,45 +204,36 @@ PLANTED: Final[dict[str, Planted]] = {
         group_changes.change_groups,
         "last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]",
         "last = np.unique(ids, return_index=True)[1]",
-        (
-            "quota_change",
-            "job_crash",
-        ),
+        ("quota_change",),
     ),
     "hand_back_skipped": Planted(
         "limits that brokers report from an earlier epoch are not handed back",
         usage.adopt_limits,
         "if limits is None or not earlier.any():",
         "if True:",
-        ("lost_state",),
+        ("strict", "lost_state", "plain_hand_back"),
     ),
     "overcommitted_handed_back": Planted(
         "strict hands limits back that together exceed the quota",
         issue._hand_back,
         "> tree_quota(groups, dimension)",
         "> np.inf",
-        (
-            "strict",
-            "lost_state",
-            "quota_change",
-        ),
+        ("strict", "lost_state", "quota_change"),
     ),
     "learning_too_short": Planted(
         "strict divides at once after a start without state",
         LeaseTimes.learning_until_ms,
         "return int(end_ms + self.stale_after_ms)",
         "return now_ms + 1",
-        (
-            "strict",
-            "lost_state",
-        ),
+        ("strict", "lost_state", "plain_hand_back"),
     ),
     "hold_ignored": Planted(
         "strict changes a limit every round, so an acknowledgement is always of an older one",
         issue.issue_limits,
         "on_hold=(waiting & ~quota_changed | stale) if strict else waiting",
         "on_hold=np.zeros(len(leases), bool)",
-        ("strict",),
+        ("strict", "noisy", "slow"),
+        at_end=True,
     ),
     # --- state, messages, sink --------------------------------------------------------------------
     "max_in_force_not_stored": Planted(
@@ -303,10 +255,7 @@ PLANTED: Final[dict[str, Planted]] = {
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
-        (
-            "persistent",
-            "job_crash",
-        ),
+        ("persistent", "job_crash"),
     ),
     "seq_counted_again": Planted(
         "a batch that runs again gets a new seq",
@@ -348,14 +297,14 @@ PLANTED: Final[dict[str, Planted]] = {
         Leadership._check_is_newest,
         "if leader.epoch >= epoch and",
         "if False and",
-        ("second_job",),
+        ("old_checkpoint",),
     ),
     "epoch_tie": Planted(
         "two checkpoints have the same epoch",
         Leadership.claim_new,
         "leader.epoch + 1",
         "0",
-        ("lost_state",),
+        ("old_checkpoint",),
     ),
 }
 

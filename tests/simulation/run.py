@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -95,7 +96,7 @@ def seeds_to_find(bug: str, seeds: range) -> tuple[int, str] | None:
         for seed in seeds:
             if not PLANTED[bug].may_be_found_in(scenario_of(seed, Random(seed))):
                 continue
-            result = run_seed(seed)
+            result = run_seed(seed, settles=PLANTED[bug].at_end)
             if result.failure is not None:
                 return seed, result.failure
     return None
@@ -107,6 +108,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
     parser.add_argument("--rounds", type=int, help="stop after so many rounds")
     parser.add_argument("--bug", choices=sorted(PLANTED), help="plant a bug, and look for it")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
     parser.add_argument("--short", action="store_true", help="only the first line of a failure")
     args = parser.parse_args(argv)
@@ -121,8 +123,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.bug}: found by seed {seed}: {failure.splitlines()[0]}")
         return 0
     began_s, rounds, failures, count = time.perf_counter(), 0, 0, 0
-    for seed in seeds:
-        result = run_seed(seed)
+    for result in _results(seeds, args.jobs):
         rounds, count = rounds + result.rounds, count + 1
         if result.failure is not None:
             failures += 1
@@ -136,6 +137,15 @@ def main(argv: list[str] | None = None) -> int:
             _print(count, rounds, failures, began_s)
     _print(count, rounds, failures, began_s)
     return 1 if failures else 0
+
+
+def _results(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
+    """Run seeds in so many processes; the results in the order of the seeds."""
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(run_seed, seeds)
 
 
 def _print(seeds: int, rounds: int, failures: int, began_s: float) -> None:

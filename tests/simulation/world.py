@@ -57,7 +57,7 @@ class World:
         self.reports: list[StoredReport] = []
         self.groups, self.history, self.leaders = GroupTable(), History(), LeaderTable()
         self.history.lease_ms = self.scenario.lease_ms
-        self.checkpoints = 0
+        self.checkpoints: list[StoredCheckpoint] = []
         self.checkpoint = self.new_checkpoint()
         self.job_clock = Clock(self.timeline)
         self.jobs: list[JobProcess] = []
@@ -86,8 +86,9 @@ class World:
 
     def new_checkpoint(self) -> StoredCheckpoint:
         """A new checkpoint folder."""
-        self.checkpoints += 1
-        return StoredCheckpoint(f"checkpoint-{self.checkpoints}")
+        new = StoredCheckpoint(f"checkpoint-{len(self.checkpoints) + 1}")
+        self.checkpoints.append(new)
+        return new
 
     # --- the job ----------------------------------------------------------------------------------
 
@@ -96,11 +97,12 @@ class World:
         """The process that was started last, if it runs."""
         return self.jobs[-1] if self.jobs else None
 
-    def start_job(self) -> None:
-        """Start a process on the newest checkpoint."""
+    def start_job(self, checkpoint: StoredCheckpoint | None = None) -> None:
+        """Start a process on a checkpoint; None: the newest one."""
         self.starts += 1
-        process = JobProcess(self, self.checkpoint, self.job_clock, f"job-{self.starts}")
-        self.trace.note("start", process.name, self.checkpoint.name)
+        used = checkpoint or self.checkpoint
+        process = JobProcess(self, used, self.job_clock, f"job-{self.starts}")
+        self.trace.note("start", process.name, used.name)
         try:
             process.start()
         except KilledError:
@@ -159,18 +161,23 @@ class World:
         """The delays of the copies of a message that arrive."""
         network = self.scenario.network
         if self.faults.over:
-            yield self.rng.randint(1, 50)
+            yield self.rng.randint(1, 50) + network.least_delay_ms
             return
         if self.rng.random() < network.loss:
             return
-        yield self.rng.randint(1, network.most_delay_ms)
+        yield self._delay_ms()
         if self.rng.random() < network.twice:
-            yield self.rng.randint(1, network.most_delay_ms)
+            yield self._delay_ms()
+
+    def _delay_ms(self) -> int:
+        network = self.scenario.network
+        late = self.rng.random() < network.late
+        return network.least_delay_ms + self.rng.randint(1, network.most_delay_ms if late else 50)
 
     def send_report(self, broker: BrokerProcess, value: bytes, published_at_ms: int) -> None:
         """A report leaves a broker for the reports topic."""
         self.trace.note("report", broker.name, value)
-        if not broker.reached_by_now():
+        if not broker.reached_by_now() or self.timeline.now_ms < broker.mute_until_ms:
             return
         stored = StoredReport(value, published_at_ms)
         for wait_ms in self._travel():
@@ -179,11 +186,11 @@ class World:
     def publish(self, process: JobProcess, stamp: Round, message: Message) -> None:
         """A limits message is accepted by the limits topic."""
         self.trace.note("limits", process.name, stamp.seq, message.key, message.value)
-        self.invariants.published(process, stamp, message)
+        decoded = self.invariants.published(process, stamp, message)
         broker = next(each for each in self.brokers if each.name == message.key)
         polled = Polled(message.key, message.value, f"limits@{stamp.seq}")
         for wait_ms in self._travel():
-            self.timeline.after(wait_ms, lambda: broker.deliver(polled))
+            self.timeline.after(wait_ms, lambda: broker.deliver(polled, decoded))
 
     # --- the run ----------------------------------------------------------------------------------
 
