@@ -98,7 +98,8 @@ class Accounts:
         table = self.world.groups.versions[planned.changes]
         if known != table:
             self.fail(
-                f"no quota lost: after batch {seq} {process.name} has {known}, the table had {table}"
+                f"no quota lost: after batch {seq} {process.name} has {known}, and the "
+                f"table {table}"
             )
 
     def _check_order(self, process: JobProcess, states: list[Any]) -> None:

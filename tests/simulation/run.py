@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from quotaplane import arrow_ipc
 from quotaplane.history import leadership
+from tests.simulation.enforcer_world import EnforcerWorld
 from tests.simulation.planted_bugs import PLANTED, planted
-from tests.simulation.scenario import in_words, scenario_of
+from tests.simulation.scenario import scenario_of
 from tests.simulation.storage import claimed_at_once
 from tests.simulation.world import World
 
@@ -61,10 +62,19 @@ def one_thread() -> Iterator[None]:
         pa.set_cpu_count(cores)
 
 
-def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True) -> Result:
-    """Run one seed (see ``World.run``); a failure is returned as text."""
+def run_seed(
+    seed: int, chaos_rounds: int | None = None, *, settles: bool = True, enforcer: bool = False
+) -> Result:
+    """Run one seed (see ``World.run``); a failure is returned as text.
+
+    ``enforcer``: in the enforcer's world.
+    """
     with one_thread():
-        world = World(seed, chaos_rounds=chaos_rounds)
+        world: World | EnforcerWorld
+        if enforcer:
+            world = EnforcerWorld(seed, chaos_rounds=chaos_rounds)
+        else:
+            world = World(seed, chaos_rounds=chaos_rounds)
         failure = None
         try:
             world.run(settles=settles)
@@ -74,18 +84,19 @@ def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True
     return Result(seed, world.rounds, world.trace.digest(), failure)
 
 
-def _failure(world: World, error: Exception) -> str:
+def _failure(world: World | EnforcerWorld, error: Exception) -> str:
     trace = "" if isinstance(error, AssertionError) else traceback.format_exc()
+    option = " --enforcer" if isinstance(world, EnforcerWorld) else ""
     return "\n".join(
         [
             f"seed {world.scenario.seed}, round {world.rounds}: {type(error).__name__}: {error}",
-            in_words(world.scenario),
+            world.in_words(),
             "faults:",
             *world.trace.faults,
             "last events:",
             *world.trace.last_events(),
             trace,
-            f"again: python -m tests.simulation.run --seeds {world.scenario.seed}",
+            f"again: python -m tests.simulation.run{option} --seeds {world.scenario.seed}",
         ]
     )
 
@@ -107,6 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
     parser.add_argument("--rounds", type=int, help="stop after so many rounds")
+    parser.add_argument("--enforcer", action="store_true", help="the enforcer's world")
     parser.add_argument("--bug", choices=sorted(PLANTED), help="plant a bug, and look for it")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
@@ -123,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.bug}: found by seed {seed}: {failure.splitlines()[0]}")
         return 0
     began_s, rounds, failures, count = time.perf_counter(), 0, 0, 0
-    for result in _results(seeds, args.jobs):
+    for result in _results(seeds, args.jobs, enforcer=args.enforcer):
         rounds, count = rounds + result.rounds, count + 1
         if result.failure is not None:
             failures += 1
@@ -139,13 +151,14 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _results(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
+def _results(seeds: Iterable[int], jobs: int, *, enforcer: bool) -> Iterator[Result]:
     """Run seeds in so many processes; the results in the order of the seeds."""
+    run = partial(run_seed, enforcer=enforcer)
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(run_seed, seeds)
+        yield from pool.imap(run, seeds)
 
 
 def _print(seeds: int, rounds: int, failures: int, began_s: float) -> None:

@@ -168,6 +168,7 @@ def in_words(scenario: Scenario) -> str:
         f"{'persistent' if scenario.persistent else 'non-persistent'} reports\n"
         f"network: loss {scenario.network.loss}, twice {scenario.network.twice}, "
         f"delay {scenario.network.least_delay_ms} ms and up to {scenario.network.most_delay_ms} ms "
-        f"({scenario.network.late:.0%} of messages); demand differs by {scenario.demand_noise:.0%}\n"
+        f"({scenario.network.late:.0%} of messages)\n"
+        f"demand differs by {scenario.demand_noise:.0%} from report to report\n"
         f"faults: {faults or 'none'}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,6 +31,10 @@ class Timeline:
     def after(self, wait_ms: int, event: Callable[[], None]) -> None:
         """Let an event happen after a pause."""
         self.at(self.now_ms + wait_ms, event)
+
+    def due_ms(self) -> float:
+        """The time of the next event; inf: there is none."""
+        return self._queue[0][0] if self._queue else math.inf
 
     def run_until(self, end_ms: int) -> None:
         """Let all events up to a time happen. An event may call this, too: then it is frozen

@@ -20,7 +20,8 @@ from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.job_process import JobProcess, KilledError
-from tests.simulation.scenario import INTERVAL_MS, Scenario, scenario_of
+from tests.simulation.scenario import INTERVAL_MS, Scenario, in_words, scenario_of
+from tests.simulation.served import Served
 from tests.simulation.storage import (
     GroupTable,
     History,
@@ -209,7 +210,8 @@ class World:
         if settles:
             self.faults.end()
             self.timeline.run_until(self.timeline.now_ms + self.scenario.settled_after_ms)
-            self.invariants.check_served()
+            self.invariants.check_strict()
+            Served(self, self.invariants.fail).check()
         self.trace.note("end", self._summary())
 
     def _check(self) -> None:
@@ -219,6 +221,10 @@ class World:
     def _summary(self) -> str:
         limits = np.stack([broker.in_force() for broker in self.brokers])
         return hashlib.blake2b(limits.tobytes(), digest_size=8).hexdigest()
+
+    def in_words(self) -> str:
+        """The scenario on a few lines."""
+        return in_words(self.scenario)
 
     def dimensions(self) -> list[str]:
         """Names of the limited dimensions."""

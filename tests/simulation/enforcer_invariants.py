@@ -1,0 +1,114 @@
+"""What must hold of the cluster that an enforcer limits, read from outside.
+
+* **no quota opened**: each group has its quota in the cluster, or a rate limits each of its topics.
+* **one writer**: once an enforcer that got the lead later has written, no earlier one writes.
+* **within** (rates of a group's topics): never far above the quotas of the last time, and at the
+  end within the quota, but for whole numbers and small differences that are not worth a write.
+* **no quota lost** (at the end): the table has every quota, and so has the cluster or its copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+
+from tests.simulation.invariants import ViolationError
+from tests.simulation.process_loop import ProcessLoop
+from tests.unit.enforce_cluster import full
+
+if TYPE_CHECKING:
+    from tests.simulation.enforcer_world import EnforcerWorld
+
+_QUOTAS_OF_MS: Final = 40_000
+"""Rates may be of quotas that were set so long ago."""
+_WHILE_MOVING: Final = 2.0
+_AT_REST: Final = 1.1
+
+
+class EnforcerInvariants:
+    """See the module."""
+
+    def __init__(self, world: EnforcerWorld) -> None:
+        self.world = world
+        self._quotas: dict[str, list[tuple[int, float]]] = {}
+        """By group: quotas and when they were replaced, the newest last."""
+        self._newest_writer = 0
+
+    def fail(self, text: str) -> NoReturn:
+        """Report a violation.
+
+        Raises:
+            ViolationError: always.
+        """
+        raise ViolationError(text)
+
+    def quota_set(self, group: str, quota: float) -> None:
+        """Somebody set a group's quota in the cluster."""
+        self._quotas.setdefault(group, []).append((self.world.timeline.now_ms, quota))
+
+    def wrote(self, loop: ProcessLoop, method: str, path: str) -> None:
+        """A process sends a request that changes something."""
+        if self.world.job is loop:
+            return
+        process = next(each for each in self.world.enforcers if each and each.loop is loop)
+        if process.seat.tenure < self._newest_writer:
+            self.fail(
+                f"one writer: {process.name} sends {method} {path}, and another one that got the "
+                "lead later has written"
+            )
+        self._newest_writer = process.seat.tenure
+
+    def check_open(self) -> None:
+        """Look at every group that has no quota in the cluster."""
+        cluster = self.world.cluster
+        for group in self.world.scenario.groups:
+            if cluster.quota_of(group) is not None:
+                continue
+            rates = self._rates(group)
+            free = [topic for topic, rate in rates.items() if rate is None]
+            if free:
+                self.fail(f"no quota opened: {group} has none, and nothing limits {free}")
+            most = self._highest(group) * _WHILE_MOVING + len(rates)
+            total = sum(rate or 0.0 for rate in rates.values())
+            if total > most:
+                self.fail(f"within: rates of {group} add up to {total:g} of {most:g}: {rates}")
+
+    def _rates(self, group: str) -> dict[str, float | None]:
+        cluster = self.world.cluster
+        prefix = full("", self.world.namespaces[group])
+        return {t: cluster.rate_of(t) for t in sorted(cluster.topics) if t.startswith(prefix)}
+
+    def _highest(self, group: str) -> float:
+        """The highest quota that rates may be of."""
+        quotas, now_ms = self._quotas[group], self.world.timeline.now_ms
+        ends_ms = [*(begin for begin, _ in quotas[1:]), np.inf]
+        recent = zip(quotas, ends_ms, strict=True)
+        return max(quota for (_, quota), end in recent if end > now_ms - _QUOTAS_OF_MS)
+
+    def check_end(self) -> None:
+        """Long after the last fault.
+
+        Raises:
+            ViolationError: a quota is lost, or rates exceed one.
+        """
+        self.check_open()
+        cluster, world = self.world.cluster, self.world
+        leaders = [e for e in world.enforcers if e is not None and e.enforcer.status()["leads"]]
+        if len(leaders) != 1:
+            self.fail(f"one writer: {len(leaders)} enforcers lead")
+        for group in world.scenario.groups:
+            quota = self._quotas[group][-1][1]
+            row = world.table.rows.get(group, {})
+            if row.get("publish_messages_per_s") != quota:
+                self.fail(f"no quota lost: {group} has {quota:g}, and the table's row is {row}")
+            if cluster.quota_of(group) is not None:
+                if cluster.quota_of(group) != quota:
+                    self.fail(f"no quota lost: {group}: {quota:g}, not {cluster.groups[group]}")
+                continue
+            if cluster.quota_of(f"{group}.taken-over") != quota:
+                self.fail(f"no quota lost: {group}: {quota:g}, its copy differs: {cluster.groups}")
+            rates = self._rates(group)
+            total = sum(rate or 0.0 for rate in rates.values())
+            if total > quota * _AT_REST + len(rates):
+                self.fail(f"within: rates of {group} add up to {total:g} of {quota:g}: {rates}")
