@@ -57,6 +57,11 @@ class EnforcerScenario(NamedTuple):
     """Times per second by name, only those that are enabled."""
     chaos_s: int
 
+    def traits(self) -> frozenset[str]:
+        """What there is in this scenario: kinds of faults and more."""
+        has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}
+        return frozenset(self.faults).union(has)
+
 
 def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
     """Draw the scenario of a seed."""

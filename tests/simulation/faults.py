@@ -37,6 +37,7 @@ class Faults:
             "second_job": self._second_job,
             "lost_state": self._lost_state,
             "old_checkpoint": self._old_checkpoint,
+            "two_starts": self._two_starts,
             "lost_history": self._lost_history,
             "broker_crash": self._broker_crash,
             "broker_frozen": self._broker_frozen,
@@ -154,6 +155,14 @@ class Faults:
             old = self.rng.choice(earlier)
             world.trace.fault("an earlier checkpoint is started", old.name)
             world.start_job(old)
+
+    def _two_starts(self) -> None:
+        """Two processes start at the same time, each with a new checkpoint."""
+        for _ in range(2):
+            self.world.checkpoint = self.world.new_checkpoint()
+            self._begin_of_topic()
+            self.world.trace.fault("a new checkpoint is started", self.world.checkpoint.name)
+            self.world.start_job()
 
     def _begin_of_topic(self) -> None:
         """A new checkpoint begins with new reports, or with the oldest that the topic has."""

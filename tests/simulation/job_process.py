@@ -75,8 +75,8 @@ class JobProcess:
             checkpoint.note = spec.checkpoint_note
         spec.accept(checkpoint)  # type: ignore[arg-type]
         spec.leadership.claim(checkpoint.id, checkpoint.epoch)
-        self.point("claimed")
         world.invariants.job_started(self)
+        self.point("claimed")
         program = quota_program(self.settings, checkpoint.epoch, spec._earlier.until_ms)
         shards = self.settings.shards
         self._watched = [_Watched(program) for _ in range(shards)]

@@ -1,18 +1,11 @@
-"""Bugs that are planted into the real code, to prove that the simulation finds such bugs.
+"""Bugs that are planted into the job and the client library; see ``planting``.
 
-Each is a change of one line of one function, made in memory: ``before`` must be in its source, or
-the plant fails. ``python -m tests.simulation.run --bug NAME --seeds 0:1000`` looks for one.
+``python -m tests.simulation.run --bug NAME --seeds 0:1000`` looks for one.
 """
 
 from __future__ import annotations
-import __future__
 
-import inspect
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
@@ -34,40 +27,7 @@ from quotaplane.streams.quota import limit_messages
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.sink import BatchSink
-from tests.simulation.scenario import Scenario
-
-
-class Planted(NamedTuple):
-    """A planted bug."""
-
-    breaks: str
-    """What is wrong with it."""
-    function: Any
-    before: str
-    """What the function's source has."""
-    after: str
-    """What it has with the bug."""
-    needs: tuple[str, ...] = ()
-    """Without these a scenario can't find it, or hardly, so its seed is passed over: see
-    ``may_be_found_in``."""
-    at_end: bool = False
-    """It may show only after the faults, in who is served."""
-
-    def may_be_found_in(self, scenario: Scenario) -> bool:
-        """Whether it is worth while to run a scenario."""
-        has = {
-            "strict": scenario.strict,
-            "tree": any("::" in group for group in scenario.groups),
-            "signed": scenario.settings.limits.signing is not None,
-            "persistent": scenario.persistent,
-            "lost": scenario.network.loss > 0,
-            "late": scenario.network.most_delay_ms > 1000,
-            "slow": scenario.network.least_delay_ms > 0,
-            "noisy": scenario.demand_noise > 0.0,
-            "plain_hand_back": scenario.has_plain_hand_back,
-        }
-        return all(has.get(need, need in scenario.faults) for need in self.needs)
-
+from tests.simulation.planting import Planted
 
 PLANTED: Final[dict[str, Planted]] = {
     # --- the broker's side ------------------------------------------------------------------------
@@ -111,7 +71,7 @@ PLANTED: Final[dict[str, Planted]] = {
         BrokerClient.report,
         "if window_ms > 0:",
         "if True:",
-        ("clock_small",),
+        ("clock_large",),
     ),
     # --- the step ---------------------------------------------------------------------------------
     "expired_broker_forgotten": Planted(
@@ -126,7 +86,7 @@ PLANTED: Final[dict[str, Planted]] = {
         LeaseTimes.ended_if_issued_before_ms,
         "- self.stale_after_ms",
         "+ self.stale_after_ms",
-        ("strict", "mute", "clock_small"),
+        ("strict", "deaf"),
     ),
     "raised_before_acknowledged": Planted(
         "strict raises a limit before the others acknowledged theirs",
@@ -168,7 +128,7 @@ PLANTED: Final[dict[str, Planted]] = {
         issue.issue_limits,
         "changed &= ~stale",
         "pass",
-        ("strict", "mute", "lost_state", "topics_move"),
+        ("strict", "mute", "lost_state"),
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -190,7 +150,7 @@ PLANTED: Final[dict[str, Planted]] = {
         outcome._addressed,
         "strict = config.transition is Transition.STRICT",
         "strict = False",
-        ("strict", "broker_crash", "late"),
+        ("strict", "broker_crash", "late", "lost"),
     ),
     "sum_rounded_up": Planted(
         "limits are rounded up to single precision, so their sum exceeds the quota",
@@ -304,51 +264,6 @@ PLANTED: Final[dict[str, Planted]] = {
         Leadership.claim_new,
         "leader.epoch + 1",
         "0",
-        ("old_checkpoint",),
+        ("two_starts",),
     ),
 }
-
-
-def _ticks() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """A context in which the bug is there.
-
-    Raises:
-        ValueError: the function has changed, and the bug does not fit it any more.
-    """
-    bug = PLANTED[name]
-    function: FunctionType = bug.function
-    before = function.__code__
-    function.__code__ = _mutated(function, bug)
-    added = {"ticks_": _ticks(), "replace_": _replace}
-    function.__globals__.update(added)
-    try:
-        yield
-    finally:
-        function.__code__ = before
-        for each in added:
-            del function.__globals__[each]
-
-
-def _replace(record: Any, **fields: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(record, **fields)
-
-
-def _mutated(function: FunctionType, bug: Planted) -> CodeType:
-    source = textwrap.dedent(inspect.getsource(function))
-    if source.count(bug.before) != 1:
-        raise ValueError(f"{function.__qualname__} has {bug.before!r} not once")
-    lines = [line for line in source.splitlines() if not line.startswith("@")]
-    text = "\n".join(lines).replace(bug.before, bug.after)
-    flags = __future__.annotations.compiler_flag
-    module = compile(text, f"<{function.__qualname__} with a bug>", "exec", flags)
-    return next(each for each in module.co_consts if isinstance(each, CodeType))

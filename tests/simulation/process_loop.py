@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 import selectors
+import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -108,12 +109,15 @@ class ProcessLoop(asyncio.SelectorEventLoop):
     def bury(self) -> None:
         """Close what the killed process left; else Python does it later, and complains."""
         events._set_running_loop(self)
+        before = warnings.filters[:]
+        warnings.simplefilter("ignore", RuntimeWarning)
         try:
             for task in self._dead:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with contextlib.suppress(RuntimeError, asyncio.CancelledError):
                     task.get_coro().close()  # type: ignore[union-attr]
         finally:
+            warnings.filters[:] = before  # type: ignore[index]
             events._set_running_loop(None)
 
 

@@ -13,18 +13,22 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from unittest.mock import patch
 
 import pyarrow as pa
 
 from quotaplane import arrow_ipc
 from quotaplane.history import leadership
-from tests.simulation.enforcer_world import EnforcerWorld
-from tests.simulation.planted_bugs import PLANTED, planted
+from tests.simulation.enforcer_bugs import ENFORCER_PLANTED
+from tests.simulation.enforcer_world import EnforcerWorld, enforcer_scenario_of
+from tests.simulation.planted_bugs import PLANTED
+from tests.simulation.planting import planted
 from tests.simulation.scenario import scenario_of
 from tests.simulation.storage import claimed_at_once
 from tests.simulation.world import World
+
+BUGS: Final = PLANTED | ENFORCER_PLANTED
 
 
 class Result(NamedTuple):
@@ -103,11 +107,13 @@ def _failure(world: World | EnforcerWorld, error: Exception) -> str:
 
 def seeds_to_find(bug: str, seeds: range) -> tuple[int, str] | None:
     """The first seed that finds a planted bug, and how it failed."""
-    with planted(bug):
+    of_enforcer, plant = bug in ENFORCER_PLANTED, BUGS[bug]
+    drawn = enforcer_scenario_of if of_enforcer else scenario_of
+    with planted(plant):
         for seed in seeds:
-            if not PLANTED[bug].may_be_found_in(scenario_of(seed, Random(seed))):
+            if not plant.may_be_found_in(drawn(seed, Random(seed)).traits()):
                 continue
-            result = run_seed(seed, settles=PLANTED[bug].at_end)
+            result = run_seed(seed, settles=plant.at_end, enforcer=of_enforcer)
             if result.failure is not None:
                 return seed, result.failure
     return None
@@ -119,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
     parser.add_argument("--rounds", type=int, help="stop after so many rounds")
     parser.add_argument("--enforcer", action="store_true", help="the enforcer's world")
-    parser.add_argument("--bug", choices=sorted(PLANTED), help="plant a bug, and look for it")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and look for it")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
     parser.add_argument("--short", action="store_true", help="only the first line of a failure")

@@ -32,6 +32,7 @@ FAULTS: Final = {
     "second_job": (0.01, 0.05),
     "lost_state": (0.01, 0.05),
     "old_checkpoint": (0.01, 0.05),
+    "two_starts": (0.005, 0.03),
     "lost_history": (0.005, 0.03),
     "broker_crash": (0.02, 0.15),
     "broker_frozen": (0.02, 0.1),
@@ -93,6 +94,21 @@ class Scenario:
     def has_plain_hand_back(self) -> bool:
         """Nothing happens that would make it hard to say which limits must be handed back."""
         return not _UNPLAIN.intersection(self.faults)
+
+    def traits(self) -> frozenset[str]:
+        """What there is in this scenario: kinds of faults and more."""
+        has = {
+            "strict": self.strict,
+            "tree": any("::" in group for group in self.groups),
+            "signed": self.settings.limits.signing is not None,
+            "persistent": self.persistent,
+            "lost": self.network.loss > 0,
+            "late": self.network.most_delay_ms > 1000,
+            "slow": self.network.least_delay_ms > 0,
+            "noisy": self.demand_noise > 0.0,
+            "plain_hand_back": self.has_plain_hand_back,
+        }
+        return frozenset(self.faults).union(name for name, there in has.items() if there)
 
     @property
     def settled_after_ms(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.examples import in_soak
-from tests.simulation.planted_bugs import PLANTED, planted
-from tests.simulation.run import run_seed, seeds_to_find
+from tests.simulation.planting import planted
+from tests.simulation.run import BUGS, run_seed, seeds_to_find
 
 
 def test_no_invariant_is_violated() -> None:
@@ -26,9 +26,9 @@ def test_the_same_seed_gives_the_same_events() -> None:
     assert run_seed(4, 8, settles=False).digest != first.digest
 
 
-@pytest.mark.parametrize("bug", sorted(PLANTED))
+@pytest.mark.parametrize("bug", sorted(BUGS))
 def test_each_planted_bug_fits_the_code(bug: str) -> None:
-    with planted(bug):
+    with planted(BUGS[bug]):
         pass
 
 
