@@ -30,8 +30,8 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         ("election_cut_off",),
     ),
     "requests_without_the_lead": Planted(
-        "a request that was planned while this enforcer led is sent when it does not any more",
-        LeaderRest.ask,
+        "requests that change something are sent although this enforcer does not lead any more",
+        LeaderRest.check_may_send,
         'if method != "GET" and self.election is not None and not self.election.leads():',
         "if False:",
         ("enforcer_frozen",),

@@ -86,6 +86,7 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
                 "reports": {"interval_s": _ROUND_MS / 1000},
                 "enforce": {
                     "interval_s": 1.0,
+                    "concurrency": rng.choice([1, 4, 16]),
                     "on_exit": rng.choice(["keep", "safe", "remove"]),
                     "without_limits": "hand_back" if hands_back else "safe",
                     "hand_back_after_s": 30.0,
@@ -106,7 +107,10 @@ class EnforcerProcess:
         self.seat = ElectionSeat(world.room, name)
         self.link = LimitsReader(world.messages)
         self.stop = asyncio.Event()
-        self._rest = LeaderRest(settings.transport)  # type: ignore[arg-type]
+        self._rest = LeaderRest(
+            settings.transport,  # type: ignore[arg-type]
+            concurrency=settings.enforce.concurrency,
+        )
         world.over_the_wire(self._rest, self.loop)
 
         def say(line: str) -> None:
