@@ -325,6 +325,7 @@ class EnforcerWorld:
                     self.invariants.check_end()
                 self.trace.note("end", self._summary())
             finally:
+                self.trace.is_over = True
                 self.machines.end()
 
     def _check(self) -> None:

@@ -60,13 +60,22 @@ class SimulatedPulsar(FakePulsar):
         found: dict[str, Any] = {}
         for bundle in owned:
             namespace = bundle.rpartition("/")[0]
-            topics = {
-                topic: {"msgRateIn": used, "msgThroughputIn": 100 * used, "msgRateOut": 0.0}
-                for topic, used in self.used.items()
-                if topic.startswith(full("", namespace))
-            }
+            topics = {}
+            for topic in self.topics_of(namespace):
+                used = self.use_of(topic)
+                rates = {"msgRateIn": used, "msgThroughputIn": 100 * used, "msgRateOut": 0.0}
+                topics[topic] = rates
             found[namespace] = {ALL_OF_IT: {"persistent": topics}}
         return Answer(200, found)
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """The topics of a namespace."""
+        return sorted(topic for topic in self.topics if topic.startswith(full("", namespace)))
+
+    def use_of(self, topic: str) -> float:
+        """What a topic uses: what its clients want, as far as its rate lets them."""
+        rate = self.rate_of(topic)
+        return self.used[topic] if rate is None else min(self.used[topic], rate)
 
     def rate_of(self, topic: str) -> float | None:
         """The publish rate that limits a topic now; None: none does."""

@@ -64,9 +64,13 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._last: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=_KEPT)
         self.faults: list[str] = []
+        self.is_over = False
+        """The run is over; what killed processes still say does not count."""
 
     def note(self, what: str, *details: Any) -> None:
         """Add an event; ``details`` are numbers, texts or bytes."""
+        if self.is_over:
+            return
         now_ms = self._timeline.now_ms - START_MS
         self._hash.update(repr((now_ms, what, details)).encode())
         self._last.append((now_ms, what, details))
