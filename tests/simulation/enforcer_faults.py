@@ -39,6 +39,8 @@ class EnforcerFaults:
     def __init__(self, world: EnforcerWorld) -> None:
         self.world, self.rng = world, world.rng
         self.over = False
+        self.ended_ms: int | None = None
+        """When the last fault was mended."""
         self._slow_until_ms = self._fails_until_ms = self._loses_until_ms = 0
         self.kinds: dict[str, Callable[[], None]] = {
             name: getattr(self, f"_{name}") for name in FAULTS
@@ -61,7 +63,7 @@ class EnforcerFaults:
     def end(self) -> None:
         """No fault from now on; everything that is broken is mended."""
         world = self.world
-        self.over = True
+        self.over, self.ended_ms = True, world.timeline.now_ms
         world.trace.fault("faults end")
         self._slow_until_ms = self._fails_until_ms = self._loses_until_ms = 0
         for place, process in enumerate(world.enforcers):
