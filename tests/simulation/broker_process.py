@@ -39,7 +39,8 @@ class BrokerProcess:
         self.attached = np.ones(len(scenario.groups), np.bool_)
         self.demand: FloatArray = np.zeros((len(scenario.groups), len(DIMENSIONS)))
         self._uses_ids = world.rng.random() < 0.3
-        self._counts_refused = world.rng.random() < 0.75
+        # Where messages are slow, limits of brokers that don't count it swing (docs/simulation.md).
+        self._counts_refused = world.rng.random() < 0.75 or scenario.network.least_delay_ms > 0
         self._keys = SigningKeys.of(scenario.settings.limits.signing)
         self._inbox: list[Polled] = []
         self._waiting: list[tuple[Polled, LimitsMessage]] = []

@@ -72,6 +72,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if window_ms > 0:",
         "if True:",
         ("clock_large",),
+        at_end=True,
     ),
     # --- the step ---------------------------------------------------------------------------------
     "expired_broker_forgotten": Planted(
