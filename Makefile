@@ -50,7 +50,8 @@ fuzz: env ## feed N generated inputs (100,000) to each entry for inputs from out
 	$(PYTHON) -m tests.fuzz all --inputs $(or $(N),100000) --seed $(or $(SEED),0)
 
 chaos: env ## the deterministic simulation: a million rounds with faults (hours; docs/simulation.md)
-	$(PYTHON) -m tests.simulation.run --seeds 0:1000000 --rounds 1000000 --go-on
+	$(PYTHON) -m tests.simulation.run --seeds 0:1000000 --rounds 1000000 --go-on --jobs 2
+	$(PYTHON) -m tests.simulation.run --enforcer --seeds 0:10000 --go-on --jobs 2
 
 faults: env ## every fault at every system call of commands, and every state after a power loss (hours)
 	$(PYTHON) -m tests.faults points

@@ -9,7 +9,9 @@ import numpy as np
 from quotaplane.client.agent import BrokerClient
 from quotaplane.model import DIMENSIONS, UNLIMITED, FloatArray
 from quotaplane.transport.base import Polled, Portion
+from quotaplane.wire.limits import LimitsMessage
 from quotaplane.wire.signatures import SigningKeys
+from tests.simulation.obeyed_limits import ObeyedLimits
 from tests.simulation.scenario import INTERVAL_MS
 from tests.simulation.virtual_time import Clock
 
@@ -29,14 +31,19 @@ class BrokerProcess:
         self.frozen = False
         self.cut_off_until_ms = 0
         """Nothing reaches the broker, or leaves it, before this time."""
+        self.deaf_until_ms = 0
+        """No limits reach the broker before this time."""
+        self.mute_until_ms = 0
+        """No report leaves the broker before this time."""
         scenario = world.scenario
         self.attached = np.ones(len(scenario.groups), np.bool_)
         self.demand: FloatArray = np.zeros((len(scenario.groups), len(DIMENSIONS)))
         self._uses_ids = world.rng.random() < 0.3
-        self._counts_refused = world.rng.random() < 0.75
+        # Where messages are slow, limits of brokers that don't count it swing (docs/simulation.md).
+        self._counts_refused = world.rng.random() < 0.75 or scenario.network.least_delay_ms > 0
         self._keys = SigningKeys.of(scenario.settings.limits.signing)
         self._inbox: list[Polled] = []
-        self._waiting: list[Polled] = []
+        self._waiting: list[tuple[Polled, LimitsMessage]] = []
         """What arrived while the process was frozen."""
         self.restart()
         world.timeline.after(phase_ms, self._tick)
@@ -46,6 +53,9 @@ class BrokerProcess:
         groups, scenario = self.world.scenario.groups, self.world.scenario
         self.alive, self._waiting, self._inbox = True, [], []
         self.started_at_ms = self.clock.now_ms()
+        self._used_until_ms = self.world.timeline.now_ms
+        unset = 0.0 if scenario.strict else UNLIMITED
+        self.obeyed = ObeyedLimits(self.world.name_of_id, self.started_at_ms, unset)
         self.client = BrokerClient(
             self,
             self.name,
@@ -76,15 +86,16 @@ class BrokerProcess:
         """Whether messages get through to the broker and from it."""
         return self.alive and self.world.timeline.now_ms >= self.cut_off_until_ms
 
-    def deliver(self, message: Polled) -> None:
+    def deliver(self, message: Polled, decoded: LimitsMessage) -> None:
         """A limits message arrives."""
-        if not self.reached_by_now():
+        if not self.reached_by_now() or self.world.timeline.now_ms < self.deaf_until_ms:
             return
         if self.frozen:
-            self._waiting.append(message)
+            self._waiting.append((message, decoded))
             return
         self._inbox.append(message)
         self.client.poll()
+        self.obeyed.apply(decoded)
         if self.client.refused:
             self.world.invariants.fail(f"{self.name} refused: {self.client.refused_because}")
         self.world.invariants.limits_changed(self)
@@ -93,8 +104,8 @@ class BrokerProcess:
         """Go on after a time without processor time."""
         self.frozen = False
         waiting, self._waiting = self._waiting, []
-        for message in waiting:
-            self.deliver(message)
+        for message, decoded in waiting:
+            self.deliver(message, decoded)
 
     def _tick(self) -> None:
         self.world.timeline.after(INTERVAL_MS, self._tick)
@@ -107,9 +118,13 @@ class BrokerProcess:
         ids = self.client._ids
         if len(ids) == 0:
             return
-        window_s = max(self.clock.now_ms() - self.client._since_ms, 0) / 1000
+        # By true time: what is used does not depend on what the clock shows.
+        window_s = (self.world.timeline.now_ms - self._used_until_ms) / 1000
+        self._used_until_ms = self.world.timeline.now_ms
         order = [self.world.place[group] for group in self.client.groups]
         demand = self.demand[order]
+        if noise := self.world.scenario.demand_noise:
+            demand = demand * self.world.rng.uniform(1.0 - noise, 1.0 + noise)
         used = np.minimum(demand, self.client.limits())
         assert len(order) == len(here)
         self.client.use_all(used * window_s, (demand - used) * window_s)

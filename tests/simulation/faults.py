@@ -36,10 +36,14 @@ class Faults:
             "job_frozen": self._job_frozen,
             "second_job": self._second_job,
             "lost_state": self._lost_state,
+            "old_checkpoint": self._old_checkpoint,
+            "two_starts": self._two_starts,
             "lost_history": self._lost_history,
             "broker_crash": self._broker_crash,
             "broker_frozen": self._broker_frozen,
             "partition": self._partition,
+            "deaf": self._deaf,
+            "mute": self._mute,
             "clock_small": self._clock_small,
             "clock_large": self._clock_large,
             "quota_change": self._quota_change,
@@ -71,7 +75,7 @@ class Faults:
         world.trace.fault("faults end")
         world.job_clock.offset_ms = 0
         for broker in world.brokers:
-            broker.cut_off_until_ms = 0
+            broker.cut_off_until_ms = broker.deaf_until_ms = broker.mute_until_ms = 0
             broker.clock.offset_ms = 0
             # The runbook's advice on a broker whose clock was ahead when it started.
             started_ahead = broker.started_at_ms > world.timeline.now_ms + _MOST_AHEAD_MS
@@ -138,6 +142,28 @@ class Faults:
         self._begin_of_topic()
         world.timeline.after(self.rng.choice([100, 3000, 10_000]), world.start_if_none)
 
+    def _old_checkpoint(self) -> None:
+        """Somebody starts an earlier checkpoint, perhaps when a new one has just been started."""
+        world = self.world
+        if self.rng.random() < 0.5:
+            world.checkpoint = world.new_checkpoint()
+            self._begin_of_topic()
+            self._kill_in = self.rng.randrange(4)
+            world.start_job()
+        earlier = [each for each in world.checkpoints[:-1] if each.epoch >= 0]
+        if earlier:
+            old = self.rng.choice(earlier)
+            world.trace.fault("an earlier checkpoint is started", old.name)
+            world.start_job(old)
+
+    def _two_starts(self) -> None:
+        """Two processes start at the same time, each with a new checkpoint."""
+        for _ in range(2):
+            self.world.checkpoint = self.world.new_checkpoint()
+            self._begin_of_topic()
+            self.world.trace.fault("a new checkpoint is started", self.world.checkpoint.name)
+            self.world.start_job()
+
     def _begin_of_topic(self) -> None:
         """A new checkpoint begins with new reports, or with the oldest that the topic has."""
         begin = self.rng.choice([0, len(self.world.reports)])
@@ -179,12 +205,24 @@ class Faults:
         self.world.trace.fault("cut off", broker.name, "for", wait_ms)
         broker.cut_off_until_ms = self.world.timeline.now_ms + wait_ms
 
+    def _deaf(self) -> None:
+        broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
+        self.world.trace.fault("gets no limits", broker.name, "for", wait_ms)
+        broker.deaf_until_ms = self.world.timeline.now_ms + wait_ms
+
+    def _mute(self) -> None:
+        broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
+        self.world.trace.fault("sends no reports", broker.name, "for", wait_ms)
+        broker.mute_until_ms = self.world.timeline.now_ms + wait_ms
+
     # --- clocks -----------------------------------------------------------------------------------
 
     def _clock_small(self) -> None:
         clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
         number = self.rng.randrange(len(clocks))
-        clocks[number].offset_ms = self.rng.randint(-_SMALL_STEP_MS, _SMALL_STEP_MS)
+        ends = -_SMALL_STEP_MS, _SMALL_STEP_MS
+        random_ms = self.rng.randint(*ends)
+        clocks[number].offset_ms = self.rng.choice([*ends, random_ms])
         self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
         self.world.invariants.check_strict()
 
@@ -200,8 +238,9 @@ class Faults:
 
     def _quota_change(self) -> None:
         group = self.rng.choice(self.world.scenario.groups)
-        self.world.put(group)
-        self.world.trace.fault("quota", group, self.world.groups.quotas[group])
+        for _ in range(self.rng.choice([1, 1, 2])):
+            self.world.put(group)
+            self.world.trace.fault("quota", group, self.world.groups.quotas[group])
 
     def _group_gone(self) -> None:
         group = self.rng.choice(self.world.scenario.groups)

@@ -7,8 +7,10 @@
 * **one leader**: only the process that claimed to lead last writes a round.
 * **recorded**: a round's rows are in the history before its limits are published.
 * **again**: a batch that runs again on the same input leaves the same state.
-* **served** (at the end): N rounds after the last fault the job has all quotas and no others, all
-  brokers with demand get their part, and quotas are used up if brokers want that much.
+* **one epoch**: no two checkpoints have the same, and none leads after a later one.
+* **obeyed**: the client library has the limits that the newest messages gave.
+
+``accounts`` compares the job's state with the table and the brokers, ``served`` looks at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from quotaplane.model import DIMENSIONS, FloatArray, Round
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.signatures import SigningKeys
+from tests.simulation.accounts import Accounts
 from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned, StoredState
 
@@ -44,13 +47,21 @@ class _Ceiling:
         self.values: list[tuple[dict[int, float] | None, int | None, int]] = []
         """(quota, until when it may be in force or None, number of its change)."""
 
-    def most(self, dimension: int, now_ms: int) -> float:
-        """The highest quota that may be in force."""
+    def most(self, dimension: int, now_ms: int, since: int = -1) -> float:
+        """The highest quota that may be in force; ``since``: of that change and later ones."""
         self.values = [each for each in self.values if each[1] is None or each[1] > now_ms]
         return max(
-            (np.inf if q is None else q.get(dimension, np.inf) for q, _, _ in self.values),
+            (
+                np.inf if quota is None else quota.get(dimension, np.inf)
+                for quota, _, number in self.values
+                if number >= since
+            ),
             default=np.inf,
         )
+
+    def newest(self, changes: int) -> int:
+        """The number of the newest change among the first ``changes``."""
+        return max((number for _, _, number in self.values if number <= changes), default=-1)
 
 
 class Invariants:
@@ -65,6 +76,11 @@ class Invariants:
         self._promised_from_ms: float = np.inf
         """By the clock of the job's host."""
         self._promised = False
+        self._epochs: dict[int, str] = {}
+        """The checkpoint of each epoch."""
+        self._since: dict[str, int] = {}
+        """By group: the change that the first batch of this epoch knew; empty before it."""
+        self.accounts = Accounts(world, self.fail)
         self._broken = False
         """A clock was so wrong that strict promises nothing any more."""
         self._epoch = -1
@@ -86,11 +102,28 @@ class Invariants:
         """A clock differed by more than strict allows."""
         self._broken = True
 
+    @property
+    def clocks_wrong(self) -> bool:
+        """Whether a clock differed by more than strict allows."""
+        return self._broken
+
     def job_started(self, process: JobProcess) -> None:
         """A process leads from now on."""
-        if process.checkpoint.epoch != self._epoch:
-            self._epoch, self._promised = process.checkpoint.epoch, False
-            self._shards_ran, self._promised_from_ms = {}, np.inf
+        checkpoint = process.checkpoint
+        other = self._epochs.setdefault(checkpoint.epoch, checkpoint.name)
+        if other != checkpoint.name:
+            self.fail(f"one epoch: {checkpoint.name} and {other} have epoch {checkpoint.epoch}")
+        if checkpoint.epoch < max(self._epochs):
+            self.fail(f"one leader: {process.name} leads with an epoch before {max(self._epochs)}")
+        if checkpoint.epoch != self._epoch:
+            self._epoch, self._promised = checkpoint.epoch, False
+            self._shards_ran, self._promised_from_ms, self._since = {}, np.inf, {}
+
+    def learns(self, process: JobProcess, now_ms: int) -> bool:
+        """Whether a process hands limits back in a batch of this time."""
+        first_ms = min(self._shards_ran.values(), default=now_ms)
+        lease_ms = self.world.scenario.lease_ms
+        return process.checkpoint.epoch == self._epoch and now_ms < first_ms + lease_ms
 
     def leads(self, process: JobProcess) -> None:
         """A process found that it leads, and is about to write and publish a round."""
@@ -98,8 +131,12 @@ class Invariants:
         if row is None or row.claim_id != process.name:
             self.fail(f"one leader: {process.name} goes on, and {row} leads")
 
-    def shard_ran(self, process: JobProcess, shard: int, now_ms: int) -> None:
+    def shard_ran(self, process: JobProcess, shard: int, planned: Planned) -> None:
         """A shard took a step; its promise begins a lease after its first one."""
+        now_ms = planned.now_ms
+        if process.checkpoint.epoch == self._epoch and not self._since:
+            newest = {g: each.newest(planned.changes) for g, each in self._ceilings.items()}
+            self._since = newest
         self._lease_over_ms = max(self._lease_over_ms, now_ms + self.world.scenario.lease_ms)
         if process.checkpoint.epoch != self._epoch or shard in self._shards_ran:
             return
@@ -123,15 +160,15 @@ class Invariants:
             (self.world.groups.quotas.get(group), None, len(self.world.groups.changes))
         )
 
-    def batch_done(self, process: JobProcess, planned: Planned) -> None:
+    def batch_done(self, process: JobProcess, seq: int, planned: Planned) -> None:
         """A batch was published: the job knows the quotas that it read."""
+        self.accounts.check(process, seq, planned)
         lease = 2 * (self.world.scenario.lease_ms + 2 * STALE_MS)
         over_ms = self.world.timeline.now_ms + lease
         for ceiling in self._ceilings.values():
             if len(ceiling.values) < 2:
                 continue
-            known = [number for _, _, number in ceiling.values if number <= planned.changes]
-            newest = max(known, default=-1)
+            newest = ceiling.newest(planned.changes)
             ceiling.values = [
                 (quota, over_ms if until is None and number < newest else until, number)
                 for quota, until, number in ceiling.values
@@ -144,6 +181,7 @@ class Invariants:
 
     def limits_changed(self, broker: BrokerProcess) -> None:
         """A broker may have other limits; the others' can only have become lower."""
+        self._check_obeyed(broker)
         self.in_force[broker.name] = self._of(broker)
         if self._too_much():
             self.check_strict()
@@ -161,19 +199,32 @@ class Invariants:
             self.fail(text)
 
     def _of(self, broker: BrokerProcess) -> FloatArray:
+        groups = self.world.scenario.groups
         if not broker.alive:
-            return np.zeros((len(self.world.scenario.groups), len(DIMENSIONS)))
-        return broker.in_force()
+            return np.zeros((len(groups), len(DIMENSIONS)))
+        in_force = broker.in_force()
+        if not self._promised:
+            # What an earlier epoch published does not count, but what this one did must fit.
+            of_this = [broker.obeyed.epoch_of(group) == self._epoch for group in groups]
+            in_force[~np.array(of_this)] = 0.0
+        return in_force
+
+    def _check_obeyed(self, broker: BrokerProcess) -> None:
+        groups = self.world.scenario.groups
+        wanted, found = broker.obeyed.in_force(groups, broker.clock.now_ms()), broker.in_force()
+        if not np.array_equal(wanted, found):
+            self.fail(f"obeyed: {broker.name} has limits {found.tolist()}, not {wanted.tolist()}")
 
     def _too_much(self) -> list[str]:
-        if not self.world.scenario.strict or not self._promised or self._broken:
+        if not self.world.scenario.strict or self._broken or not (self._promised or self._since):
             return []
+        since = {} if self._promised else self._since
         total = sum(self.in_force.values())
         now_ms = self.world.timeline.now_ms
         found = []
         for group, members in self.world.families.items():
             for dimension in self.world.scenario.dimensions:
-                most = self._ceilings[group].most(dimension, now_ms)
+                most = self._ceilings[group].most(dimension, now_ms, since.get(group, -1))
                 sum_ = total[members, dimension].sum()  # type: ignore[index]
                 if sum_ > most * (1.0 + _ROUNDING):
                     each = {
@@ -188,7 +239,7 @@ class Invariants:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def published(self, process: JobProcess, stamp: Round, message: Message) -> None:
+    def published(self, process: JobProcess, stamp: Round, message: Message) -> LimitsMessage:
         """A message goes to the limits topic."""
         try:
             decoded = decode_limits(message.value, self._keys)
@@ -204,6 +255,8 @@ class Invariants:
             contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
             for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():
                 self._check_same(decoded, name, content)
+        self.accounts.published(decoded, names)
+        return decoded
 
     def _names(self, message: LimitsMessage) -> list[str]:
         if message.groups:
@@ -236,123 +289,3 @@ class Invariants:
                     f"sound: {group} for {message.broker}: {highest:g} of a quota of {most:g}, in "
                     f"seq {message.seq}"
                 )
-
-    # --- at the end -------------------------------------------------------------------------------
-
-    def check_served(self) -> None:
-        """Long after the last fault: everybody gets its part.
-
-        Raises:
-            ViolationError: somebody does not, or the job has other quotas than the table.
-        """
-        self.check_strict()
-        self._check_quotas()
-        if self._broken and self._waits_for_leases():
-            return
-        brokers = self.world.brokers
-        demand = np.stack([broker.demand * broker.attached[:, None] for broker in brokers])
-        limits = np.stack([broker.in_force() for broker in brokers])
-        for dimension in self.world.scenario.dimensions:
-            self._check_dimension(dimension, demand[..., dimension], limits[..., dimension])
-
-    def _check_quotas(self) -> None:
-        process = self.world.leader
-        if process is None:
-            self.fail("served: no job runs")
-        known: dict[str, dict[int, float]] = {}
-        for shard in range(self.world.scenario.settings.shards):
-            state = process.state_of(shard)
-            if state is None:
-                continue
-            state.check()
-            for at, name in enumerate(state.groups.names.to_pylist()):
-                rates = state.groups.quota[:, at]
-                known[name] = {int(d): float(rates[d]) for d in np.flatnonzero(np.isfinite(rates))}
-        if known != self.world.groups.quotas:
-            self.fail(f"no quota lost: the job has {known}, the table {self.world.groups.quotas}")
-
-    def _waits_for_leases(self) -> bool:
-        """A job issued leases while its clock was ahead, and a later one lost its state: it waits
-        until they are over, for an hour if the clock was ahead by an hour (docs/laws.md)."""
-        states = map(self.world.leader.state_of, range(self.world.scenario.settings.shards))
-        now_ms = self.world.timeline.now_ms
-        return any(state and state.learning.until_ms > now_ms for state in states)
-
-    def _check_dimension(self, dimension: int, demand: FloatArray, limits: FloatArray) -> None:
-        used = np.minimum(demand, limits)
-        groups, quotas = self.world.scenario.groups, self.world.groups.quotas
-        for group, members in self.world.families.items():
-            quota = quotas.get(group, {}).get(dimension, np.inf)
-            if np.isinf(quota):
-                continue
-            wanted = self._reachable(group, demand, dimension)
-            got = used[:, members].sum()
-            # Below another quota a group may have to leave some of its own to others.
-            above = any(each in quotas for each in self.world.above[group][1:])
-            if not above and got < 0.88 * min(quota, wanted) - 0.1:
-                self.fail(
-                    f"served: {DIMENSIONS[dimension]} of {group}: {got:g} of "
-                    f"{min(quota, wanted):g} is used; demand {demand[:, members].tolist()}, limits "
-                    f"{limits[:, members].tolist()}"
-                )
-            attached = np.stack([broker.attached for broker in self.world.brokers])
-            own = np.array([groups[at] for at in members])
-            fed = attached[:, members] & np.array([name in quotas for name in own])
-            total = np.where(fed, limits[:, members], 0.0).sum()
-            if total > quota * (1.0 + 1e-6):
-                self.fail(
-                    f"served: {DIMENSIONS[dimension]} of {group}: limits of {total:g} long after "
-                    f"the last fault, the quota is {quota:g}: {limits[:, members].tolist()}"
-                )
-        for at, group in enumerate(groups):
-            if group not in quotas:
-                continue
-            self._check_brokers(dimension, at, demand[:, at], used[:, at], limits[:, at])
-
-    def _reachable(self, group: str, demand: FloatArray, dimension: int) -> float:
-        """What the groups below and at a group can use at most, by demands and lower quotas."""
-        quotas = self.world.groups.quotas
-        places = self.world.scenario.groups
-        own = float(demand[:, places.index(group)].sum()) if group in quotas else 0.0
-        for child in self.world.children(group):
-            own += self._reachable(child, demand, dimension)
-        return min(own, quotas.get(group, {}).get(dimension, np.inf))
-
-    def _check_brokers(
-        self, dimension: int, at: int, demand: FloatArray, used: FloatArray, limits: FloatArray
-    ) -> None:
-        """Nobody starves: each gets its demand, or most of an equal share of the lowest quota."""
-        group = self.world.scenario.groups[at]
-        takers = sum(bool(broker.attached[at]) for broker in self.world.brokers)
-        share = self._part(group, dimension) / max(self._claims(group) * takers, 1)
-        for number, broker in enumerate(self.world.brokers):
-            if broker.attached[at] and used[number] < 0.8 * min(demand[number], share) - 0.1:
-                self.fail(
-                    f"served: {DIMENSIONS[dimension]} of {group}: {broker.name} wants "
-                    f"{demand[number]:g} and may use {limits[number]:g}; an equal share is "
-                    f"{share:g}; all: demand {demand.tolist()}, limits {limits.tolist()}"
-                )
-
-    def _part(self, group: str, dimension: int) -> float:
-        """What a group and those below it get at least if all want much.
-
-        A quota is divided evenly between a group's own topics and the groups right below it.
-        """
-        part = self.world.groups.quotas.get(group, {}).get(dimension, np.inf)
-        for above in self.world.above[group][1:2]:
-            part = min(part, self._part(above, dimension) / max(self._claims(above), 1))
-        return part
-
-    def _claims(self, group: str) -> int:
-        """Among how many a group's quota is divided."""
-        below = [each for each in self.world.children(group) if self._has_takers(each)]
-        return len(below) + self._is_taken(group)
-
-    def _is_taken(self, group: str) -> bool:
-        at = self.world.place[group]
-        defined = group in self.world.groups.quotas
-        return defined and any(broker.attached[at] for broker in self.world.brokers)
-
-    def _has_takers(self, group: str) -> bool:
-        members = self.world.families[group]
-        return any(self._is_taken(self.world.scenario.groups[at]) for at in members)

@@ -75,11 +75,12 @@ class JobProcess:
             checkpoint.note = spec.checkpoint_note
         spec.accept(checkpoint)  # type: ignore[arg-type]
         spec.leadership.claim(checkpoint.id, checkpoint.epoch)
-        self.point("claimed")
         world.invariants.job_started(self)
+        self.point("claimed")
         program = quota_program(self.settings, checkpoint.epoch, spec._earlier.until_ms)
         shards = self.settings.shards
-        self._operators = [ShardOperator(program, shards) for _ in range(shards)]
+        self._watched = [_Watched(program) for _ in range(shards)]
+        self._operators = [ShardOperator(each, shards) for each in self._watched]
         self._keys = keys_of_shards(shards).tolist()
         history = MemoryHistory(world.history, checkpoint.id, self.point)
         self._sink = BatchSink(
@@ -126,7 +127,7 @@ class JobProcess:
         checkpoint.committed = max(checkpoint.committed, seq + 1)
         for old in [each for each in checkpoint.states if each < seq - 1]:
             del checkpoint.states[old]
-        self.world.invariants.batch_done(self, checkpoint.offsets[seq])
+        self.world.invariants.batch_done(self, seq, checkpoint.offsets[seq])
         self.point("committed")
 
     def _outputs(self, seq: int, *, again: bool) -> pa.Table:
@@ -145,7 +146,7 @@ class JobProcess:
             if handle.timer_is_due(planned.now_ms) or arrived[shard]:
                 with _batch_number(seq):
                     rows.append(shard_operator._run(key, arrived[shard], planned.now_ms))
-                self.world.invariants.shard_ran(self, shard, planned.now_ms)
+                self.world.invariants.shard_ran(self, shard, planned)
             after[shard] = handle.stored()
             if self.world.scenario.persistent and shard in first_time:
                 self.world.invariants.ran_again(self, seq, first_time[shard], after[shard])
@@ -159,7 +160,7 @@ class JobProcess:
     def _arrived(self, seq: int, planned: Planned, *, again: bool) -> list[dict[str, list[bytes]]]:
         """The payloads of a batch, by shard and kind."""
         world, shards = self.world, self.settings.shards
-        begin = self.checkpoint.offsets[seq - 1] if seq else self.checkpoint.begin
+        begin = self._begin_of(seq)
         arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
         reports = world.reports[begin.reports : planned.reports]
         positions = [f"reports/0@{at}" for at in range(begin.reports, planned.reports)]
@@ -175,6 +176,7 @@ class JobProcess:
                 now_ms=planned.now_ms,
                 reports=self.settings.reports,
             )
+            world.invariants.accounts.decoded(self, seq, planned, decoded)
             for shard, payload in pack_reports(decoded, shards):
                 arrived[shard]["reports"].append(payload)
             if decoded.rejected.num_rows:
@@ -194,12 +196,51 @@ class JobProcess:
             self.point("amid the messages")
             self.world.publish(self, stamp, message)
 
+    def _begin_of(self, seq: int) -> Planned:
+        return self.checkpoint.offsets[seq - 1] if seq else self.checkpoint.begin
+
+    def changes_of(self, seq: int) -> tuple[int, int]:
+        """Which changes of groups a batch read: from, to."""
+        return self._begin_of(seq).changes, self.checkpoint.offsets[seq].changes
+
     def state_of(self, shard: int) -> Any:
-        """The state of a shard after the last batch; None: it has none yet."""
-        stored = self.checkpoint.states.get(self.checkpoint.committed - 1, {}).get(shard)
+        """The state of a shard after the last committed batch; None: it has none yet."""
+        return self._loaded(self.checkpoint.states.get(self.checkpoint.committed - 1, {}), shard)
+
+    def state_after(self, shard: int) -> Any:
+        """The state of a shard after the batch that this process ran last; None: it has none."""
+        watched = self._watched[shard]
+        if watched.state is None:
+            watched.state = self._loaded(self._before, shard)
+        return watched.state
+
+    def states_before(self) -> list[Any]:
+        """The states with which the batch began that this process ran last."""
+        loaded = [self._loaded(self._before, shard) for shard in range(self.settings.shards)]
+        return [state for state in loaded if state is not None]
+
+    def _loaded(self, states: dict[int, StoredState], shard: int) -> Any:
+        stored = states.get(shard)
         if stored is None or not stored.elements:
             return None
         return self._program.load(stored.elements[0][0])
+
+
+class _Watched:
+    """A shard's program that also keeps the last state as it was before it was encoded."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self.state: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def dump(self, state: Any) -> bytes:
+        """Encode a state."""
+        self.state = state
+        blob: bytes = self._program.dump(state)
+        return blob
 
 
 class _Handle:

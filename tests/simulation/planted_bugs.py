@@ -1,18 +1,11 @@
-"""Bugs that are planted into the real code, to prove that the simulation finds such bugs.
+"""Bugs that are planted into the job and the client library; see ``planting``.
 
-Each is a change of one line of one function, made in memory: ``before`` must be in its source, or
-the plant fails. ``python -m tests.simulation.run --bug NAME --seeds 0:1000`` looks for one.
+``python -m tests.simulation.run --bug NAME --seeds 0:1000`` looks for one.
 """
 
 from __future__ import annotations
-import __future__
 
-import inspect
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
@@ -34,35 +27,7 @@ from quotaplane.streams.quota import limit_messages
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.sink import BatchSink
-from tests.simulation.scenario import Scenario
-
-
-class Planted(NamedTuple):
-    """A planted bug."""
-
-    breaks: str
-    """What is wrong with it."""
-    function: Any
-    before: str
-    """What the function's source has."""
-    after: str
-    """What it has with the bug."""
-    needs: tuple[str, ...] = ()
-    """Without these a scenario can't find it, so its seed need not be run: ``strict``, ``tree``,
-    ``signed``, ``lost`` (messages), ``late`` (messages), or a kind of fault."""
-
-    def may_be_found_in(self, scenario: Scenario) -> bool:
-        """Whether it is worth while to run a scenario."""
-        has = {
-            "strict": scenario.strict,
-            "tree": any("::" in group for group in scenario.groups),
-            "signed": scenario.settings.limits.signing is not None,
-            "persistent": scenario.persistent,
-            "lost": scenario.network.loss > 0,
-            "late": scenario.network.most_delay_ms > 1000,
-        }
-        return all(has.get(need, need in scenario.faults) for need in self.needs)
-
+from tests.simulation.planting import Planted
 
 PLANTED: Final[dict[str, Planted]] = {
     # --- the broker's side ------------------------------------------------------------------------
@@ -71,20 +36,14 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.of,
         "self._until_ms[row, column] < min(now_ms, _NO_END)",
         "self._until_ms[row, column] < 0",
-        (
-            "strict",
-            "partition",
-        ),
+        ("partition",),
     ),
     "older_limit_applied": Planted(
         "a broker applies a limit that is older than the one it has",
         ReceivedLimits._newer,
         "(message.epoch > epoch) | (",
         "(message.epoch >= 0) | (",
-        (
-            "strict",
-            "late",
-        ),
+        ("late",),
     ),
     "epoch_not_compared": Planted(
         "a broker compares only the seq: a new checkpoint begins at 0 again",
@@ -98,29 +57,22 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.apply,
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
-        (
-            "strict",
-            "broker_crash",
-            "late",
-        ),
+        ("strict", "broker_crash", "late"),
     ),
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
         ReceivedLimits._remove,
         "self._stamp(row, removed, message)",
         "self._epoch[row, removed] = self._seq[row, removed] = -1",
-        (
-            "strict",
-            "late",
-            "group_gone",
-        ),
+        ("late", "group_gone"),
     ),
     "window_of_a_clock_set_back": Planted(
         "a report divides by a window that a clock set back made negative",
         BrokerClient.report,
         "if window_ms > 0:",
         "if True:",
-        ("clock_small",),
+        ("clock_large",),
+        at_end=True,
     ),
     # --- the step ---------------------------------------------------------------------------------
     "expired_broker_forgotten": Planted(
@@ -128,21 +80,14 @@ PLANTED: Final[dict[str, Planted]] = {
         LeaseTimes.forgotten_after_ms.fget,
         "if not self.strict:",
         "if True:",
-        (
-            "strict",
-            "partition",
-        ),
+        ("strict", "mute"),
     ),
     "lease_ends_early": Planted(
         "strict allows for no difference of clocks at a lease's end",
         LeaseTimes.ended_if_issued_before_ms,
         "- self.stale_after_ms",
         "+ self.stale_after_ms",
-        (
-            "strict",
-            "partition",
-            "clock_small",
-        ),
+        ("strict", "deaf"),
     ),
     "raised_before_acknowledged": Planted(
         "strict raises a limit before the others acknowledged theirs",
@@ -156,51 +101,35 @@ PLANTED: Final[dict[str, Planted]] = {
         transition.grant,
         "part = least_on_path(parent, np.where(wanted > 0.0, part, 1.0))",
         "pass",
-        (
-            "strict",
-            "tree",
-        ),
+        ("strict", "tree"),
     ),
     "acknowledged_by_another_epoch": Planted(
         "a seq of an earlier epoch acknowledges a limit of this one",
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        (
-            "strict",
-            "lost_state",
-        ),
+        ("strict", "lost_state", "late", "quota_change"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
         usage._update_once,
         "acknowledged = ours & (reported.acked_seq >= issued_seq)",
         "acknowledged = ours & (reported.applied_seq.max() >= issued_seq)",
-        (
-            "strict",
-            "lost",
-        ),
+        ("strict", "lost"),
     ),
     "older_report_counts": Planted(
         "a report counts although a newer one was used",
         report_order._newer,
         "newer = (started > last_start) | (",
         "newer = (started >= 0) | (",
-        (
-            "strict",
-            "late",
-            "broker_crash",
-        ),
+        ("persistent", "late"),
     ),
     "stale_broker_gets_limits": Planted(
         "strict issues a limit to a silent broker, which may hold it for a lease more",
         issue.issue_limits,
         "changed &= ~stale",
         "pass",
-        (
-            "strict",
-            "partition",
-        ),
+        ("strict", "mute", "lost_state"),
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -208,28 +137,21 @@ PLANTED: Final[dict[str, Planted]] = {
         "== rounds % config.refresh_rounds",
         "== 0",
         ("lost",),
+        at_end=True,
     ),
     "deleted_group_not_reserved": Planted(
         "strict gives the quota of a deleted group away while brokers may still use it",
         DeletedReservations.reserved,
         "if not self.names:",
         "if True:",
-        (
-            "strict",
-            "group_gone",
-            "partition",
-        ),
+        ("strict", "group_gone", "deaf"),
     ),
     "any_incarnation_addressed": Planted(
         "strict sends limits to whatever process has the broker's name",
         outcome._addressed,
         "strict = config.transition is Transition.STRICT",
         "strict = False",
-        (
-            "strict",
-            "broker_crash",
-            "late",
-        ),
+        ("strict", "broker_crash", "late", "lost"),
     ),
     "sum_rounded_up": Planted(
         "limits are rounded up to single precision, so their sum exceeds the quota",
@@ -243,45 +165,36 @@ PLANTED: Final[dict[str, Planted]] = {
         group_changes.change_groups,
         "last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]",
         "last = np.unique(ids, return_index=True)[1]",
-        (
-            "quota_change",
-            "job_crash",
-        ),
+        ("quota_change",),
     ),
     "hand_back_skipped": Planted(
         "limits that brokers report from an earlier epoch are not handed back",
         usage.adopt_limits,
         "if limits is None or not earlier.any():",
         "if True:",
-        ("lost_state",),
+        ("strict", "lost_state", "plain_hand_back"),
     ),
     "overcommitted_handed_back": Planted(
         "strict hands limits back that together exceed the quota",
         issue._hand_back,
         "> tree_quota(groups, dimension)",
         "> np.inf",
-        (
-            "strict",
-            "lost_state",
-            "quota_change",
-        ),
+        ("strict", "lost_state", "quota_change"),
     ),
     "learning_too_short": Planted(
         "strict divides at once after a start without state",
         LeaseTimes.learning_until_ms,
         "return int(end_ms + self.stale_after_ms)",
         "return now_ms + 1",
-        (
-            "strict",
-            "lost_state",
-        ),
+        ("strict", "lost_state", "plain_hand_back"),
     ),
     "hold_ignored": Planted(
         "strict changes a limit every round, so an acknowledgement is always of an older one",
         issue.issue_limits,
         "on_hold=(waiting & ~quota_changed | stale) if strict else waiting",
         "on_hold=np.zeros(len(leases), bool)",
-        ("strict",),
+        ("strict", "noisy", "slow"),
+        at_end=True,
     ),
     # --- state, messages, sink --------------------------------------------------------------------
     "max_in_force_not_stored": Planted(
@@ -303,10 +216,7 @@ PLANTED: Final[dict[str, Planted]] = {
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
-        (
-            "persistent",
-            "job_crash",
-        ),
+        ("persistent", "job_crash"),
     ),
     "seq_counted_again": Planted(
         "a batch that runs again gets a new seq",
@@ -348,58 +258,13 @@ PLANTED: Final[dict[str, Planted]] = {
         Leadership._check_is_newest,
         "if leader.epoch >= epoch and",
         "if False and",
-        ("second_job",),
+        ("old_checkpoint",),
     ),
     "epoch_tie": Planted(
         "two checkpoints have the same epoch",
         Leadership.claim_new,
         "leader.epoch + 1",
         "0",
-        ("lost_state",),
+        ("two_starts",),
     ),
 }
-
-
-def _ticks() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """A context in which the bug is there.
-
-    Raises:
-        ValueError: the function has changed, and the bug does not fit it any more.
-    """
-    bug = PLANTED[name]
-    function: FunctionType = bug.function
-    before = function.__code__
-    function.__code__ = _mutated(function, bug)
-    added = {"ticks_": _ticks(), "replace_": _replace}
-    function.__globals__.update(added)
-    try:
-        yield
-    finally:
-        function.__code__ = before
-        for each in added:
-            del function.__globals__[each]
-
-
-def _replace(record: Any, **fields: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(record, **fields)
-
-
-def _mutated(function: FunctionType, bug: Planted) -> CodeType:
-    source = textwrap.dedent(inspect.getsource(function))
-    if source.count(bug.before) != 1:
-        raise ValueError(f"{function.__qualname__} has {bug.before!r} not once")
-    lines = [line for line in source.splitlines() if not line.startswith("@")]
-    text = "\n".join(lines).replace(bug.before, bug.after)
-    flags = __future__.annotations.compiler_flag
-    module = compile(text, f"<{function.__qualname__} with a bug>", "exec", flags)
-    return next(each for each in module.co_consts if isinstance(each, CodeType))

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from unittest.mock import patch
 
 import pyarrow as pa
 
 from quotaplane import arrow_ipc
 from quotaplane.history import leadership
-from tests.simulation.planted_bugs import PLANTED, planted
-from tests.simulation.scenario import in_words, scenario_of
+from tests.simulation.enforcer_bugs import ENFORCER_PLANTED
+from tests.simulation.enforcer_world import EnforcerWorld, enforcer_scenario_of
+from tests.simulation.planted_bugs import PLANTED
+from tests.simulation.planting import planted
+from tests.simulation.scenario import scenario_of
 from tests.simulation.storage import claimed_at_once
 from tests.simulation.world import World
+
+BUGS: Final = PLANTED | ENFORCER_PLANTED
 
 
 class Result(NamedTuple):
@@ -60,10 +66,19 @@ def one_thread() -> Iterator[None]:
         pa.set_cpu_count(cores)
 
 
-def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True) -> Result:
-    """Run one seed (see ``World.run``); a failure is returned as text."""
+def run_seed(
+    seed: int, chaos_rounds: int | None = None, *, settles: bool = True, enforcer: bool = False
+) -> Result:
+    """Run one seed (see ``World.run``); a failure is returned as text.
+
+    ``enforcer``: in the enforcer's world.
+    """
     with one_thread():
-        world = World(seed, chaos_rounds=chaos_rounds)
+        world: World | EnforcerWorld
+        if enforcer:
+            world = EnforcerWorld(seed, chaos_rounds=chaos_rounds)
+        else:
+            world = World(seed, chaos_rounds=chaos_rounds)
         failure = None
         try:
             world.run(settles=settles)
@@ -73,29 +88,32 @@ def run_seed(seed: int, chaos_rounds: int | None = None, *, settles: bool = True
     return Result(seed, world.rounds, world.trace.digest(), failure)
 
 
-def _failure(world: World, error: Exception) -> str:
+def _failure(world: World | EnforcerWorld, error: Exception) -> str:
     trace = "" if isinstance(error, AssertionError) else traceback.format_exc()
+    option = " --enforcer" if isinstance(world, EnforcerWorld) else ""
     return "\n".join(
         [
             f"seed {world.scenario.seed}, round {world.rounds}: {type(error).__name__}: {error}",
-            in_words(world.scenario),
+            world.in_words(),
             "faults:",
             *world.trace.faults,
             "last events:",
             *world.trace.last_events(),
             trace,
-            f"again: python -m tests.simulation.run --seeds {world.scenario.seed}",
+            f"again: python -m tests.simulation.run{option} --seeds {world.scenario.seed}",
         ]
     )
 
 
 def seeds_to_find(bug: str, seeds: range) -> tuple[int, str] | None:
     """The first seed that finds a planted bug, and how it failed."""
-    with planted(bug):
+    of_enforcer, plant = bug in ENFORCER_PLANTED, BUGS[bug]
+    drawn = enforcer_scenario_of if of_enforcer else scenario_of
+    with planted(plant):
         for seed in seeds:
-            if not PLANTED[bug].may_be_found_in(scenario_of(seed, Random(seed))):
+            if not plant.may_be_found_in(drawn(seed, Random(seed)).traits()):
                 continue
-            result = run_seed(seed)
+            result = run_seed(seed, settles=plant.at_end, enforcer=of_enforcer)
             if result.failure is not None:
                 return seed, result.failure
     return None
@@ -106,7 +124,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
     parser.add_argument("--rounds", type=int, help="stop after so many rounds")
-    parser.add_argument("--bug", choices=sorted(PLANTED), help="plant a bug, and look for it")
+    parser.add_argument("--enforcer", action="store_true", help="the enforcer's world")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and look for it")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
     parser.add_argument("--short", action="store_true", help="only the first line of a failure")
     args = parser.parse_args(argv)
@@ -121,8 +141,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.bug}: found by seed {seed}: {failure.splitlines()[0]}")
         return 0
     began_s, rounds, failures, count = time.perf_counter(), 0, 0, 0
-    for seed in seeds:
-        result = run_seed(seed)
+    for result in _results(seeds, args.jobs, enforcer=args.enforcer):
         rounds, count = rounds + result.rounds, count + 1
         if result.failure is not None:
             failures += 1
@@ -136,6 +155,16 @@ def main(argv: list[str] | None = None) -> int:
             _print(count, rounds, failures, began_s)
     _print(count, rounds, failures, began_s)
     return 1 if failures else 0
+
+
+def _results(seeds: Iterable[int], jobs: int, *, enforcer: bool) -> Iterator[Result]:
+    """Run seeds in so many processes; the results in the order of the seeds."""
+    run = partial(run_seed, enforcer=enforcer)
+    if jobs == 1:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(run, seeds)
 
 
 def _print(seeds: int, rounds: int, failures: int, began_s: float) -> None:

@@ -31,10 +31,14 @@ FAULTS: Final = {
     "job_frozen": (0.02, 0.1),
     "second_job": (0.01, 0.05),
     "lost_state": (0.01, 0.05),
+    "old_checkpoint": (0.01, 0.05),
+    "two_starts": (0.005, 0.03),
     "lost_history": (0.005, 0.03),
     "broker_crash": (0.02, 0.15),
     "broker_frozen": (0.02, 0.1),
     "partition": (0.02, 0.15),
+    "deaf": (0.02, 0.15),
+    "mute": (0.02, 0.15),
     "clock_small": (0.02, 0.2),
     "clock_large": (0.005, 0.03),
     "quota_change": (0.02, 0.2),
@@ -45,13 +49,20 @@ FAULTS: Final = {
 """Faults, and how often they happen at least and at most, per second."""
 
 
+_UNPLAIN: Final = frozenset({"clock_small", "clock_large", "group_gone", "broker_crash"})
+
+
 @dataclass(frozen=True)
 class Network:
     """What happens to each message; chances from 0 to 1."""
 
     loss: float
     twice: float
+    late: float
+    """Chance of a delay of up to ``most_delay_ms``, else it is short."""
     most_delay_ms: int
+    least_delay_ms: int
+    """Every message takes at least so long, also at the end."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +81,34 @@ class Scenario:
     network: Network
     faults: dict[str, float]
     """Times per second by name, only those that are enabled."""
+    demand_noise: float
+    """The demand of a broker differs from report to report by up to this share."""
     chaos_rounds: int
 
     @property
     def lease_ms(self) -> int:
         """How long limits hold."""
         return int(self.settings.limits.lease_s * 1000)
+
+    @property
+    def has_plain_hand_back(self) -> bool:
+        """Nothing happens that would make it hard to say which limits must be handed back."""
+        return not _UNPLAIN.intersection(self.faults)
+
+    def traits(self) -> frozenset[str]:
+        """What there is in this scenario: kinds of faults and more."""
+        has = {
+            "strict": self.strict,
+            "tree": any("::" in group for group in self.groups),
+            "signed": self.settings.limits.signing is not None,
+            "persistent": self.persistent,
+            "lost": self.network.loss > 0,
+            "late": self.network.most_delay_ms > 1000,
+            "slow": self.network.least_delay_ms > 0,
+            "noisy": self.demand_noise > 0.0,
+            "plain_hand_back": self.has_plain_hand_back,
+        }
+        return frozenset(self.faults).union(name for name, there in has.items() if there)
 
     @property
     def settled_after_ms(self) -> int:
@@ -128,9 +161,12 @@ def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> S
         network=Network(
             loss=rng.choice([0.0, 0.05, 0.3]) if wild else 0.0,
             twice=rng.choice([0.0, 0.1]) if wild else 0.0,
-            most_delay_ms=rng.choice([50, 800, 4000]) if wild else 50,
+            late=rng.choice([0.1, 1.0]),
+            most_delay_ms=rng.choice([50, 800, 4000, 12_000]) if wild else 50,
+            least_delay_ms=rng.choice([0, 0, 0, 600]),
         ),
         faults={name: rng.uniform(*span) for name, span in enabled.items()},
+        demand_noise=rng.choice([0.0, 0.0, 0.0, 0.3]),
         chaos_rounds=chaos_rounds or rng.choice([30, 50, 80]),
     )
 
@@ -147,5 +183,8 @@ def in_words(scenario: Scenario) -> str:
         f"{' '.join(scenario.groups)}, {' and '.join(names)}, "
         f"{'persistent' if scenario.persistent else 'non-persistent'} reports\n"
         f"network: loss {scenario.network.loss}, twice {scenario.network.twice}, "
-        f"delay up to {scenario.network.most_delay_ms} ms\nfaults: {faults or 'none'}"
+        f"delay {scenario.network.least_delay_ms} ms and up to {scenario.network.most_delay_ms} ms "
+        f"({scenario.network.late:.0%} of messages)\n"
+        f"demand differs by {scenario.demand_noise:.0%} from report to report\n"
+        f"faults: {faults or 'none'}"
     )

@@ -67,6 +67,8 @@ class GroupTable:
     def __init__(self) -> None:
         self.quotas: dict[str, dict[int, float]] = {}
         self.changes: list[dict[str, Any]] = []
+        self.versions: list[dict[str, dict[int, float]]] = [{}]
+        """The quotas after so many changes."""
 
     def put(self, group: str, quota: dict[int, float]) -> None:
         """Set a group's quota."""
@@ -88,6 +90,7 @@ class GroupTable:
                 "version": len(self.changes) + 1,
             }
         )
+        self.versions.append(dict(self.quotas))
 
     def feed(self, begin: int, end: int) -> pa.Table | None:
         """The changes of a batch; a feed that is read from its beginning starts with the table as

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.examples import in_soak
-from tests.simulation.planted_bugs import PLANTED, planted
-from tests.simulation.run import run_seed, seeds_to_find
+from tests.simulation.planting import planted
+from tests.simulation.run import BUGS, ENFORCER_PLANTED, run_seed, seeds_to_find
+from tests.unit.pages import ROOT
 
 
-def test_no_invariant_is_violated() -> None:
-    result = run_seed(6, chaos_rounds=15)
+def _listed() -> dict[str, str]:
+    """What docs/simulation.md says about each planted bug: its first seed, or why there is none."""
+    text = (ROOT / "docs" / "simulation.md").read_text()
+    return dict(re.findall(r"^\| .* \(`(\w+)`\) \| (.*) \|$", text, re.MULTILINE))
+
+
+LISTED = _listed()
+FOUND = {bug: int(seed) for bug, seed in LISTED.items() if seed.isdecimal()}
+
+
+@pytest.mark.parametrize("enforcer", [False, True], ids=["job", "enforcer"])
+def test_no_invariant_is_violated(enforcer: bool) -> None:
+    result = run_seed(6, chaos_rounds=15, enforcer=enforcer)
     assert result.failure is None, result.failure
 
 
 @pytest.mark.parametrize("seed", in_soak(*range(100)))
-def test_no_invariant_is_violated_in_long_runs(seed: int) -> None:
-    result = run_seed(seed)
+@pytest.mark.parametrize("enforcer", [False, True], ids=["job", "enforcer"])
+def test_no_invariant_is_violated_in_long_runs(enforcer: bool, seed: int) -> None:
+    result = run_seed(seed, enforcer=enforcer)
     assert result.failure is None, result.failure
 
 
-def test_the_same_seed_gives_the_same_events() -> None:
-    first, second = (run_seed(3, 8, settles=False) for _ in range(2))
+@pytest.mark.parametrize("enforcer", [False, True], ids=["job", "enforcer"])
+def test_the_same_seed_gives_the_same_events(enforcer: bool) -> None:
+    first, second, other = (
+        run_seed(seed, 8, settles=False, enforcer=enforcer) for seed in (3, 3, 4)
+    )
     assert (first.digest, first.rounds) == (second.digest, second.rounds)
-    assert run_seed(4, 8, settles=False).digest != first.digest
+    assert other.digest != first.digest
 
 
-@pytest.mark.parametrize("bug", sorted(PLANTED))
+@pytest.mark.parametrize("bug", sorted(BUGS))
 def test_each_planted_bug_fits_the_code(bug: str) -> None:
-    with planted(bug):
+    with planted(BUGS[bug]):
         pass
 
 
-@pytest.mark.parametrize("bug", ["published_before_history", "sum_rounded_up"])
+def test_each_planted_bug_is_listed() -> None:
+    assert LISTED.keys() == BUGS.keys()
+    assert all(0 <= seed < 1000 for seed in FOUND.values())
+
+
+@pytest.mark.parametrize("bug", ["published_before_history", "no_default_rates"])
 def test_a_planted_bug_is_found(bug: str) -> None:
-    found = seeds_to_find(bug, range(1, 2))
+    found = seeds_to_find(bug, range(FOUND[bug], FOUND[bug] + 1))
     assert found is not None
-    assert "python -m tests.simulation.run --seeds" in found[1]
+    assert "python -m tests.simulation.run" in found[1]
+
+
+@pytest.mark.parametrize("bug", in_soak(*sorted(FOUND)))
+def test_each_planted_bug_is_found_by_its_seed(bug: str) -> None:
+    seed = FOUND[bug]
+    assert seeds_to_find(bug, range(seed, seed + 1)) is not None
+    # Without the bug the same run is in order.
+    enforcer = bug in ENFORCER_PLANTED
+    assert run_seed(seed, settles=BUGS[bug].at_end, enforcer=enforcer).failure is None

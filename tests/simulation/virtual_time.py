@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,6 +31,10 @@ class Timeline:
     def after(self, wait_ms: int, event: Callable[[], None]) -> None:
         """Let an event happen after a pause."""
         self.at(self.now_ms + wait_ms, event)
+
+    def due_ms(self) -> float:
+        """The time of the next event; inf: there is none."""
+        return self._queue[0][0] if self._queue else math.inf
 
     def run_until(self, end_ms: int) -> None:
         """Let all events up to a time happen. An event may call this, too: then it is frozen
@@ -59,9 +64,13 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._last: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=_KEPT)
         self.faults: list[str] = []
+        self.is_over = False
+        """The run is over; what killed processes still say does not count."""
 
     def note(self, what: str, *details: Any) -> None:
         """Add an event; ``details`` are numbers, texts or bytes."""
+        if self.is_over:
+            return
         now_ms = self._timeline.now_ms - START_MS
         self._hash.update(repr((now_ms, what, details)).encode())
         self._last.append((now_ms, what, details))

@@ -20,7 +20,8 @@ from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.job_process import JobProcess, KilledError
-from tests.simulation.scenario import INTERVAL_MS, Scenario, scenario_of
+from tests.simulation.scenario import INTERVAL_MS, Scenario, in_words, scenario_of
+from tests.simulation.served import Served
 from tests.simulation.storage import (
     GroupTable,
     History,
@@ -57,7 +58,7 @@ class World:
         self.reports: list[StoredReport] = []
         self.groups, self.history, self.leaders = GroupTable(), History(), LeaderTable()
         self.history.lease_ms = self.scenario.lease_ms
-        self.checkpoints = 0
+        self.checkpoints: list[StoredCheckpoint] = []
         self.checkpoint = self.new_checkpoint()
         self.job_clock = Clock(self.timeline)
         self.jobs: list[JobProcess] = []
@@ -86,8 +87,9 @@ class World:
 
     def new_checkpoint(self) -> StoredCheckpoint:
         """A new checkpoint folder."""
-        self.checkpoints += 1
-        return StoredCheckpoint(f"checkpoint-{self.checkpoints}")
+        new = StoredCheckpoint(f"checkpoint-{len(self.checkpoints) + 1}")
+        self.checkpoints.append(new)
+        return new
 
     # --- the job ----------------------------------------------------------------------------------
 
@@ -96,11 +98,12 @@ class World:
         """The process that was started last, if it runs."""
         return self.jobs[-1] if self.jobs else None
 
-    def start_job(self) -> None:
-        """Start a process on the newest checkpoint."""
+    def start_job(self, checkpoint: StoredCheckpoint | None = None) -> None:
+        """Start a process on a checkpoint; None: the newest one."""
         self.starts += 1
-        process = JobProcess(self, self.checkpoint, self.job_clock, f"job-{self.starts}")
-        self.trace.note("start", process.name, self.checkpoint.name)
+        used = checkpoint or self.checkpoint
+        process = JobProcess(self, used, self.job_clock, f"job-{self.starts}")
+        self.trace.note("start", process.name, used.name)
         try:
             process.start()
         except KilledError:
@@ -159,18 +162,23 @@ class World:
         """The delays of the copies of a message that arrive."""
         network = self.scenario.network
         if self.faults.over:
-            yield self.rng.randint(1, 50)
+            yield self.rng.randint(1, 50) + network.least_delay_ms
             return
         if self.rng.random() < network.loss:
             return
-        yield self.rng.randint(1, network.most_delay_ms)
+        yield self._delay_ms()
         if self.rng.random() < network.twice:
-            yield self.rng.randint(1, network.most_delay_ms)
+            yield self._delay_ms()
+
+    def _delay_ms(self) -> int:
+        network = self.scenario.network
+        late = self.rng.random() < network.late
+        return network.least_delay_ms + self.rng.randint(1, network.most_delay_ms if late else 50)
 
     def send_report(self, broker: BrokerProcess, value: bytes, published_at_ms: int) -> None:
         """A report leaves a broker for the reports topic."""
         self.trace.note("report", broker.name, value)
-        if not broker.reached_by_now():
+        if not broker.reached_by_now() or self.timeline.now_ms < broker.mute_until_ms:
             return
         stored = StoredReport(value, published_at_ms)
         for wait_ms in self._travel():
@@ -179,11 +187,11 @@ class World:
     def publish(self, process: JobProcess, stamp: Round, message: Message) -> None:
         """A limits message is accepted by the limits topic."""
         self.trace.note("limits", process.name, stamp.seq, message.key, message.value)
-        self.invariants.published(process, stamp, message)
+        decoded = self.invariants.published(process, stamp, message)
         broker = next(each for each in self.brokers if each.name == message.key)
         polled = Polled(message.key, message.value, f"limits@{stamp.seq}")
         for wait_ms in self._travel():
-            self.timeline.after(wait_ms, lambda: broker.deliver(polled))
+            self.timeline.after(wait_ms, lambda: broker.deliver(polled, decoded))
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -202,7 +210,8 @@ class World:
         if settles:
             self.faults.end()
             self.timeline.run_until(self.timeline.now_ms + self.scenario.settled_after_ms)
-            self.invariants.check_served()
+            self.invariants.check_strict()
+            Served(self, self.invariants.fail).check()
         self.trace.note("end", self._summary())
 
     def _check(self) -> None:
@@ -212,6 +221,10 @@ class World:
     def _summary(self) -> str:
         limits = np.stack([broker.in_force() for broker in self.brokers])
         return hashlib.blake2b(limits.tobytes(), digest_size=8).hexdigest()
+
+    def in_words(self) -> str:
+        """The scenario on a few lines."""
+        return in_words(self.scenario)
 
     def dimensions(self) -> list[str]:
         """Names of the limited dimensions."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import pytest
 
 from quotaplane.agents.failures import FailureLog
@@ -21,6 +22,7 @@ from quotaplane.enforce.agent.leader_election import (
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.settings import PulsarTransport
+from tests.unit.cluster_cases import transport_to
 
 TAKES_OVER_WITHIN_S = 10.0
 
@@ -249,3 +251,45 @@ def test_requests_that_change_something_are_refused_without_the_lead() -> None:
                 await rest.ask("GET", "/x")
 
     asyncio.run(ask())
+
+
+def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
+    """Found by simulation: while the cluster is slow, requests wait for a connection for longer
+    than another enforcer waits before it writes."""
+    sent: list[str] = []
+
+    async def ask() -> None:
+        answered = asyncio.Event()
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            sent.append(f"{request.method} {request.url.path}")
+            await answered.wait()
+            # A redirect is sent as well, and by then the lead is lost.
+            return httpx.Response(
+                307 if request.url.path == "/c" else 204, headers={"location": "/d"}
+            )
+
+        async with LeaderRest(transport_to("http://127.0.0.1:1"), concurrency=2) as rest:
+            rest._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+            world = Enforcers("a")
+            rest.election = world.elections["a"]
+            await rest.election.step()
+            waits = [
+                asyncio.create_task(rest.ask(method, path))
+                for method, path in (("PUT", "/a"), ("PUT", "/c"), ("PUT", "/b"), ("GET", "/e"))
+            ]
+            while len(sent) < 2:
+                await asyncio.sleep(0)
+            world.topic.now_s += HOLD_S + 1
+            assert not rest.election.leads()
+            answered.set()
+            results = await asyncio.gather(*waits, return_exceptions=True)
+            assert [isinstance(each, ClusterError) for each in results] == [
+                False,
+                True,
+                True,
+                False,
+            ]
+
+    asyncio.run(ask())
+    assert sent == ["PUT /a", "PUT /c", "GET /e"]

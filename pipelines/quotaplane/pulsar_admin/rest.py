@@ -133,6 +133,13 @@ class Rest:
         """GET a path from this broker; like ``get``, but returns the raw bytes."""
         return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
 
+    def check_may_send(self, method: str, path: str) -> None:
+        """Called at the last moment before a request is sent; a subclass may refuse it.
+
+        Raises:
+            ClusterError: the request must not be sent.
+        """
+
     async def _answer(
         self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
     ) -> HttpAnswer:
@@ -172,6 +179,7 @@ class Rest:
         if base != self.url:
             await self._check(url)
         for _ in range(_REDIRECTS):
+            self.check_may_send(method, path)
             request = self._client.build_request(method, url, json=body, timeout=within_s)
             answer = await read_answer(self._client, request)
             if answer.status != 307:

@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.errors import ClusterError, TransportError
@@ -167,17 +167,14 @@ class LeaderRest(Rest):
 
     election: LeaderElection | None = None
 
-    async def ask(
-        self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
-    ) -> Any:
-        """Like ``Rest.ask``.
+    def check_may_send(self, method: str, path: str) -> None:
+        """Refuse what would change something once the lead is lost, also while it was waiting.
 
         Raises:
             ClusterError: this enforcer does not lead, and the request would change something.
         """
         if method != "GET" and self.election is not None and not self.election.leads():
             raise ClusterError(f"{method} {path}: not sent, as another enforcer may lead")
-        return await super().ask(method, path, body, timeout_s=timeout_s)
 
 
 async def make_topic(rest: Rest, topic: str) -> None:

@@ -1,0 +1,290 @@
+"""What must hold of the job's state after each batch, compared with the table and the brokers.
+
+* **no quota lost**: the state has exactly the quotas that the table had when the batch was planned.
+* **accounted** (strict): a broker never has more in force, by this epoch, than the state says.
+* **forward**: of each broker, the newest report that counts never gets older.
+* **removed**: a group's removal is published to each broker that has a limit of it.
+* **handed back** (strict): limits of an earlier epoch that brokers report are published again.
+* **accepted**: no report of a broker is refused as malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from quotaplane.model import DIMENSIONS, LIMIT_COLUMNS, FloatArray
+from quotaplane.wire.limits import LimitsMessage
+from quotaplane.wire.reasons import FUTURE, NOT_BAD
+from tests.simulation.scenario import STALE_MS
+from tests.simulation.storage import Planned
+
+if TYPE_CHECKING:
+    from tests.simulation.job_process import JobProcess
+    from tests.simulation.world import World
+
+_ROUNDING = 1e-6
+_ALSO_NORMAL = NOT_BAD | {FUTURE}
+"""A clock that is ahead makes reports of the future."""
+
+
+class _Told(NamedTuple):
+    """What a broker reports of limits of an earlier epoch."""
+
+    broker: str
+    started_at_ms: int
+    limits: dict[str, FloatArray]
+    """(dimensions,) by group."""
+
+
+class Accounts:
+    """See the module. ``fail`` raises."""
+
+    def __init__(self, world: World, fail: Callable[[str], NoReturn]) -> None:
+        self.world, self.fail = world, fail
+        self._newest_report: dict[tuple[int, int, str], tuple[int, int]] = {}
+        self._published: dict[tuple[int, str, str], FloatArray] = {}
+        """(dimensions,) newest limit by (epoch, broker, group)."""
+        self._removed: dict[tuple[int, int], set[tuple[str, str]]] = {}
+        """(broker, group) by (epoch, seq)."""
+        self._expected: dict[tuple[int, int], list[tuple[str, str, FloatArray]]] = {}
+        """(broker, group, limits) that a round must hand back, by (epoch, seq)."""
+        self._checks_hand_back = world.scenario.strict and world.scenario.has_plain_hand_back
+
+    # --- what is noted ----------------------------------------------------------------------------
+
+    def published(self, message: LimitsMessage, names: list[str]) -> None:
+        """A message goes to the limits topic."""
+        for at, name in enumerate(names):
+            self._published[message.epoch, message.broker, name] = message.limits[at]
+        by_id = self.world.name_of_id
+        ids = message.removed_group_ids.tolist()
+        removed = {*message.removed_groups, *(by_id[each] for each in ids)}
+        found = self._removed.setdefault((message.epoch, message.seq), set())
+        found.update((message.broker, group) for group in removed)
+
+    def decoded(self, process: JobProcess, seq: int, planned: Planned, decoded: Any) -> None:
+        """A batch's reports were decoded."""
+        wrong = set(decoded.rejected["reason"].to_pylist()) - _ALSO_NORMAL
+        if wrong:
+            self.fail(f"accepted: reports of {process.name}, batch {seq}, are {sorted(wrong)}")
+        key = process.checkpoint.epoch, seq
+        if self._checks_hand_back and key not in self._expected:
+            self._expected[key] = list(self._to_hand_back(process, planned, decoded))
+
+    # --- after a batch ----------------------------------------------------------------------------
+
+    def check(self, process: JobProcess, seq: int, planned: Planned) -> None:
+        """Check the states that a batch left, once its limits are published."""
+        states = [process.state_after(shard) for shard in range(process.settings.shards)]
+        self._check_quotas(process, seq, planned, states)
+        row = self.world.leaders.row
+        if row is None or row.claim_id != process.name or self.world.invariants.clocks_wrong:
+            return
+        self._check_removals(process, seq)
+        if self.world.scenario.persistent:
+            self._check_order(process, states)
+        if self.world.scenario.strict:
+            for state in filter(None, states):
+                self._check_in_force(process, seq, state)
+            self._check_handed_back(process, seq)
+
+    def _check_quotas(
+        self, process: JobProcess, seq: int, planned: Planned, states: list[Any]
+    ) -> None:
+        known = quotas_of(states)
+        table = self.world.groups.versions[planned.changes]
+        if known != table:
+            self.fail(
+                f"no quota lost: after batch {seq} {process.name} has {known}, and the "
+                f"table {table}"
+            )
+
+    def _check_order(self, process: JobProcess, states: list[Any]) -> None:
+        for shard, state in enumerate(states):
+            if state is None:
+                continue
+            brokers = state.brokers
+            pairs = zip(brokers.started_at_ms.tolist(), brokers.sequence.tolist(), strict=True)
+            for name, newest in zip(brokers.names, pairs, strict=True):
+                key = process.checkpoint.epoch, shard, name
+                before = self._newest_report.get(key, (-1, -1))
+                if newest < before and newest != (-1, -1):
+                    self.fail(f"forward: the newest report of {name} was {before}, now {newest}")
+                self._newest_report[key] = newest
+
+    def _check_in_force(self, process: JobProcess, seq: int, state: Any) -> None:
+        names = state.groups.names.to_pylist()
+        group_at = {name: at for at, name in enumerate(names)}
+        broker_at = {name: at for at, name in enumerate(state.brokers.names)}
+        leases = state.leases
+        pairs = zip(leases.group.tolist(), leases.broker.tolist(), strict=True)
+        lease_at = {pair: at for at, pair in enumerate(pairs)}
+        dimension_at = {d: at for at, d in enumerate(leases.dimensions)}
+        for broker in self.world.brokers:
+            if not broker.alive:
+                continue
+            in_force = broker.in_force()
+            row = broker_at.get(broker.name)
+            known = row is not None and state.brokers.started_at_ms[row] == broker.started_at_ms
+            for group in names:
+                if broker.obeyed.epoch_of(group) != process.checkpoint.epoch:
+                    continue
+                lease = lease_at.get((group_at[group], row)) if known else None
+                has = lease is not None and bool(leases.has_limit[lease])
+                for d in self.world.scenario.dimensions:
+                    if d not in dimension_at:
+                        continue
+                    account = float(leases.max_in_force[dimension_at[d], lease]) if has else 0.0
+                    actual = float(in_force[self.world.place[group], d])
+                    if actual > account * (1.0 + _ROUNDING):
+                        self.fail(
+                            f"accounted: {broker.name} may use {actual:g} {DIMENSIONS[d]} of "
+                            f"{group}, and batch {seq} of {process.name} counts {account:g}"
+                        )
+
+    def _check_removals(self, process: JobProcess, seq: int) -> None:
+        """Each broker that had a limit of a group deleted in this batch is told."""
+        removed = self._removed.pop((process.checkpoint.epoch, seq), set())
+        begin, end = process.changes_of(seq)
+        before, after = self.world.groups.versions[begin], self.world.groups.versions[end]
+        # A group that was deleted and put again in one batch is a changed group.
+        gone = before.keys() - after.keys()
+        if not seq or not gone:
+            return
+        for state in process.states_before():
+            names = state.groups.names.to_pylist()
+            leases = state.leases
+            for at in np.flatnonzero(leases.has_limit & leases.notified).tolist():
+                group = names[leases.group[at]]
+                pair = state.brokers.names[leases.broker[at]], group
+                if group in gone and pair not in removed:
+                    self.fail(f"removed: batch {seq} deletes {group}, and {pair[0]} is not told")
+
+    # --- hand-back --------------------------------------------------------------------------------
+
+    def _to_hand_back(
+        self, process: JobProcess, planned: Planned, decoded: Any
+    ) -> Iterator[tuple[str, str, FloatArray]]:
+        """What this round must hand back: what is reported, while all of it fits the quotas."""
+        epoch = process.checkpoint.epoch
+        if not self.world.invariants.learns(process, planned.now_ms):
+            return
+        quotas = self.world.groups.versions[planned.changes]
+        before = process.states_before()
+        divided = {group for state in before for group in _divided(state)}
+        used = _newest_reports(before)
+        due: list[tuple[str, str, FloatArray]] = []
+        for told in self._told(planned, decoded, epoch, used):
+            for group, limits in told.limits.items():
+                fits = group in quotas and (epoch, told.broker, group) not in self._published
+                if fits:
+                    due.append((told.broker, group, self._at_most_quotas(group, limits, quotas)))
+        for broker, group, limits in due:
+            root = self.world.above[group][-1]
+            tree = {self.world.scenario.groups[at] for at in self.world.families[root]}
+            if not tree & divided and self._fits(epoch, tree, due, quotas):
+                yield broker, group, limits
+
+    def _told(
+        self, planned: Planned, decoded: Any, epoch: int, used: dict[str, tuple[int, int]]
+    ) -> Iterator[_Told]:
+        """The newest report of each broker, if it is of limits of an earlier epoch.
+
+        ``used``: (start, sequence) of the newest report that was used before, by broker.
+        """
+        headers = decoded.headers.to_pylist()
+        newest: dict[str, int] = {}
+        for at, header in enumerate(headers):
+            other = headers[newest.get(header["broker"], at)]
+            order = header["started_at_ms"], header["sequence"]
+            if order >= (other["started_at_ms"], other["sequence"]):
+                newest[header["broker"]] = at
+        entries = decoded.entries.to_pylist()
+        for broker, at in newest.items():
+            header = headers[at]
+            fresh = header["published_at_ms"] > planned.now_ms - STALE_MS + 1
+            order = header["started_at_ms"], header["sequence"]
+            if (
+                not fresh
+                or order <= used.get(broker, (-1, -1))
+                or not 0 <= header["applied_epoch"] < epoch
+            ):
+                continue
+            limits = {}
+            for entry in entries:
+                rates = [entry.get(column) for column in LIMIT_COLUMNS]
+                own = [np.nan if rate is None else rate for rate in rates]
+                if entry["report"] == at and not np.isnan(own).all():
+                    name = entry["group"] or self.world.name_of_id.get(entry["group_id"], "")
+                    limits[name] = np.nan_to_num(np.array(own), nan=np.inf, posinf=np.inf)
+            yield _Told(broker, header["started_at_ms"], limits)
+
+    def _at_most_quotas(
+        self, group: str, limits: FloatArray, quotas: dict[str, dict[int, float]]
+    ) -> FloatArray:
+        most = limits.copy()
+        for above in self.world.above[group]:
+            for d, rate in quotas.get(above, {}).items():
+                most[d] = min(most[d], rate)
+        return most
+
+    def _fits(
+        self,
+        epoch: int,
+        tree: set[str],
+        due: list[tuple[str, str, FloatArray]],
+        quotas: dict[str, dict[int, float]],
+    ) -> bool:
+        """Whether all that was published and is due fits the quotas of a tree."""
+        for top in tree & quotas.keys():
+            below = {self.world.scenario.groups[at] for at in self.world.families[top]}
+            total = sum(limits for _, group, limits in due if group in below)
+            for (of, _, group), limits in self._published.items():
+                if of == epoch and group in below:
+                    total = total + limits
+            if any(np.take(total, d) > rate for d, rate in quotas[top].items()):
+                return False
+        return True
+
+    def _check_handed_back(self, process: JobProcess, seq: int) -> None:
+        epoch = process.checkpoint.epoch
+        for broker, group, limits in self._expected.get((epoch, seq), ()):
+            found = self._published.get((epoch, broker, group))
+            for d in self.world.scenario.dimensions:
+                if found is None or not np.isclose(found[d], limits[d], rtol=1e-6):
+                    self.fail(
+                        f"handed back: {broker} reports {limits[d]:g} {DIMENSIONS[d]} of {group}, "
+                        f"and gets {None if found is None else found[d]} in batch {seq}"
+                    )
+
+
+def quotas_of(states: list[Any]) -> dict[str, dict[int, float]]:
+    """The quotas in the states of all shards, by group and dimension."""
+    known: dict[str, dict[int, float]] = {}
+    for state in filter(None, states):
+        names = state.groups.names.to_pylist()
+        for at, name in enumerate(names):
+            rates = state.groups.quota[:, at]
+            known[name] = {int(d): float(rates[d]) for d in np.flatnonzero(np.isfinite(rates))}
+    return known
+
+
+def _newest_reports(states: list[Any]) -> dict[str, tuple[int, int]]:
+    """(start, sequence) of the newest report by broker; all shards have all reports' headers."""
+    newest: dict[str, tuple[int, int]] = {}
+    for state in states:
+        brokers = state.brokers
+        pairs = zip(brokers.started_at_ms.tolist(), brokers.sequence.tolist(), strict=True)
+        for name, pair in zip(brokers.names, pairs, strict=True):
+            newest[name] = max(pair, newest.get(name, pair))
+    return newest
+
+
+def _divided(state: Any) -> set[str]:
+    """Groups of which this epoch has divided a quota."""
+    names = state.groups.names.to_pylist()
+    leases = state.leases
+    return {names[at] for at in leases.group[leases.issued_seq >= 0].tolist()}

@@ -1,0 +1,93 @@
+"""Bugs that are planted into the enforcer and the sync of groups; see ``planting``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quotaplane.enforce.agent import take_over
+from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
+from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
+from quotaplane.enforce.agent.rate_writer import RateWriter
+from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.group_sync import changes
+from quotaplane.group_sync.hidden_quotas import HiddenQuotas
+from tests.simulation.planting import Planted
+
+ENFORCER_PLANTED: Final[dict[str, Planted]] = {
+    "follower_writes_at_once": Planted(
+        "an enforcer that took the lead from a silent one writes before that one's time is over",
+        LeaderElection._try_to_lead,
+        "now_s if self._may_follow_at_once else now_s + HOLD_S",
+        "now_s",
+        ("election_cut_off", "use_changes"),
+    ),
+    "leader_for_ever": Planted(
+        "a leader goes on to write although its last accepted beat is old",
+        LeaderElection.leads,
+        "return self._writes_from_s <= self._clock() < self._writes_until_s",
+        "return self._writes_from_s <= self._clock()",
+        ("election_cut_off", "use_changes"),
+    ),
+    "requests_without_the_lead": Planted(
+        "requests that change something are sent although this enforcer does not lead any more",
+        LeaderRest.check_may_send,
+        'if method != "GET" and self.election is not None and not self.election.leads():',
+        "if False:",
+        ("cluster_slow", "election_cut_off"),
+    ),
+    "taken_over_without_a_copy": Planted(
+        "a quota is taken over although the cluster has no copy of it",
+        TakeOver._take_all,
+        "if not await self._keep_copy(group, row):",
+        "if False:",
+        ("table_deleted",),
+        at_end=True,
+    ),
+    "copies_not_used": Planted(
+        "a lost table gets no quotas from the copies in the cluster",
+        HiddenQuotas.plan,
+        "last = {**copies, **self._last}",
+        "last = {**self._last}",
+        ("table_deleted",),
+        at_end=True,
+    ),
+    "hidden_quota_believed": Planted(
+        "the sync takes a quota that the enforcer hides for unlimited",
+        changes.puts,
+        "hidden = silent[:, None] & np.isinf(publish)",
+        "hidden = silent[:, None] & np.isnan(publish)",
+        (),
+        at_end=True,
+    ),
+    "rates_removed_first": Planted(
+        "rates are removed before the cluster has its quotas back",
+        AbandonedQuotas.look,
+        "self._tried_s = now_s\n",
+        "self._tried_s = now_s; self.removes_rates = True\n",
+        ("hand_back", "job_gone"),
+    ),
+    "no_default_rates": Planted(
+        "namespaces get no default rates, so a new topic is unlimited",
+        Enforcer._tick,
+        "self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)",
+        "pass",
+        ("new_topic",),
+    ),
+    "taken_over_unlimited": Planted(
+        "a quota is taken over although no limits that follow it are in force",
+        take_over._may_take,
+        "(same & (decided_ms > recorded.updated_at_ms))[limited].all()",
+        "same[limited].all()",
+        ("quota_change",),
+        at_end=True,
+    ),
+    "failed_write_counts": Planted(
+        "a rate counts as written although the cluster refused it",
+        RateWriter._write,
+        "if await self._tried(topic, kind, work, wrote=True):",
+        "if await self._tried(topic, kind, work, wrote=True) or True:",
+        ("cluster_fails",),
+        at_end=True,
+    ),
+}

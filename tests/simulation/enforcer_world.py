@@ -1,0 +1,347 @@
+"""A run of the enforcer: two of them, the sync of groups, a Pulsar cluster, and their faults.
+
+Real: the whole enforcer with its election, take-over and hand-back, the sync of groups, the client
+of the REST API. The quota job is a plain one: it divides each quota of the table at random.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import httpx
+import numpy as np
+
+from quotaplane.agents.failures import FailureLog
+from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
+from quotaplane.errors import ClusterError, QuotaplaneError
+from quotaplane.group_sync.sync import GroupSync
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.transport.base import Polled
+from quotaplane.wire.limits import encode_limits
+from tests.simulation.enforcer_faults import FAULTS, EnforcerFaults
+from tests.simulation.enforcer_invariants import EnforcerInvariants
+from tests.simulation.memory_table import MemoryTable, in_memory
+from tests.simulation.process_loop import Machines, ProcessLoop
+from tests.simulation.pulsar_cluster import (
+    URL,
+    ElectionRoom,
+    ElectionSeat,
+    LimitsReader,
+    SimulatedPulsar,
+    SimulatedWire,
+)
+from tests.simulation.virtual_time import START_MS, Timeline, Trace
+from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cluster import full
+
+ENFORCERS: Final = 2
+_LEASE_MS: Final = 10_000
+_ROUND_MS: Final = 1000
+_SYNC_S: Final = 2.0
+SETTLED_MS: Final = 75_000
+
+
+class EnforcerScenario(NamedTuple):
+    """Everything that is fixed for a run."""
+
+    seed: int
+    groups: tuple[str, ...]
+    brokers: int
+    settings: Settings
+    faults: dict[str, float]
+    """Times per second by name, only those that are enabled."""
+    chaos_s: int
+
+    def traits(self) -> frozenset[str]:
+        """What there is in this scenario: kinds of faults and more."""
+        has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}
+        return frozenset(self.faults).union(has)
+
+
+def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
+    """Draw the scenario of a seed."""
+    enabled = {name: span for name, span in FAULTS.items() if rng.random() < 0.45}
+    hands_back = rng.random() < 0.3
+    return EnforcerScenario(
+        seed=seed,
+        groups=rng.choice([("g",), ("g", "h"), ("g", "h", "k")]),
+        brokers=rng.randint(1, 3),
+        settings=parse_settings(
+            {
+                "transport": {
+                    "kind": "pulsar",
+                    "service_url": "pulsar://127.0.0.1:1",
+                    "admin_url": URL,
+                    "limits_topic": "persistent://public/default/limits",
+                },
+                "history": {"path": "unused"},
+                "checkpoint": "unused",
+                "cluster": {"hand_back_after_s": None},
+                "limits": {"lease_s": _LEASE_MS / 1000, "refresh_rounds": 2},
+                "reports": {"interval_s": _ROUND_MS / 1000},
+                "enforce": {
+                    "interval_s": 1.0,
+                    "concurrency": rng.choice([1, 4, 16]),
+                    "on_exit": rng.choice(["keep", "safe", "remove"]),
+                    "without_limits": "hand_back" if hands_back else "safe",
+                    "hand_back_after_s": 30.0,
+                },
+            }
+        ),
+        faults={name: rng.uniform(*span) for name, span in enabled.items()},
+        chaos_s=rng.choice([40, 60, 90]),
+    )
+
+
+class EnforcerProcess:
+    """One start of an enforcer."""
+
+    def __init__(self, world: EnforcerWorld, name: str) -> None:
+        self.name, settings = name, world.scenario.settings
+        self.loop = world.machines.start(name)
+        self.seat = ElectionSeat(world.room, name)
+        self.link = LimitsReader(world.messages)
+        self.stop = asyncio.Event()
+        self._rest = LeaderRest(
+            settings.transport,  # type: ignore[arg-type]
+            concurrency=settings.enforce.concurrency,
+        )
+        world.over_the_wire(self._rest, self.loop)
+
+        def say(line: str) -> None:
+            world.trace.note("says", name, line)
+
+        election = LeaderElection(self.seat, FailureLog(say), say, self.loop.time)
+        self._rest.election = election
+        self.enforcer = Enforcer(
+            settings, self._rest, self.link, say, election, now_ms=lambda: world.timeline.now_ms
+        )
+        self.loop.begin(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.enforcer.start()
+                break
+            except ClusterError:
+                await asyncio.sleep(1.0)  # a supervisor starts it again
+        await self.enforcer.run(self.stop)
+
+
+class EnforcerWorld:
+    """Everything of one seed."""
+
+    def __init__(self, seed: int, *, chaos_rounds: int | None = None) -> None:
+        self.rng = Random(seed)
+        self.scenario = enforcer_scenario_of(seed, self.rng)
+        if chaos_rounds is not None:
+            self.scenario = self.scenario._replace(chaos_s=chaos_rounds)
+        self.timeline = Timeline()
+        self.trace = Trace(self.timeline)
+        self.machines = Machines(self.timeline)
+        self.table = MemoryTable(self.timeline)
+        self.room = ElectionRoom()
+        self.messages: list[Polled] = []
+        self.rounds = 0
+        """Rounds of the plain quota job."""
+        self.namespaces = {group: f"acme/of-{group}" for group in self.scenario.groups}
+        of_group = {namespace: group for group, namespace in self.namespaces.items()}
+        self.cluster = SimulatedPulsar(of_group, self.scenario.brokers)
+        self.invariants = EnforcerInvariants(self)
+        self.faults = EnforcerFaults(self)
+        self.enforcers: list[EnforcerProcess | None] = [None] * ENFORCERS
+        self.starts = 0
+        self.job: ProcessLoop | None = None
+        self.topics = 0
+        for group in self.scenario.groups:
+            self.set_quota(group)
+            for _ in range(self.rng.randint(1, 4)):
+                self.add_topic(group)
+
+    # --- what administrators and clients do -------------------------------------------------------
+
+    def set_quota(self, group: str) -> None:
+        """Somebody sets a group's quota in the cluster."""
+        quota = self.rng.choice([100, 200, 500, 1000])
+        self.cluster.put(group, publishRateInMsgs=quota)
+        self.invariants.quota_set(group, float(quota))
+
+    def add_topic(self, group: str) -> None:
+        """A client makes a topic."""
+        self.topics += 1
+        topic = full(f"t{self.topics}", self.namespaces[group])
+        self.cluster.topics.add(topic)
+        self.cluster.used[topic] = self.rng.choice([0.0, 5.0, 50.0, 400.0])
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def start_enforcer(self, place: int) -> None:
+        """Start one of the enforcers, if it does not run."""
+        if self.enforcers[place] is None:
+            self.starts += 1
+            self.trace.note("enforcer starts", place, self.starts)
+            self.enforcers[place] = EnforcerProcess(self, f"enforcer-{place}.{self.starts}")
+
+    def kill_enforcer(self, place: int) -> None:
+        """End one of the enforcers at once; its connection to the topic is noticed later."""
+        process = self.enforcers[place]
+        if process is None:
+            return
+        self.enforcers[place] = None
+        self.machines.kill(process.loop)
+        wait_ms = self.rng.choice([100, 3000, 15_000])
+        self.timeline.after(wait_ms, lambda: self.room.left(process.seat))
+
+    def start_job(self, *, new_epoch: bool = False) -> None:
+        """Start the sync of groups and the plain quota job, if they don't run."""
+        if self.job is not None:
+            return
+        self.starts += 1
+        self.table.is_missing = False
+        if new_epoch or self.table.epoch == 0:
+            now_s = self.timeline.now_ms // 1000
+            self.table.epoch = max(now_s, self.table.epoch + 1)
+        self.job = self.machines.start(f"job-{self.starts}")
+        self.trace.note("job starts", self.job.name, self.table.epoch)
+        self.job.begin(self._run_job(self.job))
+
+    def kill_job(self) -> None:
+        """End it at once."""
+        if self.job is not None:
+            self.machines.kill(self.job)
+            self.job = None
+
+    async def _run_job(self, loop: ProcessLoop) -> None:
+        settings = self.scenario.settings
+        rest = Rest(settings.transport)  # type: ignore[arg-type]
+        self.over_the_wire(rest, loop)
+        assert settings.cluster is not None
+
+        def say(line: str) -> None:
+            self.trace.note("sync says", line)
+
+        sync = GroupSync(settings.cluster, settings, "sync:blue", say)
+        publishing = loop.create_task(self._publish())
+        while not publishing.done():
+            try:
+                await sync.sync(rest)
+            except QuotaplaneError as error:
+                self.trace.note("sync fails", str(error))
+            await asyncio.sleep(_SYNC_S)
+        publishing.result()
+
+    async def _publish(self) -> None:
+        seq = self.rounds
+        while True:
+            self.rounds += 1
+            seq += 1
+            if not self.table.is_missing:
+                self._publish_round(seq)
+            await asyncio.sleep(_ROUND_MS / 1000)
+
+    def _publish_round(self, seq: int) -> None:
+        rows = self.table.rows
+        groups = [g for g in sorted(rows) if rows[g].get("publish_messages_per_s") is not None]
+        if not groups:
+            return
+        names = [f"pulsar://b{at}" for at in range(self.scenario.brokers)]
+        quotas = np.array([rows[group]["publish_messages_per_s"] for group in groups])
+        turn = Random(self.scenario.seed * 1000 + seq // 4)
+        weights = np.array([[turn.random() + 0.1 for _ in names] for _ in groups])
+        shares = quotas[:, None] * weights / weights.sum(axis=1, keepdims=True)
+        for at, name in enumerate(names):
+            limits = np.full((len(groups), 4), np.inf)
+            limits[:, 0] = shares[:, at]
+            safe = np.full((len(groups), 4), np.inf)
+            safe[:, 0] = quotas / len(names)
+            value = encode_limits(
+                broker=name,
+                shard=0,
+                epoch=self.table.epoch,
+                seq=seq,
+                issued_at_ms=self.timeline.now_ms,
+                lease_ms=_LEASE_MS,
+                groups=groups,
+                limits=limits,
+                safe_limits=safe,
+            )
+            self.messages.append(Polled(name, value, f"limits@{len(self.messages)}"))
+
+    # --- the network ------------------------------------------------------------------------------
+
+    def over_the_wire(self, rest: Rest, loop: ProcessLoop) -> None:
+        """Let a client of the REST API send to this cluster."""
+        rest._client = httpx.AsyncClient(transport=SimulatedWire(self, loop), timeout=None)
+
+    def requested(
+        self, loop: ProcessLoop, method: str, path: str, body: str
+    ) -> asyncio.Future[Answer]:
+        """A request leaves a process; the answer comes later, or never."""
+        self.trace.note(method, loop.name, path, body)
+        if method != "GET":
+            self.invariants.wrote(loop, method, path)
+        future: asyncio.Future[Answer] = loop.create_future()
+        there_ms, back_ms = self.faults.delays()
+
+        def arrive() -> None:
+            answer = self.faults.answer() or self.cluster.handle(method, path, body)
+            if method != "GET":
+                self.invariants.check_open()
+            if back_ms is not None:
+                self.timeline.after(back_ms, lambda: reach(answer))
+
+        def reach(answer: Answer) -> None:
+            if not loop.is_closed() and not future.done():
+                future.set_result(answer)
+
+        if there_ms is not None:
+            self.timeline.after(there_ms, arrive)
+        return future
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self, *, settles: bool = True) -> None:
+        """Faults for some time, then none until everything must be in order.
+
+        Raises:
+            ViolationError: an invariant did not hold.
+        """
+        with in_memory(self.table):
+            try:
+                self.start_job()
+                for place in range(ENFORCERS):
+                    self.start_enforcer(place)
+                self.timeline.after(500, self._check)
+                self.faults.begin()
+                self.machines.run_until(START_MS + self.scenario.chaos_s * 1000)
+                if settles:
+                    self.faults.end()
+                    self.machines.run_until(self.timeline.now_ms + SETTLED_MS)
+                    self.invariants.check_end()
+                self.trace.note("end", self._summary())
+            finally:
+                self.trace.is_over = True
+                self.machines.end()
+
+    def _check(self) -> None:
+        self.invariants.check_open()
+        self.timeline.after(500, self._check)
+
+    def _summary(self) -> str:
+        state: Any = sorted((*key, *body.items()) for key, body in self.cluster.rates.items())
+        return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()
+
+    def in_words(self) -> str:
+        """The scenario on a few lines."""
+        enforce = self.scenario.settings.enforce
+        faults = ", ".join(f"{n} {rate:.2f}/s" for n, rate in sorted(self.scenario.faults.items()))
+        return (
+            f"enforcer: {len(self.scenario.groups)} groups, {self.scenario.brokers} brokers, "
+            f"on_exit {enforce.on_exit}, without_limits {enforce.without_limits}\n"
+            f"faults: {faults or 'none'}"
+        )

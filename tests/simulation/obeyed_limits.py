@@ -1,0 +1,79 @@
+"""What a broker must obey, from the messages that reached it, by the rules of docs/wire.md.
+
+It is written a second time here, plainly, so that the client library is compared with something.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from quotaplane.model import DIMENSIONS, FloatArray
+from quotaplane.wire.limits import LimitsMessage
+
+
+class _Obeyed(NamedTuple):
+    """The newest message about one group."""
+
+    version: tuple[int, int]
+    """(epoch, seq)."""
+    limit: FloatArray
+    """(dimensions,) until ``until_ms``."""
+    safe: FloatArray
+    """(dimensions,) after it."""
+    until_ms: float
+    is_removed: bool
+
+
+class ObeyedLimits:
+    """One process of a broker.
+
+    Args:
+        name_of_id: the groups by id.
+        started_at_ms: messages for other processes are ignored.
+        unset: the limit before any message, and after a removal.
+    """
+
+    def __init__(self, name_of_id: dict[int, str], started_at_ms: int, unset: float) -> None:
+        self._name_of_id, self._started_at_ms = name_of_id, started_at_ms
+        self._unset: FloatArray = np.full(len(DIMENSIONS), unset)
+        self._newest: dict[str, _Obeyed] = {}
+
+    def apply(self, message: LimitsMessage) -> None:
+        """A message arrives."""
+        if message.broker_started_at_ms not in (0, self._started_at_ms):
+            return
+        version = message.epoch, message.seq
+        until_ms = message.issued_at_ms + message.lease_ms
+        names = message.groups or self._names(message.group_ids.tolist())
+        for at, name in enumerate(names):
+            before = self._newest.get(name)
+            if before is not None and before.version >= version:
+                continue
+            if message.safe_limits is not None:
+                safe = message.safe_limits[at]
+            else:
+                forgotten = before is None or before.is_removed
+                safe = self._unset if before is None or forgotten else before.safe
+            self._newest[name] = _Obeyed(version, message.limits[at], safe, until_ms, False)
+        for name in (*message.removed_groups, *self._names(message.removed_group_ids.tolist())):
+            before = self._newest.get(name)
+            if before is None or before.version < version:
+                self._newest[name] = _Obeyed(version, self._unset, self._unset, np.inf, True)
+
+    def _names(self, ids: list[int]) -> list[str]:
+        return [self._name_of_id[each] for each in ids]
+
+    def epoch_of(self, group: str) -> int:
+        """Of which epoch a group's limit is; -1: there was no message about it."""
+        return self._newest[group].version[0] if group in self._newest else -1
+
+    def in_force(self, groups: tuple[str, ...], now_ms: int) -> FloatArray:
+        """(groups, dimensions) what the broker may use."""
+        rates: FloatArray = np.tile(self._unset, (len(groups), 1))
+        for at, group in enumerate(groups):
+            newest = self._newest.get(group)
+            if newest is not None:
+                rates[at] = newest.safe if newest.until_ms < now_ms else newest.limit
+        return rates

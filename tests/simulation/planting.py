@@ -1,0 +1,87 @@
+"""Plants a bug into the real code, to prove that the simulation finds such bugs.
+
+It is a change of one line of one function, made in memory: ``before`` must be in its source once,
+or the plant fails.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+
+class Planted(NamedTuple):
+    """A planted bug."""
+
+    breaks: str
+    """What is wrong with it."""
+    function: Any
+    before: str
+    """What the function's source has."""
+    after: str
+    """What it has with the bug."""
+    needs: tuple[str, ...] = ()
+    """Without these a scenario can't find it, or hardly, so its seed is passed over: names of
+    faults, and what ``traits`` of a scenario says."""
+    at_end: bool = False
+    """It may show only after the faults, in who is served."""
+
+    def may_be_found_in(self, traits: Set[str]) -> bool:
+        """Whether it is worth while to run a scenario of these traits."""
+        return traits.issuperset(self.needs)
+
+
+def _ticks() -> Iterator[int]:
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+@contextmanager
+def planted(bug: Planted) -> Iterator[None]:
+    """A context in which the bug is there.
+
+    Raises:
+        ValueError: the function has changed, and the bug does not fit it any more.
+    """
+    function: FunctionType = bug.function
+    before = function.__code__
+    function.__code__ = _mutated(function, bug)
+    added = {"ticks_": _ticks(), "replace_": _replace}
+    function.__globals__.update(added)
+    try:
+        yield
+    finally:
+        function.__code__ = before
+        for each in added:
+            del function.__globals__[each]
+
+
+def _replace(record: Any, **fields: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(record, **fields)
+
+
+def _mutated(function: FunctionType, bug: Planted) -> CodeType:
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(bug.before) != 1:
+        raise ValueError(f"{function.__qualname__} has {bug.before!r} not once")
+    lines = [line for line in source.splitlines() if not line.startswith("@")]
+    text = "\n".join(lines).replace(bug.before, bug.after)
+    if free := function.__code__.co_freevars:  # a call of super()
+        text = f"def outer({', '.join(free)}):\n{textwrap.indent(text, '  ')}"
+    flags = __future__.annotations.compiler_flag
+    module = compile(text, f"<{function.__qualname__} with a bug>", "exec", flags)
+    found = _first_code(module)
+    return _first_code(found) if free else found
+
+
+def _first_code(code: CodeType) -> CodeType:
+    return next(each for each in code.co_consts if isinstance(each, CodeType))

@@ -1,0 +1,196 @@
+"""A Pulsar cluster in memory: its REST API, the topic of the election, the limits topic."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import httpx
+
+from quotaplane.errors import TransportError
+from quotaplane.pulsar.leader_topic import Beat
+from quotaplane.transport.base import Polled, Portion
+from tests.simulation.process_loop import ProcessLoop
+from tests.unit.cluster_cases import ADMIN, Answer, Asked
+from tests.unit.enforce_cluster import ALL_OF_IT, FakePulsar, full
+
+if TYPE_CHECKING:
+    from tests.simulation.enforcer_world import EnforcerWorld
+
+URL: Final = "http://127.0.0.1:8080"
+PUBLISH: Final = "publishThrottlingRateInMsg"
+_OF_BROKER: Final = re.compile(r"/b(\d+)/admin/")
+
+
+class SimulatedPulsar(FakePulsar):
+    """Groups, namespaces (one per group), brokers, topics, rates; without a server."""
+
+    def __init__(self, namespaces: dict[str, str], brokers: int) -> None:
+        super().__init__(brokers)
+        self._server.server_close()  # no request comes over the network
+        self.url = URL
+        self.namespaces = dict(namespaces)
+        self.owned = {f"127.0.0.1:{at}": [] for at in range(brokers)}
+        for at, namespace in enumerate(namespaces):
+            self.move(namespace, at % brokers)
+
+    def move(self, namespace: str, broker: int) -> None:
+        """The bundle of a namespace goes to a broker."""
+        bundle = f"{namespace}/{ALL_OF_IT}"
+        for bundles in self.owned.values():
+            if bundle in bundles:
+                bundles.remove(bundle)
+        self.owned[f"127.0.0.1:{broker}"].append(bundle)
+
+    def handle(self, method: str, path: str, body: str) -> Answer:
+        """Answer a request."""
+        broker = -1
+        if found := _OF_BROKER.match(path):  # the URL that a lookup gave
+            broker, path = int(found[1]), path[found.end(1) :]
+        path = unquote(path).removeprefix(ADMIN)
+        self.asked = [Asked(method, path, None, body)]
+        if path.endswith("broker-stats/topics"):
+            return self._stats_of(broker)
+        return self.find(method, path)
+
+    def _stats_of(self, broker: int) -> Answer:
+        owned = self.owned.get(f"127.0.0.1:{broker}", [])
+        found: dict[str, Any] = {}
+        for bundle in owned:
+            namespace = bundle.rpartition("/")[0]
+            topics = {}
+            for topic in self.topics_of(namespace):
+                used = self.use_of(topic)
+                rates = {"msgRateIn": used, "msgThroughputIn": 100 * used, "msgRateOut": 0.0}
+                topics[topic] = rates
+            found[namespace] = {ALL_OF_IT: {"persistent": topics}}
+        return Answer(200, found)
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """The topics of a namespace."""
+        return sorted(topic for topic in self.topics if topic.startswith(full("", namespace)))
+
+    def use_of(self, topic: str) -> float:
+        """What a topic uses: what its clients want, as far as its rate lets them."""
+        rate = self.rate_of(topic)
+        return self.used[topic] if rate is None else min(self.used[topic], rate)
+
+    def rate_of(self, topic: str) -> float | None:
+        """The publish rate that limits a topic now; None: none does."""
+        own = self.rates.get((topic, "publishRate"))
+        namespace = topic.removeprefix("persistent://").rpartition("/")[0]
+        rates = own or self.namespace_rates.get((namespace, "publishRate"))
+        rate = None if rates is None else rates.get(PUBLISH)
+        return float(rate) if rate is not None and rate > 0 else None
+
+    def quota_of(self, group: str) -> float | None:
+        """The publish quota in the cluster; None: unlimited."""
+        rate = self.groups.get(group, {}).get("publishRateInMsgs", -1)
+        return float(rate) if rate > 0 else None
+
+
+class SimulatedWire(httpx.AsyncBaseTransport):
+    """What httpx sends, one process of one world."""
+
+    def __init__(self, world: EnforcerWorld, loop: ProcessLoop) -> None:
+        self._world, self._loop = world, loop
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and wait for its answer for ever."""
+        body = (await request.aread()).decode()
+        answer = await self._world.requested(self._loop, request.method, request.url.path, body)
+        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+        headers = {"Content-Type": "application/json"}
+        return httpx.Response(
+            answer.status, headers=headers, content=text.encode(), request=request
+        )
+
+
+class _SentBeat(NamedTuple):
+    beat: Beat
+    number: int
+
+
+class ElectionRoom:
+    """The topic of the election: who has the access, and all beats."""
+
+    def __init__(self) -> None:
+        self.owner: ElectionSeat | None = None
+        self.tenures = 0
+        """How often the access was given."""
+        self.beats: list[_SentBeat] = []
+
+    def left(self, seat: ElectionSeat) -> None:
+        """The connection of a program is closed."""
+        if self.owner is seat:
+            self.owner = None
+
+
+class ElectionSeat:
+    """One process's ``ElectionTopic``."""
+
+    def __init__(self, room: ElectionRoom, name: str) -> None:
+        self._room, self._name = room, name
+        self._seen = max(len(room.beats) - 1, 0)
+        self.tenure = 0
+        """The number of the access that this process was given last."""
+        self.is_cut_off = False
+
+    def _check(self) -> None:
+        if self.is_cut_off:
+            raise TransportError("topic of the election: no answer")
+
+    def received(self) -> Beat | None:
+        """The newest beat since the last call."""
+        self._check()
+        new = self._room.beats[self._seen :]
+        self._seen = len(self._room.beats)
+        return new[-1].beat if new else None
+
+    def acquire(self, *, fence: bool) -> bool:
+        """Get the exclusive access."""
+        self._check()
+        if self._room.owner not in (None, self) and not fence:
+            return False
+        self._room.owner = self
+        self._room.tenures += 1
+        self.tenure = self._room.tenures
+        return True
+
+    def beat(self, *, leaves: bool = False) -> bool:
+        """Show that this process has the access."""
+        self._check()
+        if self._room.owner is not self:
+            return False
+        beats = self._room.beats
+        beats.append(_SentBeat(Beat(self._name, leaves), len(beats)))
+        return True
+
+    def close(self) -> None:
+        """Give it up."""
+        self._room.left(self)
+
+
+class LimitsReader:
+    """One process's link to the limits topic."""
+
+    def __init__(self, messages: list[Polled]) -> None:
+        self._messages, self._read = messages, max(len(messages) - 60, 0)
+        self.is_cut_off = False
+
+    def poll_limits(self) -> Portion:
+        """What came since the last call."""
+        if self.is_cut_off:
+            raise TransportError("limits topic: no answer")
+        new = self._messages[self._read :]
+        self._read = len(self._messages)
+        return Portion(new, more=False, caught_up=True)
+
+    def send_reports(self, reports: object) -> None:
+        """An enforcer sends no reports."""
+        raise AssertionError("an enforcer sends no reports")
+
+    def close(self) -> None:
+        """Close the link."""
