@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
+from quotaplane.clock_steps import ClockSteps, in_words
 from quotaplane.errors import DeposedError, QuotaplaneError, TransportError
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
@@ -54,6 +55,9 @@ Sink = Callable[["DataFrame", int], None]
 _CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
 _MAX_LINE: Final = 1000
 
+_PATIENT_S: Final = 2.0
+"""If the clock was set back by less, Spark may wait for that time."""
+
 _BAD_RECORD: Final = "Received exception when fetching the next record"
 """Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
 
@@ -86,6 +90,8 @@ class RunningQuery:
     query: StreamingQuery
     alone: Alone | None = None
     """The one batch that the query runs before it ends; None: it runs until stopped."""
+    begin_anew: bool = False
+    """Start the query again, as Spark waits for a time that has passed already."""
     folders: Mapping[str, str] = {}
     """Local folders that the job writes, by their names in the metrics."""
 
@@ -93,6 +99,7 @@ class RunningQuery:
         self.attempts = attempts
         self.lines = lines
         self._beside = beside
+        self._clock = ClockSteps()
         self._failure: QuotaplaneError | None = None
 
     def start(
@@ -168,6 +175,24 @@ class RunningQuery:
         if progress is not None:
             note_progress(self.lines.status, progress)
 
+    def look_at_clock(self) -> None:
+        """Print a warning if this host's clock was set.
+
+        Spark begins the next micro-batch at a time of the wall clock. If that was set back, Spark
+        would wait for as long; a query that starts anew does not.
+        """
+        step_s = self._clock.look()
+        if not step_s:
+            return
+        self.lines.status.count("clock_steps")
+        self.begin_anew = self.alone is None and step_s < -_PATIENT_S
+        then = (
+            "Spark would wait for the time it was before, so the query starts again"
+            if self.begin_anew
+            else "reports are compared with the new time"
+        )
+        self.lines.warn(f"{in_words(step_s)}: {then}. Check that NTP runs on this host")
+
     def _last_batch(self) -> int | None:
         progress = self.query.lastProgress
         return None if progress is None else int(progress["batchId"])
@@ -203,7 +228,7 @@ def run_until_stopped(
     ended.
 
     ``start`` starts the job; its argument is the batch that an operator wants to skip. It is called
-    again after each batch that ran alone.
+    again after each batch that ran alone, and when this host's clock was set back.
 
     Raises:
         FailedBatchError: a batch failed too often and is not run again.
@@ -218,8 +243,8 @@ def run_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     _run(job, signals)
-    while job.alone is not None and not signals:
-        if job.alone.done:
+    while (job.alone is not None or job.begin_anew) and not signals:
+        if job.alone is not None and job.alone.done:
             job.lines.warn(job.alone.done)
         job = start(None)
         _run(job, signals)
@@ -229,8 +254,9 @@ def run_until_stopped(
 def _run(job: RunningQuery, signals: list[str]) -> None:
     try:
         try:
-            while not signals and not job.wait(timeout_s=0.5):
+            while not (signals or job.begin_anew) and not job.wait(timeout_s=0.5):
                 job.note_progress()
+                job.look_at_clock()
             if signals:
                 job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:
