@@ -35,6 +35,8 @@ class BrokerProcess:
         self._uses_ids = world.rng.random() < 0.3
         self._counts_refused = world.rng.random() < 0.75
         self._keys = SigningKeys.of(scenario.settings.limits.signing)
+        # Half of the brokers have a clock that nobody sets, the others have only the one above.
+        self.steady_ms = (lambda: world.timeline.now_ms) if phase_ms % 2 else clock.now_ms
         self._inbox: list[Polled] = []
         self._waiting: list[Polled] = []
         """What arrived while the process was frozen."""
@@ -57,6 +59,7 @@ class BrokerProcess:
             uses_ids=self._uses_ids,
             dimensions=[DIMENSIONS[at] for at in scenario.dimensions],
             keys=self._keys,
+            steady_ms=self.steady_ms,
         )
 
     def attach(self, group: int, here: bool) -> None:
@@ -70,7 +73,7 @@ class BrokerProcess:
         their topics may come to it at any time."""
         limits = self.client._received
         ids = self.world.group_ids
-        return limits.of(0, limits.columns(ids), self.clock.now_ms())
+        return limits.of(0, limits.columns(ids), self.steady_ms())
 
     def reached_by_now(self) -> bool:
         """Whether messages get through to the broker and from it."""
@@ -107,7 +110,7 @@ class BrokerProcess:
         ids = self.client._ids
         if len(ids) == 0:
             return
-        window_s = max(self.clock.now_ms() - self.client._since_ms, 0) / 1000
+        window_s = max(self.steady_ms() - self.client._since_ms, 0) / 1000
         order = [self.world.place[group] for group in self.client.groups]
         demand = self.demand[order]
         used = np.minimum(demand, self.client.limits())

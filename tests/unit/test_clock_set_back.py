@@ -38,8 +38,8 @@ def test_a_broker_that_falls_silent_expires_as_soon_as_ever(config: StepConfig) 
     assert shard.state.brokers.names == ()
 
 
-def test_reports_go_on_to_be_used(config: StepConfig = CONFIG) -> None:
-    shard = shard_of(config)
+def test_reports_go_on_to_be_used() -> None:
+    shard = shard_of(CONFIG)
     later = T0 + 2000
     both = [report(b, later, {"g": u}, sequence=2 * AHEAD) for b, u in (("b1", 90.0), ("b2", 5.0))]
     shard.run(reports(*both), now_ms=later)

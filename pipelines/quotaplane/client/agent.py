@@ -32,9 +32,9 @@ class BrokerClient:
     Between two reports the broker counts (``use``); a report turns the counts into rates. Every
     report names all groups that the broker has, also those that used nothing.
 
-    ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it shows
-    how old a limit is that arrives. From then on, and for the windows of reports, ``steady_ms``
-    counts: a clock that nobody sets.
+    ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it
+    shows how old a limit is that arrives. From then on, and for the windows of reports,
+    ``steady_ms`` counts: a clock that nobody sets.
     """
 
     def __init__(

@@ -110,6 +110,7 @@ EVERY_JOB: Final = (
         "lag_s",
         unit="seconds",
     ),
+    _counter("clock_steps", "times that the clock of the job's host was set", "clock_steps"),
     _gauge(
         "backlog_messages", "messages that wait in the job's input topics (Kafka only)", "backlog"
     ),
@@ -174,6 +175,17 @@ QUOTA_JOB: Final = (
         "median age of the reports that were last refused as stale or future; with a wrong clock "
         "it is the clocks' difference",
         "refused_age_s",
+        unit="seconds",
+    ),
+    _gauge(
+        "brokers_with_wrong_clock",
+        "brokers all of whose reports are refused as stale or future, and stay as old",
+        "wrong_clocks",
+    ),
+    _gauge(
+        "worst_broker_clock",
+        "age of the refused reports of the worst of these brokers; below 0: its clock is ahead",
+        "worst_clock_s",
         unit="seconds",
     ),
     _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),

@@ -69,6 +69,14 @@ ENFORCER: Final = (
         "newest_limits",
         unit="seconds",
     ),
+    _counter("clock_steps", "times that the clock of the enforcer's host was set", "clock_steps"),
+    _gauge(
+        "limits_on_arrival",
+        "age of limits when they arrive, the least of 10 s; above 10, or below 0: the clocks of "
+        "the enforcer's and the job's host differ, or messages wait",
+        "limits_on_arrival_s",
+        unit="seconds",
+    ),
     _gauge(
         "limits_in_force",
         "limits of the cluster's brokers and groups whose lease runs",

@@ -23,6 +23,8 @@ from quotaplane.settings import History
 EVERY_S: Final = 2.0
 HANGS_AFTER_S: Final = 10.0
 """A look that takes longer says that the disk hangs."""
+_AHEAD_S: Final = 5.0
+"""So far may the job's clock be ahead of this host's."""
 
 
 class CheckState(NamedTuple):
@@ -51,6 +53,8 @@ class Readiness:
         self._failure: str | None = "not looked yet"
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
+        self._new_round_at = clock()
+        self._said_ahead = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -88,6 +92,9 @@ class Readiness:
         if self._last_round is None:
             return CheckState("job", False, "no round is recorded", None)
         age_s = (self._now() - self._last_round).total_seconds()
+        if age_s < -_AHEAD_S:
+            # The job's clock is ahead of this one: its rounds would look new for as long.
+            age_s = self._clock() - self._new_round_at
         if age_s > self._max_round_age_s:
             late = f"the last recorded round is older than {self._max_round_age_s:g} s"
             return CheckState("job", False, late, age_s)
@@ -103,7 +110,7 @@ class Readiness:
         failure = None
         try:
             open_table(self._history, RESOURCE_GROUPS.name)
-            self._last_round = last_round(self._history)
+            newest = last_round(self._history)
         except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
             # The answer is for everybody: what is wrong goes to stderr only.
             failure = "can't be read"
@@ -112,8 +119,24 @@ class Readiness:
         else:
             if self._failure == "can't be read":
                 self._say("server: the history can be read again")
+            if newest != self._last_round:
+                self._last_round, self._new_round_at = newest, self._clock()
+            self._compare_clocks()
         self._failure = failure
         self._looked_at = self._clock()
+
+    def _compare_clocks(self) -> None:
+        ahead_s = 0.0
+        if self._last_round is not None:
+            ahead_s = (self._last_round - self._now()).total_seconds()
+        ahead = ahead_s > _AHEAD_S
+        if ahead and not self._said_ahead:
+            self._say(
+                f"server: the newest round is {ahead_s:.0f} s ahead of this host's clock. If this "
+                "clock is wrong, tokens are accepted for as long after they expired. Compare `date "
+                "-u` here and on the job's host, and check that NTP runs"
+            )
+        self._said_ahead = ahead
 
 
 def last_round(history: History) -> datetime | None:

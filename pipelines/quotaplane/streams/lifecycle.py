@@ -100,6 +100,7 @@ class RunningQuery:
         self.lines = lines
         self._beside = beside
         self._clock = ClockSteps()
+        lines.status.count("clock_steps", 0)  # Prometheus sees no increase without a first value
         self._failure: QuotaplaneError | None = None
 
     def start(
