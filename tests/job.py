@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -92,7 +92,7 @@ def stopped_when(done: Callable[[], object], within_s: float = 300.0) -> Iterato
 class RunningJob:
     """``./spark-submit.sh quota``; whatever happens, nothing of it is left behind."""
 
-    def __init__(self, conf: Path, *options: str) -> None:
+    def __init__(self, conf: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.settings = parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
         self.log = conf.with_suffix(".log")
         self.spark_log = log_places("quota", self.settings.checkpoint)[0]
@@ -109,6 +109,7 @@ class RunningJob:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                env={**os.environ, **(env or {})},
             )
 
     def __enter__(self) -> RunningJob:
