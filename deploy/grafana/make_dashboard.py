@@ -183,7 +183,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Failures by part", (per_second("enforcer_failures_total"),)),
         Panel(
             "Requests refused for lack of rights",
-            (now("enforcer_access_refused", "enforcer"), now("access_refused", "quota job")),
+            (
+                now("enforcer_access_refused", "enforcer"),
+                now("access_refused", "quota job, server"),
+            ),
         ),
         Panel(
             "Take-over",

@@ -150,6 +150,12 @@ NEWEST_REPORT: Final = _gauge(
     "newest_report",
     unit="seconds",
 )
+ACCESS_REFUSED: Final = _gauge(
+    "access_refused",
+    "requests (of the resource group sync, or of the server) that the cluster refuses at present "
+    "for lack of rights (401, 403)",
+    "access_refused",
+)
 _MODE: Final = Label("mode", MODES)
 _WORST: Final = Label("group", most=MOST_NAMED)
 
@@ -189,12 +195,7 @@ QUOTA_JOB: Final = (
         unit="seconds",
     ),
     _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
-    _gauge(
-        "access_refused",
-        "requests of the resource group sync that the cluster refuses at present for lack of "
-        "rights (401, 403)",
-        "access_refused",
-    ),
+    ACCESS_REFUSED,
     _gauge(
         "brokers",
         "brokers that report (live), and that fell silent and have not expired (stale)",

@@ -6,6 +6,7 @@ from typing import Final
 
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.metrics.of_jobs import (
+    ACCESS_REFUSED,
     BALANCE_JOB,
     BUILD_INFO,
     EVERY_JOB,
@@ -110,7 +111,7 @@ HTTP_SECONDS: Final = Metric(
     labels=(Label("route", most=64),),
     buckets=(0.005, 0.02, 0.1, 0.3, 1.0, 5.0, 30.0),
 )
-SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS)
+SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS, ACCESS_REFUSED)
 
 PROGRAMS: Final = {
     "quota": (BUILD_INFO, *EVERY_JOB, *QUOTA_JOB),
