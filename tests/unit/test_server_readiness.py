@@ -81,6 +81,10 @@ def test_a_job_whose_clock_was_ahead_is_not_alive_for_that_long(history: History
     add_round(history, NOON + timedelta(hours=1, minutes=2))  # it goes on
     clocks.readiness.look()
     assert clocks.states()[1] == "ok"
+    clocks.ticks += 121.0
+    add_round(history, NOON + timedelta(minutes=4))  # its clock was put right
+    clocks.readiness.look()
+    assert clocks.states()[1] == "ok"
     assert clocks.said == [line]
 
 

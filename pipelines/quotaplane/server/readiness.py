@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.errors import QuotaplaneError
@@ -53,7 +54,7 @@ class Readiness:
         self._failure: str | None = "not looked yet"
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
-        self._new_round_at = clock()
+        self._version, self._new_round_at = -1, clock()
         self._said_ahead = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -110,7 +111,8 @@ class Readiness:
         failure = None
         try:
             open_table(self._history, RESOURCE_GROUPS.name)
-            newest = last_round(self._history)
+            rounds = open_table(self._history, ROUNDS.name)
+            newest, version = _newest(rounds), rounds.version()
         except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
             # The answer is for everybody: what is wrong goes to stderr only.
             failure = "can't be read"
@@ -119,8 +121,9 @@ class Readiness:
         else:
             if self._failure == "can't be read":
                 self._say("server: the history can be read again")
-            if newest != self._last_round:
-                self._last_round, self._new_round_at = newest, self._clock()
+            self._last_round = newest
+            if version != self._version:  # its clock may have been set back: not by the time
+                self._version, self._new_round_at = version, self._clock()
             self._compare_clocks()
         self._failure = failure
         self._looked_at = self._clock()
@@ -145,7 +148,11 @@ def last_round(history: History) -> datetime | None:
     Raises:
         HistoryError: the table is missing or can't be read.
     """
-    files = pa.table(open_table(history, ROUNDS.name).get_add_actions(flatten=True))
+    return _newest(open_table(history, ROUNDS.name))
+
+
+def _newest(rounds: DeltaTable) -> datetime | None:
+    files = pa.table(rounds.get_add_actions(flatten=True))
     if not len(files) or "max.round_at" not in files.column_names:
         return None
     newest = pc.max(files["max.round_at"]).as_py()
