@@ -120,6 +120,20 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel("Age of refused reports", (now("refused_report_age_seconds"),)),
         Panel(
+            "Clocks of brokers",
+            (
+                now("brokers_with_wrong_clock", "brokers with a wrong clock"),
+                now("worst_broker_clock_seconds", "difference of the worst, seconds"),
+            ),
+        ),
+        Panel(
+            "Clocks of hosts that were set",
+            (
+                now("clock_steps_total", "times, of a job"),
+                now("enforcer_clock_steps_total", "times, of the enforcer"),
+            ),
+        ),
+        Panel(
             "Time since the newest report",
             (since("newest_report_timestamp_seconds"), now("report_interval_seconds", "interval")),
         ),
@@ -157,6 +171,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Waiting writes", (now("enforcer_waiting_writes"),)),
         Panel("Rates in force", (now("enforcer_rates_in_force"), now("enforcer_topics", "topics"))),
         Panel("Age of the newest limits", (since("enforcer_limits_timestamp_seconds"),)),
+        Panel("Age of limits on arrival", (now("enforcer_limits_on_arrival_seconds"),)),
         Panel(
             "Limits by lease",
             (now("enforcer_limits_in_force", "running"), now("enforcer_ended_limits", "ended")),
@@ -168,7 +183,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Failures by part", (per_second("enforcer_failures_total"),)),
         Panel(
             "Requests refused for lack of rights",
-            (now("enforcer_access_refused", "enforcer"), now("access_refused", "quota job")),
+            (
+                now("enforcer_access_refused", "enforcer"),
+                now("access_refused", "quota job, server"),
+            ),
         ),
         Panel(
             "Take-over",

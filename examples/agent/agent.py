@@ -15,13 +15,19 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_ms() -> float:
+    return time.monotonic() * 1000
+
+
 conf, broker, group, wanted_per_s = sys.argv[1:]
 settings = load_settings(conf)
 interval_s = settings.reports.interval_s
 link = open_broker_link(settings.transport)
 strict = settings.limits.transition is Transition.STRICT
 keys = SigningKeys.of(settings.limits.signing)
-client = BrokerClient(link, broker, now_ms=clock_ms, groups=[group], strict=strict, keys=keys)
+client = BrokerClient(
+    link, broker, now_ms=clock_ms, steady_ms=steady_ms, groups=[group], strict=strict, keys=keys
+)
 try:
     while True:
         wanted = float(wanted_per_s) * interval_s

@@ -42,6 +42,8 @@ class BrokerProcess:
         # Where messages are slow, limits of brokers that don't count it swing (docs/simulation.md).
         self._counts_refused = world.rng.random() < 0.75 or scenario.network.least_delay_ms > 0
         self._keys = SigningKeys.of(scenario.settings.limits.signing)
+        # Half of the brokers have a clock that nobody sets, the others have only the one above.
+        self.steady_ms = (lambda: world.timeline.now_ms) if phase_ms % 2 else clock.now_ms
         self._inbox: list[Polled] = []
         self._waiting: list[tuple[Polled, LimitsMessage]] = []
         """What arrived while the process was frozen."""
@@ -67,6 +69,7 @@ class BrokerProcess:
             uses_ids=self._uses_ids,
             dimensions=[DIMENSIONS[at] for at in scenario.dimensions],
             keys=self._keys,
+            steady_ms=self.steady_ms,
         )
 
     def attach(self, group: int, here: bool) -> None:
@@ -80,7 +83,7 @@ class BrokerProcess:
         their topics may come to it at any time."""
         limits = self.client._received
         ids = self.world.group_ids
-        return limits.of(0, limits.columns(ids), self.clock.now_ms())
+        return limits.of(0, limits.columns(ids), self.steady_ms())
 
     def reached_by_now(self) -> bool:
         """Whether messages get through to the broker and from it."""

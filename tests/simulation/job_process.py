@@ -64,7 +64,7 @@ class JobProcess:
         world, checkpoint = self.world, self.checkpoint
         self.point("start")
         spec = QuotaSpec(self.settings)
-        spec.__dict__["_earlier"] = world.history.earlier()
+        spec.__dict__["_earlier"] = world.history.earlier(self.clock.now_ms())
         spec.__dict__["leadership"] = MemoryLeadership(world.leaders, self.name, checkpoint.name)
         if checkpoint.epoch < 0:
             new_id = f"{checkpoint.name}.{self.name}"

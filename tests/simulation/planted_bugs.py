@@ -62,7 +62,7 @@ PLANTED: Final[dict[str, Planted]] = {
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
         ReceivedLimits._remove,
-        "self._stamp(row, removed, message)",
+        "self._stamp(row, removed, message, until_ms)",
         "self._epoch[row, removed] = self._seq[row, removed] = -1",
         ("late", "group_gone"),
     ),

@@ -114,11 +114,12 @@ class History:
         """(epoch, seq) of rounds whose rows are all there."""
         self.lease_ms = 0
 
-    def earlier(self) -> Earlier:
+    def earlier(self, now_ms: int) -> Earlier:
         """What ``read_earlier`` finds."""
         if not self.rounds:
             return Earlier(0, 0)
-        return Earlier(max(self.rounds), max(self.rounds.values()) + self.lease_ms)
+        last_ms = min(max(self.rounds.values()), now_ms)
+        return Earlier(max(self.rounds), last_ms + self.lease_ms)
 
     @property
     def newest_epoch(self) -> int:

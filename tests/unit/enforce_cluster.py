@@ -269,8 +269,10 @@ def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
 class Running:
     """A running enforcer and the lines that it printed."""
 
-    def __init__(self, enforcer: Enforcer, lines: list[str]) -> None:
-        self.enforcer, self.lines = enforcer, lines
+    enforcer: Enforcer
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
         self.stop = asyncio.Event()
         self.now_ms = time.time() * 1000
 
@@ -297,8 +299,9 @@ async def enforcing(settings: Settings, link: Link) -> AsyncIterator[Running]:
     """Run an enforcer within this context, and stop it cleanly."""
     lines: list[str] = []
     async with Rest(settings.transport, timeout_s=10.0) as rest:  # type: ignore[arg-type]
+        running = Running(lines)
         enforcer = Enforcer(settings, rest, link, lines.append, now_ms=lambda: running.now_ms)
-        running = Running(enforcer, lines)
+        running.enforcer = enforcer
         await enforcer.start()
         task = asyncio.create_task(enforcer.run(running.stop))
         try:

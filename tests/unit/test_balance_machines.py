@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from quotaplane.balance.broker_watch import BrokerWatch
 from quotaplane.balance.bundle_estimates import BundleEstimates
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.load_model import MachineModel
@@ -87,3 +89,12 @@ def test_a_processor_measured_before_a_bundle_left_is_no_foreign_load() -> None:
     moved = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
     state, _ = once(moved, None, state, 360.0)
     assert state.machines.residual[:, 0] == pytest.approx(np.zeros(6), abs=1e-6)
+
+
+@pytest.mark.parametrize(("later_s", "counts"), [(-3600.0, True), (-5.0, False), (60.0, True)])
+def test_numbers_of_a_clock_that_was_set_back_count(later_s: float, counts: bool) -> None:
+    """Else the balancer would know nothing of that broker until the clock is where it was."""
+    empty = BrokerWatch.empty().aligned(("b",))
+    watch = replace(empty, counted_at_s=np.array([10_000.0]))
+    same, measured = np.zeros(1, np.bool_), np.array([10_000.0 + later_s])
+    assert watch.fresh(measured, same, BalanceOptions()).tolist() == [counts]

@@ -315,3 +315,14 @@ def test_the_program_that_goes_to_executors_has_no_secret() -> None:
     assert balance.signing is not None
     assert balance_program(balance, EPOCH).balance.signing is None
     assert b"0123456789abcdef" not in pickle.dumps(balance_program(balance, EPOCH))
+
+
+def test_a_clock_that_was_set_back_delays_no_round() -> None:
+    run = Run()
+    run.batch(
+        NOW_MS + 3_600_000, payload(*skewed(1, NOW_MS + 3_600_000), now_ms=NOW_MS + 3_600_000)
+    )
+    interval_ms = round(BALANCE.round_interval_s * 1000)
+    assert run.due_ms == NOW_MS + 3_600_000 + interval_ms
+    run.batch(NOW_MS, payload(*skewed(2, NOW_MS)))
+    assert run.due_ms == NOW_MS + interval_ms

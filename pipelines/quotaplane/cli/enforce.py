@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
+from quotaplane.clock_steps import steady_clock_ms
 from quotaplane.errors import ConfigError
 from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings
 from quotaplane.terminal import warn
@@ -129,7 +130,7 @@ async def _run(
     topic = transport.full_name(settings.enforce.leader_topic)
     election = await take_part(rest, transport, topic, warn)
     try:
-        enforcer = Enforcer(settings, rest, link, warn, election)
+        enforcer = Enforcer(settings, rest, link, warn, election, steady_ms=steady_clock_ms())
         await enforcer.start()
         status_lines = asyncio.create_task(print_status(enforcer.status))
         following = asyncio.create_task(latest.follow(enforcer.readings))

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.client.lease_start import issued_on_steady_clock
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
@@ -31,8 +32,9 @@ class BrokerClient:
     Between two reports the broker counts (``use``); a report turns the counts into rates. Every
     report names all groups that the broker has, also those that used nothing.
 
-    ``now_ms`` is the clock, in milliseconds since 1970 in UTC: limits end and reports are dated by
-    it.
+    ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it
+    shows how old a limit is that arrives. From then on, and for the windows of reports,
+    ``steady_ms`` counts: a clock that nobody sets.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class BrokerClient:
         counts_refused: bool = True,
         uses_ids: bool = False,
         keys: SigningKeys | None = None,
+        steady_ms: Callable[[], float] | None = None,
     ) -> None:
         """The broker starts now.
 
@@ -62,27 +65,33 @@ class BrokerClient:
             counts_refused: whether the broker counts what it refuses or delays.
             uses_ids: reports name groups by id.
             keys: limits must be signed with one of them; None: signatures are not verified.
+            steady_ms: a clock that nobody sets, as ``time.monotonic() * 1000``; None: ``now_ms``.
         """
         self._link, self._now_ms, self._keys = link, now_ms, keys
+        self._steady_ms = now_ms if steady_ms is None else steady_ms
         self._counted = np.array([name in dimensions for name in DIMENSIONS], np.bool_)
         if unknown := [name for name in dimensions if name not in _INDEX]:
             raise InputError(f"dimensions: there is no {unknown[0]!r}")
         self._counts_refused, self._uses_ids = counts_refused, uses_ids
-        self._since_ms = now_ms()
+        started_at_ms = now_ms()
+        self._since_ms = self._steady_ms()
         self.refused = 0
         """Limits messages that could not be decoded, or were not signed with a known key."""
         self.refused_because = ""
         """Why the last of them was refused."""
+        self.over_on_arrival = 0
+        """Limits messages whose lease was over when they arrived. If it grows, this broker's clock
+        is ahead of the job's, or messages wait: it has safe limits only."""
         unset = 0.0 if strict else UNLIMITED
         self._received = ReceivedLimits(
             [broker],
-            started_at_ms=self._since_ms,
+            started_at_ms=started_at_ms,
             unset=unset,
             unset_safe=0.0 if strict else safe_limit,
             removed=unset,
             admits=lambda ids: np.ones(len(ids), np.bool_),
         )
-        self._reporter = Reporter(broker, self._since_ms)
+        self._reporter = Reporter(broker, started_at_ms)
         self._place: dict[str, int] = {}
         self._ids: IntArray = np.empty(0, np.int64)
         self._used: FloatArray = np.empty((0, len(DIMENSIONS)))
@@ -156,12 +165,12 @@ class BrokerClient:
     def limit(self, group: str) -> dict[str, float]:
         """A group's limits in force now, by dimension, per second; inf is unlimited."""
         columns = self._received.columns_of([group])
-        rates = self._received.of(0, columns, self._now_ms())[0]
+        rates = self._received.of(0, columns, self._steady_ms())[0]
         return dict(zip(DIMENSIONS, rates.tolist(), strict=True))
 
     def limits(self) -> FloatArray:
         """The limits in force now of all ``groups``, (n, dimensions) per second; inf: unlimited."""
-        return self._received.of(0, self._received.columns(self._ids), self._now_ms())
+        return self._received.of(0, self._received.columns(self._ids), self._steady_ms())
 
     def throttle(self, group: str) -> str:
         """On what terms a group's requests are held to its limits: a text for ``terms_of``."""
@@ -173,12 +182,12 @@ class BrokerClient:
         Raises:
             TransportError: it was not sent; what was counted is in the next report.
         """
-        now_ms = self._now_ms()
-        window_ms = now_ms - self._since_ms
+        now_ms, steady_ms = self._now_ms(), self._steady_ms()
+        window_ms = round(steady_ms - self._since_ms)
         if window_ms > 0:
             rates = np.where(self._counted, 1000.0 / window_ms, np.nan)
         else:
-            # The clock was set back: nothing can be said of rates.
+            # Two reports at once, or a clock that was set back: nothing can be said of rates.
             rates = np.full(len(DIMENSIONS), np.nan)
         value = self._reporter.report(
             self._used * rates,
@@ -188,13 +197,13 @@ class BrokerClient:
             group_ids=self._ids if self._uses_ids else None,
             received=self._received,
             columns=self._received.columns(self._ids),
-            now_ms=now_ms,
+            now_ms=steady_ms,
         )
         self._link.send_reports([(self.broker, value, now_ms)])
         self._used[:] = self._refused[:] = 0.0
-        self._since_ms = now_ms
+        self._since_ms = steady_ms
         if self._reporter.sequence % _FORGET_EVERY == 0:
-            self._received.forget(now_ms - FORGET_AFTER_MS, [self.broker], self._ids)
+            self._received.forget(steady_ms - FORGET_AFTER_MS, [self.broker], self._ids)
         return value
 
     def poll(self) -> int:
@@ -223,4 +232,8 @@ class BrokerClient:
             self.refused += 1
             self.refused_because = str(error)
             return 0
-        return self._received.apply(message).changed
+        now_ms = self._now_ms()
+        if message.broker == self.broker and message.issued_at_ms + message.lease_ms < now_ms:
+            self.over_on_arrival += 1
+        issued_ms = issued_on_steady_clock(message.issued_at_ms, now_ms, self._steady_ms())
+        return self._received.apply(message, issued_ms=issued_ms).changed

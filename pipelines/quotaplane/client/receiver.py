@@ -161,14 +161,24 @@ class ReceivedLimits:
         if self._throttle is not None:
             self._throttle[row] = ""
 
-    def apply(self, message: LimitsMessage, now_ms: float | None = None) -> Applied:
+    def apply(
+        self,
+        message: LimitsMessage,
+        now_ms: float | None = None,
+        *,
+        issued_ms: float | None = None,
+    ) -> Applied:
         """Apply a message to those groups for which it is newer than the last one applied.
 
         A message for another broker, or for another incarnation of it, changes nothing.
 
         ``now_ms``: a message whose lease is not over takes precedence over one whose lease is over,
         whatever their versions. None: only versions are compared.
+
+        ``issued_ms``: when the message was issued on the clock that limits are asked for by, see
+        ``lease_start``. None: as the message says.
         """
+        until_ms = int(message.issued_at_ms if issued_ms is None else issued_ms) + message.lease_ms
         row = self._row.get(message.broker)
         if row is None or message.broker_started_at_ms not in (0, self._started_at_ms[row]):
             return Applied()
@@ -176,7 +186,7 @@ class ReceivedLimits:
             columns = self._groups.of_names(message.groups, self._columns_with_new)
         else:
             columns = self._columns_with_new(message.group_ids)
-        listed, entry = self._newer(row, columns, message, now_ms)
+        listed, entry = self._newer(row, columns, message, now_ms, until_ms)
         limits = message.limits[entry, : self._limit.shape[-1]]
         changed = int((self._limit[row, listed] != limits).any(axis=1).sum())
         self._limit[row, listed] = limits
@@ -188,18 +198,24 @@ class ReceivedLimits:
             self._throttle[row, listed] = texts
         self._decided_ms[listed] = np.maximum(self._decided_ms[listed], message.issued_at_ms)
         self._is_removed[row, listed] = False
-        self._stamp(row, listed, message)
+        self._stamp(row, listed, message, until_ms)
         applied = Applied(listed, _NO_COLUMNS, new_terms, changed, safe_changed)
         if message.removed_groups or len(message.removed_group_ids):
-            return self._remove(row, message, now_ms, applied)
+            return self._remove(row, message, now_ms, until_ms, applied)
         return applied
 
     def _remove(
-        self, row: int, message: LimitsMessage, now_ms: float | None, before: Applied
+        self,
+        row: int,
+        message: LimitsMessage,
+        now_ms: float | None,
+        until_ms: int,
+        before: Applied,
     ) -> Applied:
         """Remove the groups that a message removes; only the message's version is kept."""
         ids = np.concatenate([ids_of(message.removed_groups), message.removed_group_ids])
-        removed, _ = self._newer(row, self._columns_with_new(ids), message, now_ms)
+        columns = self._columns_with_new(ids)
+        removed, _ = self._newer(row, columns, message, now_ms, until_ms)
         safe_changed = bool(np.isfinite(self._safe[row, removed]).any())
         # The safe limit is the same, as a removal has no end.
         self._limit[row, removed] = self._safe[row, removed] = self._removed
@@ -208,7 +224,7 @@ class ReceivedLimits:
         if self._throttle is not None:
             had_terms = removed[self._throttle[row, removed] != ""]
             self._throttle[row, removed] = ""
-        self._stamp(row, removed, message)
+        self._stamp(row, removed, message, until_ms)
         return before._replace(
             removed=removed,
             new_terms=np.concatenate([before.new_terms, had_terms]),
@@ -231,7 +247,12 @@ class ReceivedLimits:
         return changed
 
     def _newer(
-        self, row: int, columns: IntArray, message: LimitsMessage, now_ms: float | None
+        self,
+        row: int,
+        columns: IntArray,
+        message: LimitsMessage,
+        now_ms: float | None,
+        until_ms: int,
     ) -> tuple[IntArray, IntArray]:
         """The columns for which the message is newer, and their indexes in ``columns``."""
         epoch, seq = self._epoch[row, columns], self._seq[row, columns]
@@ -240,7 +261,7 @@ class ReceivedLimits:
         )
         if now_ms is not None:
             over = self._until_ms[row, columns] < now_ms
-            if message.issued_at_ms + message.lease_ms >= now_ms:
+            if until_ms >= now_ms:
                 newer |= over
             else:
                 # A group without any message yet has no lease that could be over.
@@ -248,9 +269,9 @@ class ReceivedLimits:
         entry = np.flatnonzero(newer & (columns >= 0))
         return columns[entry], entry
 
-    def _stamp(self, row: int, columns: IntArray, message: LimitsMessage) -> None:
+    def _stamp(self, row: int, columns: IntArray, message: LimitsMessage, until_ms: int) -> None:
         """Record the message's version and lease end."""
-        self._until_ms[row, columns] = message.issued_at_ms + message.lease_ms
+        self._until_ms[row, columns] = until_ms
         self._epoch[row, columns] = message.epoch
         self._seq[row, columns] = message.seq
 

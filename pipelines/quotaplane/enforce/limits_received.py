@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from quotaplane.client.lease_start import issued_on_steady_clock
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.groups.ids import ids_of
 from quotaplane.model import BASIC, UNLIMITED, BoolArray, FloatArray, IntArray
@@ -45,7 +46,9 @@ class ClusterLimits:
         self._listed_brokers: frozenset[str] = frozenset()
         self._listed_ids: IntArray = np.zeros(0, np.int64)
         self.issued_at_ms = 0
-        """When the newest of all messages was decided."""
+        """When the newest of all messages was decided: the one with the highest version, as the
+        job's clock may have been set back."""
+        self._newest = (-1, -1)
         self.safe_changes = 0
         """So often safe limits changed."""
         self.not_enforced = 0
@@ -63,19 +66,28 @@ class ClusterLimits:
         self._listed_brokers = frozenset(brokers)
         self._listed_ids = np.unique(ids_of(groups))
 
-    def receive(self, message: LimitsMessage, now_ms: float) -> int:
-        """Take in one message; returns how many limits it changed."""
+    def receive(self, message: LimitsMessage, now_ms: float, wall_ms: float | None = None) -> int:
+        """Take in one message; returns how many limits it changed.
+
+        ``now_ms`` is of a clock that nobody sets, as in all methods here; ``wall_ms`` of one like
+        that of the message. None: the two are one.
+        """
         # A stock broker tells nobody when it started: this is for one that reports in our format.
         if message.broker_started_at_ms:
             return 0
-        self.issued_at_ms = max(self.issued_at_ms, message.issued_at_ms)
+        version = message.epoch, message.seq
+        if version >= self._newest:
+            self._newest, self.issued_at_ms = version, message.issued_at_ms
         if np.isfinite(message.limits[:, BASIC:]).any() or any(message.throttles or ()):
             self.not_enforced += 1
         if not self._has_room_for(message.broker):
             self.ignored += 1
             return 0
         self._limits.add_broker(message.broker)
-        applied = self._limits.apply(message, now_ms)
+        issued_ms = issued_on_steady_clock(
+            message.issued_at_ms, now_ms if wall_ms is None else wall_ms, now_ms
+        )
+        applied = self._limits.apply(message, now_ms, issued_ms=issued_ms)
         self.safe_changes += applied.safe_changed
         return applied.changed
 

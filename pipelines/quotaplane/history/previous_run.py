@@ -23,11 +23,13 @@ class Earlier(NamedTuple):
     """When the last lease of all runs ends."""
 
 
-def read_earlier(history: History) -> Earlier:
+def read_earlier(history: History, now_ms: float = np.inf) -> Earlier:
     """Read the newest epoch, and when the last lease ends.
 
     A lease is assumed to begin at its run's last round, which may have renewed every limit. All
-    epochs count, as a later run may have ended before an earlier one's leases did.
+    epochs count, as a later run may have ended before an earlier one's leases did. No limit holds
+    for longer than a lease after it arrived, so a round later than ``now_ms``, by a clock that was
+    ahead, counts as one of now.
 
     Raises:
         HistoryError: the tables are missing or can't be read.
@@ -42,7 +44,7 @@ def read_earlier(history: History) -> Earlier:
     epochs, of_epoch = np.unique(rounds["epoch"].to_numpy(), return_inverse=True)
     at = rounds["round_at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
     over_ms = np.zeros(len(epochs), np.int64)
-    np.maximum.at(over_ms, of_epoch, at)
+    np.maximum.at(over_ms, of_epoch, np.minimum(at, now_ms).astype(np.int64))
     # There are many limits, so use only the files' statistics.
     files = pa.table(open_table(history, "limits").get_add_actions(flatten=True))
     if "max.lease_ms" in files.column_names:

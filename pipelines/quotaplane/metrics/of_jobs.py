@@ -116,6 +116,7 @@ EVERY_JOB: Final = (
         "lag_s",
         unit="seconds",
     ),
+    _counter("clock_steps", "times that the clock of the job's host was set", "clock_steps"),
     _gauge(
         "backlog_messages", "messages that wait in the job's input topics (Kafka only)", "backlog"
     ),
@@ -155,6 +156,12 @@ NEWEST_REPORT: Final = _gauge(
     "newest_report",
     unit="seconds",
 )
+ACCESS_REFUSED: Final = _gauge(
+    "access_refused",
+    "requests (of the resource group sync, or of the server) that the cluster refuses at present "
+    "for lack of rights (401, 403)",
+    "access_refused",
+)
 _MODE: Final = Label("mode", MODES)
 _WORST: Final = Label("group", most=MOST_NAMED)
 
@@ -182,13 +189,19 @@ QUOTA_JOB: Final = (
         "refused_age_s",
         unit="seconds",
     ),
-    _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
     _gauge(
-        "access_refused",
-        "requests of the resource group sync that the cluster refuses at present for lack of "
-        "rights (401, 403)",
-        "access_refused",
+        "brokers_with_wrong_clock",
+        "brokers all of whose reports are refused as stale or future, and stay as old",
+        "wrong_clocks",
     ),
+    _gauge(
+        "worst_broker_clock",
+        "age of the refused reports of the worst of these brokers; below 0: its clock is ahead",
+        "worst_clock_s",
+        unit="seconds",
+    ),
+    _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
+    ACCESS_REFUSED,
     _gauge(
         "brokers",
         "brokers that report (live), and that fell silent and have not expired (stale)",

@@ -6,6 +6,7 @@ from typing import Final
 
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.metrics.of_jobs import (
+    ACCESS_REFUSED,
     BALANCE_JOB,
     BUILD_INFO,
     EVERY_JOB,
@@ -69,6 +70,14 @@ ENFORCER: Final = (
         "newest_limits",
         unit="seconds",
     ),
+    _counter("clock_steps", "times that the clock of the enforcer's host was set", "clock_steps"),
+    _gauge(
+        "limits_on_arrival",
+        "age of limits when they arrive, the least of 10 s; above 10, or below 0: the clocks of "
+        "the enforcer's and the job's host differ, or messages wait",
+        "limits_on_arrival_s",
+        unit="seconds",
+    ),
     _gauge(
         "limits_in_force",
         "limits of the cluster's brokers and groups whose lease runs",
@@ -102,7 +111,7 @@ HTTP_SECONDS: Final = Metric(
     labels=(Label("route", most=64),),
     buckets=(0.005, 0.02, 0.1, 0.3, 1.0, 5.0, 30.0),
 )
-SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS)
+SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS, ACCESS_REFUSED)
 
 PROGRAMS: Final = {
     "quota": (BUILD_INFO, *EVERY_JOB, *QUOTA_JOB),

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.model import BoolArray, Mode, Round
+from quotaplane.quota.clock_set_back import without_future
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import in_use, reported_limits
 from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
@@ -42,6 +43,7 @@ def step(
 
     The order is: changes of groups, reports, silent brokers, division.
     """
+    state = without_future(state, round_, config)
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.errors import QuotaplaneError
@@ -23,6 +24,8 @@ from quotaplane.settings import History
 EVERY_S: Final = 2.0
 HANGS_AFTER_S: Final = 10.0
 """A look that takes longer says that the disk hangs."""
+_AHEAD_S: Final = 5.0
+"""So far may the job's clock be ahead of this host's."""
 
 
 class CheckState(NamedTuple):
@@ -51,6 +54,8 @@ class Readiness:
         self._failure: str | None = "not looked yet"
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
+        self._version, self._new_round_at = -1, clock()
+        self._said_ahead = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -88,6 +93,9 @@ class Readiness:
         if self._last_round is None:
             return CheckState("job", False, "no round is recorded", None)
         age_s = (self._now() - self._last_round).total_seconds()
+        if age_s < -_AHEAD_S:
+            # The job's clock is ahead of this one: its rounds would look new for as long.
+            age_s = self._clock() - self._new_round_at
         if age_s > self._max_round_age_s:
             late = f"the last recorded round is older than {self._max_round_age_s:g} s"
             return CheckState("job", False, late, age_s)
@@ -103,7 +111,8 @@ class Readiness:
         failure = None
         try:
             open_table(self._history, RESOURCE_GROUPS.name)
-            self._last_round = last_round(self._history)
+            rounds = open_table(self._history, ROUNDS.name)
+            newest, version = _newest(rounds), rounds.version()
         except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
             # The answer is for everybody: what is wrong goes to stderr only.
             failure = "can't be read"
@@ -112,8 +121,25 @@ class Readiness:
         else:
             if self._failure == "can't be read":
                 self._say("server: the history can be read again")
+            self._last_round = newest
+            if version != self._version:  # its clock may have been set back: not by the time
+                self._version, self._new_round_at = version, self._clock()
+            self._compare_clocks()
         self._failure = failure
         self._looked_at = self._clock()
+
+    def _compare_clocks(self) -> None:
+        ahead_s = 0.0
+        if self._last_round is not None:
+            ahead_s = (self._last_round - self._now()).total_seconds()
+        ahead = ahead_s > _AHEAD_S
+        if ahead and not self._said_ahead:
+            self._say(
+                f"server: the newest round is {ahead_s:.0f} s ahead of this host's clock. If this "
+                "clock is wrong, tokens are accepted for as long after they expired. Compare `date "
+                "-u` here and on the job's host, and check that NTP runs"
+            )
+        self._said_ahead = ahead
 
 
 def last_round(history: History) -> datetime | None:
@@ -122,7 +148,11 @@ def last_round(history: History) -> datetime | None:
     Raises:
         HistoryError: the table is missing or can't be read.
     """
-    files = pa.table(open_table(history, ROUNDS.name).get_add_actions(flatten=True))
+    return _newest(open_table(history, ROUNDS.name))
+
+
+def _newest(rounds: DeltaTable) -> datetime | None:
+    files = pa.table(rounds.get_add_actions(flatten=True))
     if not len(files) or "max.round_at" not in files.column_names:
         return None
     newest = pc.max(files["max.round_at"]).as_py()

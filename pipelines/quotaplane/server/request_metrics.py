@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from prometheus_client import generate_latest
@@ -10,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quotaplane.metrics.exposition import counter, histogram, registry_of
 from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS
+from quotaplane.metrics.readings import Readings
 
 NO_ROUTE: Final = "none"
 """The route of requests for paths that there are not, and of those refused before they get to one.
@@ -19,10 +21,12 @@ A path itself is never a label: names of groups have no bound.
 
 
 class RequestMetrics:
-    """The metrics of one server."""
+    """The metrics of one server; ``refused`` returns how many requests the cluster refuses now."""
 
-    def __init__(self) -> None:
-        self._registry = registry_of("server")
+    def __init__(self, refused: Callable[[], int]) -> None:
+        self._registry = registry_of(
+            "server", lambda: Readings({"access_refused": {(): refused()}})
+        )
         self._requests = counter(HTTP_REQUESTS, self._registry)
         self._seconds = histogram(HTTP_SECONDS, self._registry)
 

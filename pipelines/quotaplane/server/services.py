@@ -61,12 +61,16 @@ class Services:
         if settings.cluster is not None:
             assert isinstance(settings.transport, PulsarTransport)
             self.rest = Rest(
-                settings.transport, timeout_s=settings.cluster.request_timeout_s, concurrency=4
+                settings.transport,
+                timeout_s=settings.cluster.request_timeout_s,
+                concurrency=4,
+                say=say,
             )
             cluster = ClusterGroups(self.rest, settings.cluster.tenants)
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
-        self.metrics = RequestMetrics()
+        rest = self.rest
+        self.metrics = RequestMetrics(lambda: 0 if rest is None else rest.access.refused)
         self.queries = Queries(settings.history, self.workers, server.request_timeout_s)
         self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
         self.periods = RecordedPeriods(self.queries, settings)

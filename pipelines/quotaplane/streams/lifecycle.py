@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane import errors
+from quotaplane.clock_steps import ClockSteps, in_words
 from quotaplane.deltalog.error_text import disk_failure
 from quotaplane.errors import DeposedError, HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.disk_reserve import OF_JOBS, gave_up, keep_reserves
@@ -60,6 +61,9 @@ Sink = Callable[["DataFrame", int], None]
 _CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
 _MAX_LINE: Final = 1000
 
+_PATIENT_S: Final = 2.0
+"""If the clock was set back by less, Spark may wait for that time."""
+
 _BAD_RECORD: Final = "Received exception when fetching the next record"
 """Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
 
@@ -92,6 +96,8 @@ class RunningQuery:
     query: StreamingQuery
     alone: Alone | None = None
     """The one batch that the query runs before it ends; None: it runs until stopped."""
+    begin_anew: bool = False
+    """Start the query again, as Spark waits for a time that has passed already."""
     folders: Mapping[str, str] = {}
     """Local folders that the job writes, by their names in the metrics."""
     reserve_of: History | None = None
@@ -101,6 +107,8 @@ class RunningQuery:
         self.attempts = attempts
         self.lines = lines
         self._beside = beside
+        self._clock = ClockSteps()
+        lines.status.count("clock_steps", 0)  # Prometheus sees no increase without a first value
         self._failure: QuotaplaneError | None = None
 
     def start(
@@ -178,6 +186,24 @@ class RunningQuery:
         if progress is not None:
             note_progress(self.lines.status, progress)
 
+    def look_at_clock(self) -> None:
+        """Print a warning if this host's clock was set.
+
+        Spark begins the next micro-batch at a time of the wall clock. If that was set back, Spark
+        would wait for as long; a query that starts anew does not.
+        """
+        step_s = self._clock.look()
+        if not step_s:
+            return
+        self.lines.status.count("clock_steps")
+        self.begin_anew = self.alone is None and step_s < -_PATIENT_S
+        then = (
+            "Spark would wait for the time it was before, so the query starts again"
+            if self.begin_anew
+            else "reports are compared with the new time"
+        )
+        self.lines.warn(f"{in_words(step_s)}: {then}. Check that NTP runs on this host")
+
     def _last_batch(self) -> int | None:
         progress = self.query.lastProgress
         return None if progress is None else int(progress["batchId"])
@@ -213,7 +239,8 @@ def run_until_stopped(
     ended.
 
     ``start`` starts the job; its argument is the batch that an operator wants to skip. It is called
-    again after each batch that ran alone, and when a full disk ended it but had a reserve.
+    again after each batch that ran alone, when this host's clock was set back, and when a full disk
+    ended it but had a reserve.
 
     Raises:
         FailedBatchError: a batch failed too often and is not run again.
@@ -237,9 +264,9 @@ def run_until_stopped(
             if not gave_up(history, OF_JOBS, error, job.lines.warn):
                 raise
         else:
-            if job.alone is None or signals:
+            if signals or (job.alone is None and not job.begin_anew):
                 break
-            if job.alone.done:
+            if job.alone is not None and job.alone.done:
                 job.lines.warn(job.alone.done)
         job = start(None)
     return f"stopped by {signals[0]}" if signals else "Spark ended the query"
@@ -248,8 +275,9 @@ def run_until_stopped(
 def _run(job: RunningQuery, signals: list[str]) -> None:
     try:
         try:
-            while not signals and not job.wait(timeout_s=0.5):
+            while not (signals or job.begin_anew) and not job.wait(timeout_s=0.5):
                 job.note_progress()
+                job.look_at_clock()
             if signals:
                 job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:

@@ -40,8 +40,8 @@ class AbandonedQuotas:
     async def look(self, newest_s: float, now_s: float, groups: Sequence[str]) -> bool:
         """Whether the job is gone; then give the quotas of these groups back.
 
-        ``newest_s`` is when the newest limits were issued, 0 = none were received; all times are in
-        seconds since 1970.
+        ``newest_s`` is when the newest limits arrived, 0 = none did; all times are in seconds of a
+        clock that nobody sets: one that was set would look like a job that is gone.
         """
         wants = self._enforce.without_limits == "hand_back"
         if self._looked_s is None:
@@ -54,7 +54,7 @@ class AbandonedQuotas:
             return False
         if self._tried_s is None:
             self._say(
-                f"limits: none were issued for {age_s:.0f} s (enforce.hand_back_after_s): the "
+                f"limits: none arrived for {age_s:.0f} s (enforce.hand_back_after_s): the "
                 "cluster gets its publish quotas back, and rates are removed; start the quota job"
             )
         due = self._tried_s is None or now_s - self._tried_s >= _AGAIN_AFTER_S

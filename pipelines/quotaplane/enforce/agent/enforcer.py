@@ -78,7 +78,8 @@ class Enforcer:
         link: reads the limits topic.
         say: prints a line for the administrator.
         election: elects one of several enforcers; None: there is no other one.
-        now_ms: the wall clock, which decides when leases end.
+        now_ms: the wall clock, for comparison with the job's.
+        steady_ms: a clock that nobody sets, by which leases end; None: ``now_ms``.
     """
 
     def __init__(
@@ -90,15 +91,17 @@ class Enforcer:
         election: LeaderElection | None = None,
         *,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+        steady_ms: Callable[[], float] | None = None,
     ) -> None:
         enforce = settings.enforce
         self._enforce, self._say, self._now_ms, self._rest = enforce, say, now_ms, rest
+        self._steady_ms = now_ms if steady_ms is None else steady_ms
         self._failure_log = FailureLog(say)
         self._election = election
         self._led = election is None
         reads = Pace(enforce.max_reads_per_s)
         self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
-        self._listener = LimitsListener(link, self._quotas, settings, say, now_ms)
+        self._listener = LimitsListener(link, self._quotas, settings, say, now_ms, self._steady_ms)
         self._allowed = AllowedLimits(
             self._listener.received, self._quotas, say, only_recorded=enforce.take_over
         )
@@ -241,7 +244,7 @@ class Enforcer:
             return
         layout = self._ledger.layout
         self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
-        limits = self._limits(self._now_ms())
+        limits = self._limits(self._steady_ms())
         self._crowded.note(layout, limits, now_s)
         moves, division = self._planned(limits, self._ledger.rates(now_s))
         writes = moves.without_removals(self._defaults.has_default(layout))
@@ -276,7 +279,7 @@ class Enforcer:
             wait_s = _DEFAULTS_EVERY_S if same else _CHANGED_DEFAULTS_EVERY_S
             if now_s < last.at_s + wait_s:
                 return last.rates
-        rates = default_rates(layout, self._allowed.safe_limits(layout, self._now_ms()))
+        rates = default_rates(layout, self._allowed.safe_limits(layout, self._steady_ms()))
         self._namespace_rates = _Defaults(layout, changes, quotas, now_s, rates)
         return rates
 
@@ -300,7 +303,7 @@ class Enforcer:
         self._writer.read_unknown(moves)
 
     def _limits(self, now_ms: float) -> FloatArray:
-        """The limits (k, 4) of the layout's pairs at ``now_ms``."""
+        """The limits (k, 4) of the layout's pairs at ``now_ms`` of the steady clock."""
         now_s = asyncio.get_running_loop().time()
         return self._allowed.limits(self._ledger.layout, now_ms, now_s)
 
@@ -334,9 +337,9 @@ class Enforcer:
         """
         if not self._led:
             return
-        newest_s = self._listener.received.issued_at_ms / 1000.0
         groups = self._ledger.layout.groups
-        if await self._abandoned.look(newest_s, self._now_ms() / 1000.0, groups):
+        newest_s, now_s = self._listener.arrived_ms / 1000.0, self._steady_ms() / 1000.0
+        if await self._abandoned.look(newest_s, now_s, groups):
             return
         if not self._enforce.take_over:
             return
@@ -365,6 +368,8 @@ class Enforcer:
             "crowded_groups": len(self._crowded.groups),
             "errors": self._failure_log.total,
             "access_refused": self._rest.access.refused,
+            "clock_steps": self._listener.clock.steps,
+            "limits_on_arrival_s": self._listener.clock.age_s,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
         }
 
@@ -374,7 +379,8 @@ class Enforcer:
             self.status(),
             self._listener.received,
             self._failure_log.by_part,
-            now_ms=self._now_ms(),
+            now_ms=self._steady_ms(),
+            wall_ms=self._now_ms(),
             takes_over=self._enforce.take_over,
         )
 

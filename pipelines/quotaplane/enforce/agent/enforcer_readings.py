@@ -17,9 +17,10 @@ def enforcer_readings(
     failures: Mapping[str, int],
     *,
     now_ms: float,
+    wall_ms: float,
     takes_over: bool,
 ) -> Readings:
-    """The numbers at ``now_ms``.
+    """The numbers at ``now_ms`` of the clock by which leases end; ``wall_ms``: the wall clock then.
 
     ``status``: see ``Enforcer.status``; ``failures``: by part of the enforcer.
     """
@@ -27,7 +28,7 @@ def enforcer_readings(
     running = ends_ms[ends_ms >= now_ms]
     numbers: dict[str, float] = {
         **{name: value for name, value in status.items() if isinstance(value, int)},
-        "alive": now_ms / 1000,
+        "alive": wall_ms / 1000,
         "take_over": takes_over,
         "limits_in_force": len(running),
         "leases_over": len(ends_ms) - len(running),
@@ -35,7 +36,9 @@ def enforcer_readings(
     if received.issued_at_ms:
         numbers["newest_limits"] = received.issued_at_ms / 1000
     if len(running):
-        numbers["least_lease_end"] = int(running.min()) / 1000
+        numbers["least_lease_end"] = (int(running.min()) - now_ms + wall_ms) / 1000
+    if status["limits_on_arrival_s"] is not None:
+        numbers["limits_on_arrival_s"] = status["limits_on_arrival_s"]
     return Readings(
         {
             **{name: {(): number} for name, number in numbers.items()},

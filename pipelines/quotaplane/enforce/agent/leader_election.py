@@ -13,11 +13,11 @@ import asyncio
 import math
 import os
 import socket
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.clock_steps import boot_clock
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat, LeaderTopic
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -47,12 +47,6 @@ class ElectionTopic(Protocol):
 
     def close(self) -> None:
         """Give it up."""
-
-
-def boot_clock() -> float:
-    """Seconds that also pass while the machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 class LeaderElection:

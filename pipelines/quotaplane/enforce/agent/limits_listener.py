@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from quotaplane.agents.failures import Say
 from quotaplane.agents.refused_messages import RefusalLog
+from quotaplane.enforce.agent.clock_of_limits import ClockOfLimits
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
@@ -41,12 +42,17 @@ class LimitsListener:
         settings: Settings,
         say: Say,
         now_ms: Callable[[], float],
+        steady_ms: Callable[[], float] | None = None,
     ) -> None:
         self.received = ClusterLimits()
         self.caught_up = False
         """Whether the end of the topic was reached once. Before that, limits in ``received`` may be
         outdated, and writing them would waste budget."""
         self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
+        self._steady_ms = now_ms if steady_ms is None else steady_ms
+        self.arrived_ms = 0.0
+        """When the last message that was used arrived, on the clock ``steady_ms``; 0: none did."""
+        self.clock = ClockOfLimits(settings.limits.lease_s, say, now_ms, self._steady_ms)
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
         self._keys = SigningKeys.of(settings.limits.signing)
@@ -61,6 +67,7 @@ class LimitsListener:
         Raises:
             TransportError: the limits topic can't be read.
         """
+        self.clock.look()
         for _ in range(_PORTIONS):
             decoded, more, caught_up = await asyncio.to_thread(self._poll)
             await self._take(decoded)
@@ -70,7 +77,7 @@ class LimitsListener:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._forgot_s + _FORGET_EVERY_S:
             self._forgot_s = now_s
-            self.received.forget(self._now_ms())
+            self.received.forget(self._steady_ms())
         if self.received.not_enforced and not self._reported_not_enforced:
             self._reported_not_enforced = True
             self._say(
@@ -137,10 +144,13 @@ class LimitsListener:
         self._epochs_from_s = asyncio.get_running_loop().time() + wait_s
 
     def _receive(self, polled: Polled, message: LimitsMessage) -> None:
-        now_ms = self._now_ms()
+        now_ms, steady_ms = self._now_ms(), self._steady_ms()
+        if self.caught_up:  # before that, messages have waited in the topic
+            self.clock.arrived(message.issued_at_ms, now_ms)
         try:
             self._check(message, now_ms)
-            self.received.receive(message, now_ms)
+            self.received.receive(message, steady_ms, now_ms)
+            self.arrived_ms = steady_ms
         except Exception as error:
             self._refuse(polled, error)
 

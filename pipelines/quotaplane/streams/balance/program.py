@@ -81,8 +81,11 @@ class BalanceProgram:
         if refused or letters:
             table = refused_reports(refused, letters)
             outputs.append(Output("rejected_reports", pack(table)))
-        if state.next_round_ms is None and state.latest.reports.num_rows:
-            state = replace(state, next_round_ms=batch.now_ms + self._interval_ms)
+        next_ms = batch.now_ms + self._interval_ms
+        waits_ms = state.next_round_ms
+        # Later than that: the clock was set back.
+        if state.latest.reports.num_rows and (waits_ms is None or waits_ms > next_ms):
+            state = replace(state, next_round_ms=next_ms)
         if state.next_round_ms is not None and state.next_round_ms <= batch.now_ms:
             state, more, seen = self._round(state, batch)
             outputs += more

@@ -106,7 +106,11 @@ class QuotaFinisher(Finisher):
         tables["rounds"] = self._row(stamp, counts)
         self._arrivals = _arrivals(counts, letters, stamp.now_ms)
         dead_letters = 0 if letters is None else len(tables["rejected_reports"])
-        status = quota_status(counts, self._arrivals, dead_letters, stamp.now_ms, self._lease_s)
+        self._watch.clocks.note(self._began_s, self._arrivals.ages_s)
+        wrong_clocks = self._watch.clocks.wrong()
+        status = quota_status(
+            counts, self._arrivals, dead_letters, stamp.now_ms, self._lease_s, wrong_clocks
+        )
         return Finished(tables, messages, status)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
@@ -158,7 +162,14 @@ def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arr
     at_ms = median_time_ms(*(by_time[name].to_numpy() for name in ("published_at_ms", "reports")))
     age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
     examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
-    return Arrivals(counts.reports, refused, age_s, examples)
+    ages_s = {
+        sender: (now_ms - published_ms) / 1000
+        for sender, published_ms in zip(
+            by_time["sender"].to_pylist(), by_time["published_at_ms"].to_pylist(), strict=True
+        )
+        if sender is not None
+    }
+    return Arrivals(counts.reports, refused, age_s, examples, ages_s)
 
 
 def _messages(table: pa.Table | None) -> Sequence[Message]:

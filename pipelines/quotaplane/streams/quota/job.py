@@ -63,7 +63,7 @@ class QuotaSpec(JobSpec):
 
     @cached_property
     def _earlier(self) -> Earlier:
-        return read_earlier(self.settings.history)
+        return read_earlier(self.settings.history, time.time() * 1000)
 
     def check(self) -> None:
         """Check the law and its options."""

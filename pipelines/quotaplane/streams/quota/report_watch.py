@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quotaplane.errors import NoUsableReportsError
+from quotaplane.streams.quota.broker_clocks import BrokerClocks
 from quotaplane.streams.refused_brokers import RefusedBrokers
 from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
 from quotaplane.streams.status import by_reason
@@ -41,6 +42,8 @@ class Arrivals:
     """Median age of reports refused for their publish time; negative: it is in the future."""
     examples: tuple[str, ...] = ()
     """Positions of some refused reports."""
+    ages_s: Mapping[str, float] = field(default_factory=dict)
+    """Age of a report that was refused for its time, by broker."""
 
     @property
     def total(self) -> int:
@@ -68,6 +71,7 @@ class ReportWatch:
             " topics that the ready line names",
         )
         self._unusable = _Unusable(interval_s, stop_after_intervals)
+        self.clocks = BrokerClocks(interval_s, PATIENCE_INTERVALS * interval_s)
         self._share = _RefusedShare()
         self._brokers = RefusedBrokers(broker_from)
 
@@ -89,6 +93,7 @@ class ReportWatch:
         lines += self._unusable.after(now_s, arrivals)
         lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
         lines += self._brokers.after(now_s, arrivals.rejected)
+        lines += self.clocks.lines(now_s, quiet=not arrivals.used)
         return lines
 
 

@@ -13,11 +13,17 @@ from quotaplane.streams.status import StatusUpdate
 
 
 def quota_status(
-    counts: RoundCounts, arrivals: Arrivals, dead_letters: int, now_ms: int, lease_s: float
+    counts: RoundCounts,
+    arrivals: Arrivals,
+    dead_letters: int,
+    now_ms: int,
+    lease_s: float,
+    wrong_clocks: Mapping[str, float],
 ) -> StatusUpdate:
     """The counts of all shards, by the names of the status line and of the metrics' sources.
 
-    ``dead_letters``: rows that the round appends to ``rejected_reports``.
+    ``dead_letters``: rows that the round appends to ``rejected_reports``. ``wrong_clocks``: see
+    ``BrokerClocks.wrong``.
     """
     events = counts.events()
     repeated = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
@@ -25,7 +31,11 @@ def quota_status(
     return StatusUpdate(
         counts={**events, "limits": counts.limits_sent, "dead_letters": dead_letters},
         rejected={**counts.rejected_by_reason, **repeated},
-        gauges=_gauges(counts, arrivals, now_ms, lease_s),
+        gauges=_gauges(counts, arrivals, now_ms, lease_s)
+        | {
+            "wrong_clocks": len(wrong_clocks),
+            "worst_clock_s": next(iter(wrong_clocks.values()), 0.0),
+        },
         arrived=arrivals.total,
         counts_by={"reports_by_result": _by_one_label(results)},
         gauges_by=_gauges_by(counts, now_ms),

@@ -1,0 +1,17 @@
+"""When the lease of a limit began, on a clock that nobody sets."""
+
+from __future__ import annotations
+
+
+def issued_on_steady_clock(issued_at_ms: int, wall_ms: float, steady_ms: float) -> int:
+    """When a message that arrives now was issued, on a reader's clock that nobody sets.
+
+    Not later than now, so no limit holds for longer than a lease after it arrived, however wrong
+    the reader's clock or the job's is.
+
+    >>> issued_on_steady_clock(9_000, wall_ms=10_000, steady_ms=500)
+    -500
+    >>> issued_on_steady_clock(3_610_000, wall_ms=10_000, steady_ms=500)
+    500
+    """
+    return int(steady_ms - max(wall_ms - issued_at_ms, 0.0))

@@ -1,0 +1,101 @@
+"""Finds brokers whose clocks differ so much that none of their reports is used. Pure.
+
+Most brokers may be fine meanwhile, so neither the share of refused reports nor silence shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line
+
+_MOST: Final = 1000
+"""Brokers that are watched; anybody may invent names."""
+_NAMED: Final = 5
+
+
+@dataclass
+class _Broker:
+    since_s: float
+    last_s: float
+    first_age_s: float
+    age_s: float
+    warned: bool = False
+
+
+class BrokerClocks:
+    """The brokers whose reports were refused for their publish time, and no other came.
+
+    A backlog is no wrong clock: its reports become less old from round to round.
+
+    Args:
+        interval_s: of reports.
+        patience_s: how long reports must be refused before it is a clock.
+    """
+
+    def __init__(self, interval_s: float, patience_s: float) -> None:
+        self._interval_s, self._patience_s = interval_s, patience_s
+        self._brokers: dict[str, _Broker] = {}
+        self._again_s = 0.0
+
+    def note(self, now_s: float, ages_s: Mapping[str, float]) -> None:
+        """Add a round: the age of a refused report of each broker that had one."""
+        for name, age_s in ages_s.items():
+            known = self._brokers.get(name)
+            if known is None or abs(age_s) < abs(known.first_age_s) - self._interval_s:
+                if known is None and len(self._brokers) >= _MOST:
+                    continue
+                self._brokers[name] = _Broker(now_s, now_s, age_s, age_s)
+            else:
+                known.last_s, known.age_s = now_s, age_s
+
+    def wrong(self) -> dict[str, float]:
+        """Ages of the reports of brokers with wrong clocks, by name, the worst first."""
+        found = {
+            name: broker.age_s
+            for name, broker in self._brokers.items()
+            if broker.last_s - broker.since_s >= self._patience_s - self._interval_s
+        }
+        return dict(sorted(found.items(), key=lambda item: (-abs(item[1]), item[0])))
+
+    def lines(self, now_s: float, *, quiet: bool) -> list[Line]:
+        """What to print after a round; ``quiet``: another line says that no report is used."""
+        ended = {
+            name: broker
+            for name, broker in self._brokers.items()
+            if now_s - broker.last_s > self._patience_s
+        }
+        for name in ended:
+            del self._brokers[name]
+        lines: list[Line] = []
+        if warned := sorted(name for name, broker in ended.items() if broker.warned):
+            text = f"no reports of {_some(warned)} are refused for their time any more"
+            lines.append(("recovered", text))
+        new = [name for name in self.wrong() if not self._brokers[name].warned]
+        if new and not quiet and now_s >= self._again_s:
+            self._again_s = now_s + AGAIN_AFTER_S
+            lines.append(("warning", self._text(new)))
+            for name in new:
+                self._brokers[name].warned = True
+        return lines
+
+    def _text(self, names: list[str]) -> str:
+        off = [f"{name} is {_off(self._brokers[name].age_s)}" for name in names]
+        return (
+            f"the clock of {_some(off)} this host's: reports of such a broker are not used, it "
+            "expires, and others get its share. Compare `date -u` on both hosts, and check that "
+            "NTP runs. If a broker's clock is right, its reports wait before they are read, or it "
+            "started with a wrong clock: restart it"
+        )
+
+
+def _off(age_s: float) -> str:
+    return f"{abs(age_s):.0f} s {'behind' if age_s > 0 else 'ahead of'}"
+
+
+def _some(texts: list[str]) -> str:
+    more = len(texts) - _NAMED
+    shown = ", ".join(texts[:_NAMED])
+    return f"{shown} (and {more} more)" if more > 0 else shown
