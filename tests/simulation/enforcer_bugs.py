@@ -65,7 +65,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         AbandonedQuotas.look,
         "self._tried_s = now_s\n",
         "self._tried_s = now_s; self.removes_rates = True\n",
-        ("hand_back", "job_gone"),
+        ("hand_back", "job_gone", "cluster_fails"),
     ),
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",

@@ -254,7 +254,7 @@ def test_requests_that_change_something_are_refused_without_the_lead() -> None:
 
 
 def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
-    """Found by simulation: while the cluster is slow, requests wait for a connection for longer
+    """While the cluster is slow, requests wait for a connection for longer
     than another enforcer waits before it writes."""
     sent: list[str] = []
 
