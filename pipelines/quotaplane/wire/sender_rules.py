@@ -58,6 +58,11 @@ class SenderRules:
     allowed: AllowedBrokers | None = None
     """None: every name is."""
 
+    @property
+    def allow_all(self) -> bool:
+        """Nothing is to be checked."""
+        return self.named is None and self.allowed is None
+
     def of_other_brokers(self, index: IntArray, names: pa.StringArray) -> BoolArray:
         """(m,) which of some reports name another broker than their key or topic.
 
@@ -74,7 +79,7 @@ class SenderRules:
 
         ``index`` ascends; for ``index`` and ``names`` see ``of_other_brokers``.
         """
-        if self.named is None and self.allowed is None:
+        if self.allow_all:
             return np.ones(len(index), bool)
         other = self.of_other_brokers(index, names)
         unknown = np.zeros(len(index), bool)
