@@ -15,6 +15,7 @@ from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
 from tests.histories import ENDLESS, make_history
+from tests.job import write_round
 
 
 @pytest.fixture
@@ -66,6 +67,7 @@ def test_an_engine_that_read_many_files_is_replaced_and_closed_with_its_last_que
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_history(history)
+    write_round(history, epoch=1)
     queries = Queries(history, Workers(60.0), 60.0)
     monkeypatch.setattr(duckdb_engine, "MOST_FILES", 1)
     monkeypatch.setattr(duckdb_engine, "_TABLES_AT_ONCE", 0)
@@ -87,7 +89,7 @@ def test_an_engine_that_read_many_files_is_replaced_and_closed_with_its_last_que
 
     async def ask_all() -> list[int]:
         slow = asyncio.create_task(queries.ask("slow", ask_slowly))
-        while not used or not used[0].is_full:
+        while not slow.done() and not (used and used[0].is_full):
             await asyncio.sleep(0.01)
         second = await queries.ask("second", ask)
         amid.set()
