@@ -18,7 +18,7 @@ from tests.outside import kafka_run, pulsar_run
 from tests.outside.checks import Violation, violations
 from tests.outside.journal import Evidence
 from tests.outside.pulsar_checks import PulsarEvidence, pulsar_violations
-from tests.outside.wrong_clock import COMPILER
+from tests.wall_clock import COMPILER
 
 RUNS = {"kafka": kafka_run, "pulsar": pulsar_run}
 _EVIDENCE = "evidence.pickle"

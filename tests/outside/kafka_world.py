@@ -32,8 +32,8 @@ from tests.outside.kafka_lanes import AGENTS, GROUPS
 from tests.outside.processes import AgentProcess, Job, now_ms
 from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.schedule import Fault
-from tests.outside.wrong_clock import WrongClock
 from tests.servers.kafka_server import KafkaServer
+from tests.wall_clock import WallClock
 
 LEASE_S: Final = 45.0
 INTERVAL_S: Final = 2.0
@@ -58,7 +58,7 @@ class KafkaWorld:
         self.agents: dict[str, AgentProcess] = {}
         self.puts: list[Put] = []
         self._threads: list[threading.Thread] = []
-        self._clock = WrongClock(folder, "job")
+        self._clock = WallClock(folder, "job")
         self._number = 0
 
     def __enter__(self) -> KafkaWorld:
@@ -226,7 +226,7 @@ class KafkaWorld:
 
     def _set_clock(self, target: str, by_s: float) -> None:
         if target == "job":
-            self._clock.ahead(by_s)
+            self._clock.set_by_s(by_s)
         else:
             self.agents[target].clock(by_s)
 

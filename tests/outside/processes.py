@@ -14,8 +14,8 @@ from typing import Final
 
 from tests.job import ROOT, RunningJob
 from tests.outside.journal import Exit
-from tests.outside.wrong_clock import WrongClock
 from tests.servers.tools import end
+from tests.wall_clock import WallClock
 
 _RESTART_AFTER_S: Final = 1.0
 
@@ -28,7 +28,7 @@ def now_ms() -> int:
 class Job:
     """A quota job with its own settings file; started again when it has ended by itself."""
 
-    def __init__(self, name: str, conf: Path, clock: WrongClock) -> None:
+    def __init__(self, name: str, conf: Path, clock: WallClock) -> None:
         self.name, self._conf, self._clock = name, conf, clock
         self.replaced = False
         """Another one was started: this one must end by itself, and is not started again."""

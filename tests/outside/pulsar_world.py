@@ -21,9 +21,9 @@ from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
-from tests.outside.wrong_clock import WrongClock
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.tools import free_ports
+from tests.wall_clock import WallClock
 
 NAMESPACE, GROUP, QUOTA = "acme/orders", "orders", 300
 LEASE_S: Final = 40.0
@@ -125,7 +125,7 @@ class PulsarWorld:
         rest.create_topic(_LIMITS)
         self.put_quota(QUOTA)
         rest.attach(NAMESPACE, GROUP)
-        self.job = Job("job", self._conf("job"), WrongClock(self.folder, "job"))
+        self.job = Job("job", self._conf("job"), WallClock(self.folder, "job"))
         self._held.callback(lambda: self.job.kill())
         for name in ENFORCERS:
             self.enforcers[name] = Enforcer(name, self._conf(name))

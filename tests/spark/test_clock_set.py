@@ -13,12 +13,13 @@ import pytest
 from quotaplane.client.agent import BrokerClient
 from quotaplane.transport import open_broker_link
 from tests.job import RunningJob, put_quotas, write_conf
-from tests.wall_clock import WallClock
+from tests.wall_clock import WallClock, needs_compiler
 
 HOUR_S = 3600
 
 
 @pytest.mark.soak
+@needs_compiler
 def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
     clock = WallClock(tmp_path)
     conf = write_conf(
@@ -29,7 +30,7 @@ def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
         limits={"lease_s": 20.0},
         shards=1,
     )
-    with RunningJob(conf, variables=clock.env) as job:
+    with RunningJob(conf, variables=clock.variables) as job:
         put_quotas(job.settings, g=100.0)
         link = open_broker_link(job.settings.transport, limits_from="earliest")
         broker = BrokerClient(

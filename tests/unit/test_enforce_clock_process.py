@@ -24,7 +24,7 @@ from quotaplane.transport.base import Polled
 from quotaplane.wire.limits import encode_limits
 from tests.unit.enforce_cluster import EPOCH, FakePulsar, Link, settings_for
 from tests.unit.pages import ROOT
-from tests.wall_clock import WallClock
+from tests.wall_clock import WallClock, needs_compiler
 
 LEASE_S = 3
 BROKER = "pulsar://b0"
@@ -86,7 +86,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, **self.clock.env},
+            env={**os.environ, **self.clock.variables},
             text=True,
         )
         assert self.process.stdout is not None
@@ -111,6 +111,7 @@ class Process:
 
 
 @pytest.mark.soak
+@needs_compiler
 def test_an_enforcer_while_its_clock_is_set_by_an_hour(tmp_path: Path) -> None:
     enforcer = Process(tmp_path)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.outside.wrong_clock import COMPILER, WrongClock
+from tests.wall_clock import WallClock, needs_compiler
 
 PROGRAM = """
 import datetime, sys, time
@@ -22,9 +22,9 @@ for _ in sys.stdin:
 """
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler (apt-get install gcc)")
+@needs_compiler
 def test_only_the_wall_clock_is_wrong(tmp_path: Path) -> None:
-    clock = WrongClock(tmp_path, "job")
+    clock = WallClock(tmp_path, "job")
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, **clock.variables},
@@ -35,7 +35,7 @@ def test_only_the_wall_clock_is_wrong(tmp_path: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         for ahead_s in (0.0, 3600.0, -1.5):
-            clock.ahead(ahead_s)
+            clock.set_by_s(ahead_s)
             process.stdin.write("now\n")
             process.stdin.flush()
             now_s, also_s, slept_s = map(float, process.stdout.readline().split())
