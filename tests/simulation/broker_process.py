@@ -98,7 +98,7 @@ class BrokerProcess:
             return
         self._inbox.append(message)
         self.client.poll()
-        self.obeyed.apply(decoded)
+        self.obeyed.apply(decoded, self.clock.now_ms(), self.steady_ms())
         if self.client.refused:
             self.world.invariants.fail(f"{self.name} refused: {self.client.refused_because}")
         self.world.invariants.limits_changed(self)

@@ -211,7 +211,7 @@ class Invariants:
 
     def _check_obeyed(self, broker: BrokerProcess) -> None:
         groups = self.world.scenario.groups
-        wanted, found = broker.obeyed.in_force(groups, broker.clock.now_ms()), broker.in_force()
+        wanted, found = broker.obeyed.in_force(groups, broker.steady_ms()), broker.in_force()
         if not np.array_equal(wanted, found):
             self.fail(f"obeyed: {broker.name} has limits {found.tolist()}, not {wanted.tolist()}")
 

@@ -23,6 +23,7 @@ class _Obeyed(NamedTuple):
     safe: FloatArray
     """(dimensions,) after it."""
     until_ms: float
+    """By the clock that measures leases."""
     is_removed: bool
 
 
@@ -40,12 +41,15 @@ class ObeyedLimits:
         self._unset: FloatArray = np.full(len(DIMENSIONS), unset)
         self._newest: dict[str, _Obeyed] = {}
 
-    def apply(self, message: LimitsMessage) -> None:
-        """A message arrives."""
+    def apply(self, message: LimitsMessage, wall_ms: int, steady_ms: int) -> None:
+        """A message arrives, when the broker's clock for times of day and the one for durations
+        show this.
+        """
         if message.broker_started_at_ms not in (0, self._started_at_ms):
             return
         version = message.epoch, message.seq
-        until_ms = message.issued_at_ms + message.lease_ms
+        waited_ms = max(wall_ms - message.issued_at_ms, 0)
+        until_ms = steady_ms - waited_ms + message.lease_ms
         names = message.groups or self._names(message.group_ids.tolist())
         for at, name in enumerate(names):
             before = self._newest.get(name)
@@ -69,11 +73,11 @@ class ObeyedLimits:
         """Of which epoch a group's limit is; -1: there was no message about it."""
         return self._newest[group].version[0] if group in self._newest else -1
 
-    def in_force(self, groups: tuple[str, ...], now_ms: int) -> FloatArray:
+    def in_force(self, groups: tuple[str, ...], steady_ms: int) -> FloatArray:
         """(groups, dimensions) what the broker may use."""
         rates: FloatArray = np.tile(self._unset, (len(groups), 1))
         for at, group in enumerate(groups):
             newest = self._newest.get(group)
             if newest is not None:
-                rates[at] = newest.safe if newest.until_ms < now_ms else newest.limit
+                rates[at] = newest.safe if newest.until_ms < steady_ms else newest.limit
         return rates

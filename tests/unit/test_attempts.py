@@ -15,7 +15,8 @@ from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, Tr
 from quotaplane.streams.batch_attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lifecycle import RunningQuery, known_failure, run_until_stopped
+from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
+from quotaplane.streams.query_failures import known_failure
 from quotaplane.streams.status import JobStatus
 
 

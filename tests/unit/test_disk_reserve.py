@@ -26,7 +26,8 @@ from quotaplane.history.maintenance import maintain
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
-from quotaplane.streams.lifecycle import known_failure, run_until_stopped
+from quotaplane.streams.lifecycle import run_until_stopped
+from quotaplane.streams.query_failures import known_failure
 from tests.histories import make_history
 from tests.unit.history_cases import limits, rounds, usage
 from tests.unit.test_attempts import Folder, Job

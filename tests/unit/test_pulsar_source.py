@@ -21,7 +21,7 @@ from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_t
 from quotaplane.pulsar.producer import check_columns
 from quotaplane.pulsar.rows import batches
 from quotaplane.settings import PulsarTransport, Settings, parse_settings
-from quotaplane.streams.lifecycle import known_failure
+from quotaplane.streams.query_failures import known_failure
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
 from tests.unit.pulsar_cases import TOPIC, URL, FakeCluster

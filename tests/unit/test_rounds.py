@@ -18,7 +18,7 @@ from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.settings import parse_settings
-from quotaplane.streams.lifecycle import known_failure
+from quotaplane.streams.query_failures import known_failure
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.limits import decode_limits

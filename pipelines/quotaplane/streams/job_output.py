@@ -15,7 +15,7 @@ from typing import Any
 from quotaplane.errors import QuotaplaneError
 from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lifecycle import known_failure, root_cause
+from quotaplane.streams.query_failures import known_failure, root_cause
 from quotaplane.streams.spark_log import SparkLog, open_log
 
 

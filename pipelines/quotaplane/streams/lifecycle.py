@@ -1,8 +1,7 @@
-"""The life cycle of a streaming query: start, guard each batch, wait, stop, explain failures."""
+"""The life cycle of a streaming query: start, guard each batch, wait, stop."""
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -11,10 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from quotaplane import errors
 from quotaplane.clock_steps import ClockSteps, in_words
-from quotaplane.deltalog.error_text import disk_failure
-from quotaplane.errors import DeposedError, HistoryError, QuotaplaneError, TransportError
+from quotaplane.errors import DeposedError, QuotaplaneError
 from quotaplane.history.disk_reserve import OF_JOBS, gave_up, keep_reserves
 from quotaplane.settings import History
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
@@ -22,65 +19,19 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lone_batches import Alone
 from quotaplane.streams.operator import OUTPUT_SCHEMA
 from quotaplane.streams.progress import note_disks, note_progress
+from quotaplane.streams.query_failures import known_failure, root_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 
-def known_failure(text: str) -> QuotaplaneError | None:
-    r"""The known error in Spark's message about a failed query: ours or Kafka's; else None.
-
-    >>> known_failure("in _round\nquotaplane.errors.HistoryError: no such table\n\tat org.")
-    HistoryError('no such table')
-    """
-    ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
-    if ours:
-        kind, message = ours[-1]
-        error_type: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
-        return error_type(message)
-    kafka = re.findall(r"(org\.apache\.kafka\.[\w.]+(?:Exception|Error): .+)", text)
-    if any(_BAD_RECORD in line for line in kafka):
-        return None  # caused by the batch, not by the cluster
-    if kafka:
-        return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
-    if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
-        return TransportError(
-            "reports topics: reports behind the checkpoint were deleted (retention, or a topic "
-            "created again); to continue without them set transport.fail_on_data_loss to false"
-        )
-    disk = disk_failure(text)
-    if disk is not None:
-        return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
-    return None
-
-
 Sink = Callable[["DataFrame", int], None]
 """The function for ``foreachBatch``: gets a batch's outputs (computed lazily) and its id."""
 
-_CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
-_MAX_LINE: Final = 1000
 
 _PATIENT_S: Final = 2.0
 """If the clock was set back by less, Spark may wait for that time."""
-
-_BAD_RECORD: Final = "Received exception when fetching the next record"
-"""Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
-
-
-def root_cause(text: str) -> str:
-    r"""The most telling line of Spark's message about a failure.
-
-    >>> root_cause("[STREAM_FAILED] Query terminated:\nTraceback:\nKeyError: 'a'\n\tat org.apache")
-    "KeyError: 'a'"
-    >>> root_cause("Job aborted: lost task 0.0: java.lang.OutOfMemoryError: heap\n\tat a")
-    'java.lang.OutOfMemoryError: heap'
-    >>> root_cause("[NO_SUCH] There is none.\n\tat java")
-    '[NO_SUCH] There is none.'
-    """
-    lines = [line[:_MAX_LINE] for line in text.splitlines()]
-    causes = [match[1] for line in lines if (match := _CAUSE.search(line))]
-    return causes[-1] if causes else next((line for line in lines if line.strip()), "no message")
 
 
 class Closable(Protocol):

@@ -1,0 +1,75 @@
+"""Finds what Spark's message about a failed query says of the cause."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from quotaplane import errors
+from quotaplane.deltalog.error_text import disk_failure
+from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.tables import TABLES
+
+_CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
+_MAX_LINE: Final = 1000
+
+_BAD_RECORD: Final = "Received exception when fetching the next record"
+"""Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
+
+_LOST_TABLE: Final = re.compile(r"File (?:file:)?(\S+)/_delta_log(?:/\S+)? does not exist")
+
+
+def known_failure(text: str) -> QuotaplaneError | None:
+    r"""The known error in Spark's message about a failed query: ours or Kafka's; else None.
+
+    >>> known_failure("in _round\nquotaplane.errors.HistoryError: no such table\n\tat org.")
+    HistoryError('no such table')
+    >>> known_failure("[STREAM_FAILED] File file:/h/resource_groups/_delta_log does not exist")
+    HistoryError('history table resource_groups at /h/resource_groups: is missing; restore its
+    folder, then start the job again')
+    """
+    ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
+    if ours:
+        kind, message = ours[-1]
+        error_type: type[QuotaplaneError] = getattr(errors, kind, QuotaplaneError)
+        return error_type(message)
+    kafka = re.findall(r"(org\.apache\.kafka\.[\w.]+(?:Exception|Error): .+)", text)
+    if any(_BAD_RECORD in line for line in kafka):
+        return None  # caused by the batch, not by the cluster
+    if kafka:
+        return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
+    if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
+        return TransportError(
+            "reports topics: reports behind the checkpoint were deleted (retention, or a topic "
+            "created again); to continue without them set transport.fail_on_data_loss to false"
+        )
+    lost = _LOST_TABLE.search(text)
+    if lost is not None:
+        return _lost_table(lost[1])
+    disk = disk_failure(text)
+    if disk is not None:
+        return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
+    return None
+
+
+def root_cause(text: str) -> str:
+    r"""The most telling line of Spark's message about a failure.
+
+    >>> root_cause("[STREAM_FAILED] Query terminated:\nTraceback:\nKeyError: 'a'\n\tat org.apache")
+    "KeyError: 'a'"
+    >>> root_cause("Job aborted: lost task 0.0: java.lang.OutOfMemoryError: heap\n\tat a")
+    'java.lang.OutOfMemoryError: heap'
+    >>> root_cause("[NO_SUCH] There is none.\n\tat java")
+    '[NO_SUCH] There is none.'
+    """
+    lines = [line[:_MAX_LINE] for line in text.splitlines()]
+    causes = [match[1] for line in lines if (match := _CAUSE.search(line))]
+    return causes[-1] if causes else next((line for line in lines if line.strip()), "no message")
+
+
+def _lost_table(place: str) -> QuotaplaneError:
+    name = place.rpartition("/")[2]
+    advice = "is missing; restore its folder, then start the job again"
+    if name in TABLES:
+        return HistoryError(f"history table {name} at {place}: {advice}")
+    return TransportError(f"topic {name} at {place}: {advice}")
