@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
+from quotaplane.errors import DeposedError
 from quotaplane.model import Round
 from quotaplane.streams import operator
 from quotaplane.streams.job_lines import JobLines
@@ -71,6 +72,8 @@ class JobProcess:
             with world.virtual_seconds(self.clock):
                 epoch = spec.new_epoch(new_id)
             self.point("claimed with a new checkpoint")
+            if checkpoint.epoch >= 0:  # as CheckpointFolder.open
+                raise DeposedError(f"{checkpoint.name}: another process started in it meanwhile")
             checkpoint.id, checkpoint.epoch = new_id, epoch
             checkpoint.note = spec.checkpoint_note
         spec.accept(checkpoint)  # type: ignore[arg-type]

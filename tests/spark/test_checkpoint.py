@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.errors import ConfigError, DeposedError, QuotaplaneError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.quota.job import QuotaSpec
@@ -54,6 +54,20 @@ def test_a_folder_opened_again_is_the_same_checkpoint(
     first = opened(spark, tmp_path, epoch=7, strict_lease_s=strict_lease_s)
     again = opened(spark, tmp_path, strict_lease_s=strict_lease_s)
     assert (first, again.epoch) == (again, 7)
+
+
+def test_a_process_that_was_frozen_while_it_started_leaves_the_note_of_the_one_that_went_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = spec(tmp_path, None)
+
+    def frozen_meanwhile(checkpoint_id: str) -> int:
+        opened(spark, tmp_path, epoch=9)
+        return 8
+
+    with pytest.raises(DeposedError, match="another process started in it"):
+        CheckpointFolder(spark, job.checkpoint).open(2, frozen_meanwhile, job.checkpoint_note)
+    assert opened(spark, tmp_path).epoch == 9
 
 
 @pytest.mark.parametrize(

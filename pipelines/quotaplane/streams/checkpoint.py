@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 
 from quotaplane.deltalog.error_text import disk_failure, with_advice
-from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.errors import ConfigError, DeposedError, HistoryError
 from quotaplane.file_sync import fsync
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class CheckpointFolder:
 
         Raises:
             ConfigError: the folder was started with another number of shards, or can't be used.
+            DeposedError: it was a new folder, and another process started in it meanwhile.
             HistoryError: its disk is full, read-only or failing.
         """
         with self._usable():
@@ -90,6 +91,13 @@ class CheckpointFolder:
             checkpoint = Checkpoint(checkpoint_id, new_epoch(checkpoint_id), shards, note)
             started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
             with self._usable():
+                # This process may have been frozen. A note of its older epoch would keep the other
+                # process from starting ever again.
+                if self.read(_NOTE) is not None:
+                    raise DeposedError(
+                        f"checkpoint {self.path}: another process started in it while this one was "
+                        "starting; it goes on, and this one ends"
+                    )
                 self.write(_NOTE, json.dumps({**started, **note}))
         if checkpoint.shards != shards:
             raise ConfigError(
