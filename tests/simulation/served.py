@@ -60,7 +60,7 @@ class Served:
             got = used[:, members].sum()
             # Below another quota a group may have to leave some of its own to others.
             above = any(each in quotas for each in self.world.above[group][1:])
-            # Beside use that differs from report to report, limits have room for the highest.
+            # Where use differs from report to report, limits have room for the highest.
             share = 0.88 - self.world.scenario.demand_noise / 2
             if not above and got < share * min(quota, wanted) - 0.1:
                 self.fail(
