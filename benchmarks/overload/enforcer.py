@@ -133,7 +133,7 @@ async def measure(settings: Settings, cluster: _Cluster, asked: Any) -> dict[str
 def _figures(
     flood: Flood, begin_s: float, end_s: float, reads: dict[int, int], writes: dict[int, int]
 ) -> dict[str, Any]:
-    """What was seen, in seconds and requests a second."""
+    """The figures, in seconds and requests a second."""
     probes = np.array(flood.probes)
     inside = (probes[:, 0] >= begin_s) & (probes[:, 0] < end_s)
     rated_s = flood.rated_s

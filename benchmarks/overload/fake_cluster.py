@@ -47,7 +47,7 @@ class FloodedPulsar(FakePulsar):
             self.used[full(topic, OTHER)] = float(rate.get("publishThrottlingRateInMsg", 1000))
         return super()._stats()
 
-    # What the benchmark asks over the pipe.
+    # The benchmark's questions, over the pipe.
 
     def come(self, names: Sequence[str]) -> None:
         """New topics, each with some use."""

@@ -106,7 +106,7 @@ class ReportLoad:
 
     @staticmethod
     def _probes(broker: int, at_s: float) -> bytes:
-        """What the broker uses of its two pairs, and of the group whose quota changes."""
+        """The broker's use of its two pairs, and of the group whose quota changes."""
         second = second_is_busy(at_s)
         pairs = broker, (broker - 1) % BROKERS
         busy = not second[pairs[0]], second[pairs[1]]

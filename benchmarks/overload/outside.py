@@ -1,4 +1,4 @@
-"""What is outside of the job while it is measured: its load, somebody who changes quotas, a reader
+"""The job's surroundings while it is measured: its load, a program that changes quotas, a reader
 of the limits topic.
 """
 
@@ -97,7 +97,7 @@ class SeenLimits:
                 self.first_seen_s.setdefault(round(limit, 3), at_s)
 
     def published(self) -> Published:
-        """What was seen so far."""
+        """The figures so far."""
         at_s, pair, second, limit = zip(*self._rows, strict=True)
         return Published(np.array(at_s), np.array(pair), np.array(second), np.array(limit))
 

@@ -157,7 +157,7 @@ class Day:
             raise RuntimeError(f"maintain ended with {process.returncode}: {text[-2000:]}")
 
     def _ask_server(self, group: str) -> None:
-        """What pages and scripts ask."""
+        """Asks the questions of pages and scripts."""
         assert self._server is not None
         tenant, _, name = group.partition("/")
         paths = ("/api/v1/status", "/api/v1/heat-map", f"/api/v1/limits?group={tenant}%2F{name}")

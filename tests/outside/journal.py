@@ -1,4 +1,4 @@
-"""What was seen from outside: the agents' journals, the limits topic, changes of quotas, exits.
+"""The evidence from outside: the agents' journals, the limits topic, changes of quotas, exits.
 
 An agent's journal has a line for each of its looks at its limits, in JSON:
 

@@ -20,7 +20,7 @@ _MOST, _LEAST = 1.15, 0.8
 
 @dataclass
 class PulsarEvidence:
-    """What was seen of a run."""
+    """The evidence of a run."""
 
     quota: float
     """That the cluster acknowledged last."""
