@@ -242,6 +242,37 @@ def test_with_the_settings_it_keeps_the_embedded_topics_small_too(
     assert kept["value"].to_pylist() == [b"new"]
 
 
+@pytest.mark.parametrize(("unreadable", "code"), [("leases", 4), ("limits_topic", 3)])
+def test_a_table_whose_folder_can_t_be_listed_is_one_line(
+    history: History,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unreadable: str,
+    code: int,
+) -> None:
+    """Found by a fault at each system call."""
+    conf = tmp_path / "settings.yaml"
+    settings = {
+        "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
+        "history": {"path": history.path},
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    conf.write_text(yaml.safe_dump(settings))
+    monkeypatch.setattr(maintenance, "TABLES", {"leases": TABLES["leases"]})
+
+    def is_deltatable(uri: str, *_: object) -> bool:
+        if Path(uri).name == unreadable:
+            raise OSError("Generic LocalFileSystem error: Unable to walk dir")
+        return Path(uri).parent.name != "topics"
+
+    monkeypatch.setattr(DeltaTable, "is_deltatable", is_deltatable)
+    assert main(["maintain", "--conf", str(conf)]) == code
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "Unable to walk dir" in said[0]
+
+
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [

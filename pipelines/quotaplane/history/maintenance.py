@@ -33,11 +33,11 @@ from quotaplane.errors import HistoryError
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
+    has_table,
     keep,
     not_written,
     open_table,
     place,
-    storage_options,
     table_uri,
     writing,
 )
@@ -97,13 +97,11 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
     recorded = now - timedelta(days=min(history.recording_days, keep_days))
     daily = now - timedelta(days=max(KEEP_DAILY_DAYS, keep_days))
     limits = {RECORDING.name: recorded, USAGE_DAILY.name: daily}
-    options = storage_options(history)
     with writing(history), _only_run(history) as alone:
         done = []
         for table in TABLES.values():
             # A history of an earlier version lacks some tables until a job adds them.
-            uri = table_uri(history, table.name)
-            there = table not in OPTIONAL or DeltaTable.is_deltatable(uri, options)
+            there = table not in OPTIONAL or has_table(history, table.name)
             if there and table is not RESOURCE_GROUPS:
                 expires = limits.get(table.name, before)
                 done.append(_maintain(history, table, expires, now, alone=alone))

@@ -213,7 +213,9 @@ def maintain(
     hours = math.ceil(keep_s / 3600)
     for name in topics:
         topic = _Topic(settings, name)
-        if not DeltaTable.is_deltatable(topic.uri):
+        with _as_transport_error(topic.uri):
+            there = DeltaTable.is_deltatable(topic.uri)
+        if not there:
             continue
         table = topic.open()
         with _as_transport_error(topic.uri):
