@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -147,13 +148,21 @@ def check_expressions(texts: Iterable[str]) -> None:
     """Check regular expressions.
 
     Raises:
-        ValueError: the first text that is none.
+        ValueError: the first text that is none, or that Java and later Pythons read differently
+            than this one, which only warns: sets of characters within each other (``[a[b]]``).
     """
     for text in texts:
         try:
-            re.compile(text)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)
+                re.compile(text)
         except re.error as error:
             raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+        except FutureWarning as warning:
+            raise ValueError(
+                f"{text!r} is not a clear regular expression: {str(warning).lower()}; put a "
+                "backslash before '[', '-', '&', '~' and '|' that mean themselves in brackets"
+            ) from None
 
 
 _WANTED: Final = {

@@ -288,6 +288,11 @@ def test_unusable_options_are_refused(change: dict[str, object], text: str) -> N
     [
         ({"capacity_weights": {"b1": 0}}, "broker b1: the weight must be above 0"),
         ({"excluded_namespaces": ["("]}, "not a regular expression"),
+        (
+            {"excluded_namespaces": ["a[[]"]},
+            r"'a\[\[\]' is not a clear regular expression: possible nested set",
+        ),
+        ({"excluded_namespaces": ["[a&&b]"]}, "possible set intersection"),
         ({"isolation": [{"namespaces": ["a"], "primary": []}]}, "isolation.0.primary"),
     ],
 )

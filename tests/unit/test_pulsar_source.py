@@ -86,6 +86,7 @@ def test_what_a_batch_covers_can_be_told_from_its_two_offsets() -> None:
         ({**URL, "topic": "a", "oauth2_audience": "x"}, "option oauth2_issuer_url: is required"),
         ({**URL, "topics_pattern": "a.*"}, "write persistent://tenant/namespace/regular"),
         ({**URL, "topics_pattern": "persistent://t/n/a("}, "'a(' is not a regular expression"),
+        ({**URL, "topics_pattern": "persistent://t/n/[[a]"}, "is not a clear regular expression"),
         ({**URL, "topics_pattern": "persistent://t/n/a"}, "topics_pattern needs admin_url"),
         (
             {

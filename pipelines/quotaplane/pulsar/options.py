@@ -12,7 +12,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 from quotaplane.settings.cleartext import pulsar_flaws
 from quotaplane.settings.transports import OAuth2
-from quotaplane.strict_json import explain
+from quotaplane.strict_json import check_expressions, explain
 
 _SECURITY: Final = set(PulsarSecurity.model_fields) - {"oauth2"}
 _OAUTH2: Final = {f"oauth2_{name}": name for name in OAuth2.model_fields}
@@ -47,10 +47,7 @@ class Options(PulsarConnection):
             parts = re.match(r"^(non-persistent|persistent)://[^/]+/[^/]+/(.+)$", text)
             if parts is None:
                 raise ValueError("write persistent://tenant/namespace/regular-expression")
-            try:
-                re.compile(parts[2])
-            except re.error as error:
-                raise ValueError(f"{parts[2]!r} is not a regular expression: {error}") from None
+            check_expressions([parts[2]])
         return text
 
     @model_validator(mode="after")
