@@ -33,6 +33,7 @@ def main() -> int:
     disk.add_argument("names", nargs="*", metavar="FAULT", help="full, read-only, gone")
     for each in (points, power):
         each.add_argument("--every", type=int, default=1, metavar="N", help="try every N-th call")
+    points.add_argument("--first", type=int, default=0, metavar="N", help="leave out N calls first")
     points.add_argument("--middle", action="store_true", help="try one point of each fault")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quotaplane-faults-") as scratch:
@@ -46,9 +47,9 @@ def _points(options: argparse.Namespace, scratch: Path) -> int:
         points = Points(case, scratch / case.replace(" ", "-"))
         _say(f"{case}: {len(points.calls)} calls")
         seen: set[str] = set()
-        outcomes: list[Outcome] = []
         for fault in options.faults:
-            numbers = points.numbers(FAULTS[fault])[:: options.every]
+            outcomes: list[Outcome] = []
+            numbers = points.numbers(FAULTS[fault])[options.first :: options.every]
             if options.middle:
                 numbers = numbers[len(numbers) // 2 :][:1]
             for outcome in (points.outcome(fault, number) for number in numbers):
@@ -58,8 +59,8 @@ def _points(options: argparse.Namespace, scratch: Path) -> int:
                 elif options.all_lines and outcome.line not in seen:
                     seen.add(outcome.line)
                     print(outcome.fault, outcome.code, outcome.line, flush=True)
-        wrong += sum(bool(outcome.problems) for outcome in outcomes)
-        print(table(outcomes), flush=True)
+            wrong += sum(bool(outcome.problems) for outcome in outcomes)
+            print(table(outcomes), flush=True)
     return 1 if wrong else 0
 
 
