@@ -78,3 +78,30 @@ def test_names_that_are_remembered_take_a_bounded_memory(
             values = [own_report(groups=names, usage=np.ones((50, 4)))]
         assert decode_now(*values).entries.num_rows == 50
         assert 0 < sum(map(sys.getsizeof, remembered)) <= 1_000_000
+
+
+class _Cap:
+    def __init__(self, new_names: int) -> None:
+        self.new_names = new_names
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), max_size=12),
+    st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True),
+    st.integers(0, 9),
+    st.sampled_from([1, 2, 100]),
+)
+def test_of_new_names_as_many_are_read_as_allowed(
+    names: list[str], known: list[str], most: int, at_once: int
+) -> None:
+    new = [name for name in dict.fromkeys(names) if name not in known]
+    expected = [ids.NOT_READ if name in new[most:] else group_id(name) for name in names]
+    cap = _Cap(most)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "_IDS", ids._GroupIds())
+        patch.setattr(ids, "_AT_ONCE", at_once)
+        patch.setattr(ids, "_ENCODED", 2 * at_once)
+        patch.setattr(ids, "_SAMPLE", 1)
+        ids_of(known)
+        assert ids_of_column(pa.array(names, pa.string()), cap).tolist() == expected
+    assert cap.new_names == max(most - len(new), 0)

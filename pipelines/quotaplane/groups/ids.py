@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from itertools import chain
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +32,9 @@ longer than two of half a million."""
 
 _AT_ONCE: Final = 100_000
 """So many distinct names of a column become Python's strings at a time."""
+
+_SAMPLE: Final = 500
+"""So many names of a long column say whether most are new."""
 
 
 class NameCap(Protocol):
@@ -68,6 +71,13 @@ class _GroupIds(dict[str, int]):
         self._bytes += size
         self.update(zip(texts, digested.tolist(), strict=True))
         return numbers
+
+    def known(self, names: pa.StringArray) -> IntArray:
+        """``NOT_READ`` for each new name. Of names that are mostly new, no Python strings."""
+        numbers = np.fromiter(chain(self.values(), (NOT_READ,)), np.int64, len(self) + 1)
+        found = pc.index_in(names, pa.array([*self], pa.string())).fill_null(len(self))
+        result: IntArray = numbers[found.to_numpy()]
+        return result
 
 
 _IDS: Final = _GroupIds()
@@ -113,15 +123,41 @@ def ids_of(names: Iterable[str], caps: NameCap | None = None) -> IntArray:
 
 def ids_of_column(names: pa.Array, caps: NameCap | None = None) -> IntArray:
     """The same for an Arrow array of strings in which names may repeat (no nulls)."""
-    slices = (names.slice(begin, _ENCODED) for begin in range(0, len(names), _ENCODED))
-    return np.concatenate([np.empty(0, np.int64), *(_ids_of_slice(one, caps) for one in slices)])
+    parts: list[IntArray] = []
+    begin = 0
+    while begin < len(names):
+        end = begin + (_AT_ONCE if _are_mostly_new(names.slice(begin)) else _ENCODED)
+        encoded = names.slice(begin, end - begin).dictionary_encode()
+        begin = end
+        texts = encoded.dictionary
+        # Hashed in Arrow first: a group used on five brokers becomes one Python string, not five.
+        distinct, read = _ids_of_distinct(texts, caps)
+        if read == len(texts):
+            parts.append(distinct[encoded.indices.to_numpy()])
+            continue
+        # No new name may be read any more.
+        rest = pa.concat_arrays([texts.slice(read), names.slice(end)])
+        further = _IDS.known(rest)
+        distinct[read:] = further[: len(texts) - read]
+        parts += [distinct[encoded.indices.to_numpy()], further[len(texts) - read :]]
+        break
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _ids_of_slice(names: pa.Array, caps: NameCap | None) -> IntArray:
-    # Hashing in Arrow first: a group used on five brokers becomes one Python string, not five.
-    encoded = names.dictionary_encode()
-    texts = encoded.dictionary
-    parts = (texts.slice(begin, _AT_ONCE) for begin in range(0, len(texts), _AT_ONCE))
-    distinct = [ids_of(part.to_numpy(zero_copy_only=False).tolist(), caps) for part in parts]
-    places: npt.NDArray[np.int32] = encoded.indices.to_numpy()
-    return np.concatenate([np.empty(0, np.int64), *distinct])[places]
+def _are_mostly_new(names: pa.Array) -> bool:
+    """Whether most of a sample are: then a large table of distinct names would be of no use."""
+    if len(names) <= _AT_ONCE:
+        return False
+    sample = names.take(pa.array(np.arange(0, len(names), len(names) // _SAMPLE))).to_pylist()
+    return 2 * sum(map(_IDS.__contains__, sample)) < len(sample)
+
+
+def _ids_of_distinct(texts: pa.Array, caps: NameCap | None) -> tuple[IntArray, int]:
+    """Ids of the first names, as many as ``caps`` allow to read, and the number of these."""
+    numbers = np.empty(len(texts), np.int64)
+    for begin in range(0, len(texts), _AT_ONCE):
+        if caps is not None and not caps.new_names:
+            return numbers, begin
+        part = texts.slice(begin, _AT_ONCE).to_numpy(zero_copy_only=False)
+        numbers[begin : begin + _AT_ONCE] = ids_of(part.tolist(), caps)
+    return numbers, len(texts)

@@ -158,10 +158,12 @@ def _without_bad_entries(
     worst = np.zeros(len(values), np.uint8)
     np.maximum.at(worst, block.report[bad], codes[bad])
     remaining = size - np.bincount(block.report[bad], minlength=len(values))
+    first = np.zeros(len(values), np.int64)
+    first[block.report[::-1]] = np.arange(len(codes))[::-1]  # a report's entries are in one piece
 
     def defects(index: int) -> tuple[str, IntArray]:
         """A description of a report's bad entries, and their positions in it."""
-        entries = np.flatnonzero(block.report == index)
+        entries = np.arange(first[index], first[index] + size[index])
         places = np.flatnonzero(codes[entries])
         return describe(block, entries[places], codes, len(entries), most), places
 
