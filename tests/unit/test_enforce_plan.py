@@ -429,6 +429,19 @@ def test_a_group_of_many_topics_holds_up_no_other() -> None:
     assert len(cluster.written) == 2_005
 
 
+def test_of_topics_without_a_rate_the_one_that_waited_longest_is_first() -> None:
+    names = [f"t{n:02}" for n in range(40)]
+    cluster = Cluster(layout_of(dict.fromkeys(names, "b"), "g"), [400.0], {})
+    cluster.measure()
+    order = np.random.default_rng(1).permutation(40)
+    cluster.ledger._since_s[:, 0] = -order
+    for _ in range(5):
+        cluster.tick(most=8)
+    longest_first = [names[at] for at in np.argsort(-order)]
+    written = [name for name, _, _ in cluster.written]
+    assert written == longest_first
+
+
 @given(st.lists(st.integers(0, 4), max_size=40))
 def test_each_group_has_its_turn_before_any_has_another(groups: list[int]) -> None:
     order = in_turn(np.array(groups, np.int64))
