@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
+from quotaplane.deltalog import durable
 from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.log import find_fault
 from quotaplane.errors import HistoryError, TransportError
@@ -331,3 +332,27 @@ def test_commits_are_deleted_only_behind_a_checkpoint_that_is_on_the_disk(
     for one in steps:
         at = one.index("cleanup")
         assert one[at - 3 : at] == ["checkpoint", "_last_checkpoint", "_delta_log"]
+
+
+def test_a_checkpoint_is_written_when_its_commit_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing could be added to the table after a power loss; found by its states."""
+    place = Place(tmp_path)
+    make_history(place.history)
+    table = DeltaTable(place.root / "history" / "usage")
+    done: list[str] = []
+    write, sync = DeltaTable.create_checkpoint, durable.fsync
+
+    def create_checkpoint(opened: DeltaTable) -> None:
+        done.append("checkpoint")
+        write(opened)
+
+    def fsync_(path: Path) -> None:
+        done.append(path.name)
+        sync(path)
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", create_checkpoint)
+    monkeypatch.setattr(durable, "fsync", fsync_)
+    durable.checkpoint(table, str(place.root / "history" / "usage"))
+    assert done[:3] == [f"{table.version():020}.json", "_delta_log", "checkpoint"]

@@ -101,18 +101,22 @@ def _names(commit: Path) -> list[str]:
 def checkpoint(table: DeltaTable, uri: str) -> None:
     """Write a checkpoint of the table's version, then delete expired commits.
 
-    In this order, because the commits are needed until the checkpoint is on the disk.
+    In this order, because the commits are needed until the checkpoint is on the disk. The commit of
+    the version is on the disk before: to a log that has a checkpoint of its newest version, but not
+    that commit, delta-rs adds nothing.
 
     Raises:
         DeltaError: the checkpoint could not be written.
         OSError: the disk did not accept it.
     """
-    table.create_checkpoint()
     folder = local_folder(uri)
-    if folder is not None:
-        log = Log(folder, {}, {})
+    log = None if folder is None else Log(folder, {}, {})
+    if log is not None:
+        _each((log.commit(table.version()), log.folder / LOG))
+    table.create_checkpoint()
+    if log is not None:
         fsync(log.checkpoint(table.version()))
         # Missing if a run was killed before it wrote this: deltalake makes no checkpoint twice.
-        _each([folder / LOG / LAST_CHECKPOINT])
-        fsync(folder / LOG)
+        _each([log.folder / LOG / LAST_CHECKPOINT])
+        fsync(log.folder / LOG)
     table.cleanup_metadata()
