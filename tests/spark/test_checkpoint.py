@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.errors import ConfigError, DeposedError, QuotaplaneError
+from quotaplane.errors import ConfigError, DeposedError, HistoryError, QuotaplaneError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.quota.job import QuotaSpec
@@ -102,6 +104,17 @@ def test_a_broken_note_is_one_line(spark: SparkSession, tmp_path: Path, note: st
     with pytest.raises(ConfigError, match="can't be used") as caught:
         opened(spark, tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_the_disk_does_not_let_one_make_is_an_error_of_the_disk(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(HistoryError, match="No space left on device; the disk is full"):
+        CheckpointFolder(spark, str(tmp_path / "checkpoint")).open(2, lambda _: 7, {})
 
 
 def test_the_record_of_a_batch_is_put_on_the_disk_before_anything_is_published(

@@ -98,6 +98,8 @@ class CheckpointFolder:
                         f"checkpoint {self.path}: another process started in it while this one was "
                         "starting; it goes on, and this one ends"
                     )
+                if self._local is not None:  # Java would not say why it can't make the folder
+                    self._local.mkdir(parents=True, exist_ok=True)
                 self.write(_NOTE, json.dumps({**started, **note}))
         if checkpoint.shards != shards:
             raise ConfigError(
