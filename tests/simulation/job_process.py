@@ -22,7 +22,6 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.operator import ShardOperator
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.sink import BatchSink
 from quotaplane.transport.base import Message
 from quotaplane.wire.reports import decode
@@ -70,17 +69,18 @@ class JobProcess:
         if checkpoint.epoch < 0:
             new_id = f"{checkpoint.name}.{self.name}"
             with world.virtual_seconds(self.clock):
+                note = spec.checkpoint_note
                 epoch = spec.new_epoch(new_id)
             self.point("claimed with a new checkpoint")
             if checkpoint.epoch >= 0:  # as CheckpointFolder.open
                 raise DeposedError(f"{checkpoint.name}: another process started in it meanwhile")
             checkpoint.id, checkpoint.epoch = new_id, epoch
-            checkpoint.note = spec.checkpoint_note
+            checkpoint.note = note
         spec.accept(checkpoint)  # type: ignore[arg-type]
         spec.leadership.claim(checkpoint.id, checkpoint.epoch)
         world.invariants.job_started(self)
         self.point("claimed")
-        program = quota_program(self.settings, checkpoint.epoch, spec._earlier.until_ms)
+        program = spec.program(checkpoint.epoch)
         shards = self.settings.shards
         self._watched = [_Watched(program) for _ in range(shards)]
         self._operators = [ShardOperator(each, shards) for each in self._watched]

@@ -10,6 +10,7 @@ import pytest
 
 from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, SAFE_COLUMNS
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
@@ -114,7 +115,7 @@ def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
 def test_strict_waits_for_the_leases_of_the_run_before_when_they_were_longer() -> None:
     """A broker out of reach may still be using the whole quota."""
     until = T0 + 300_000
-    shard = Shard(replace(STRICT, learns=True, earlier_until_ms=until), epoch=7)
+    shard = Shard(replace(STRICT, learns=True, earlier=EarlierLimits(until)), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
     for at in (T0, T0 + 100_000, until + int(STRICT.stale_after_ms) - 1):
         shard.run(reports(report("b1", at, {"g": 0.0}, throttled=100.0)), now_ms=at)
