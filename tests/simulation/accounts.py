@@ -84,7 +84,7 @@ class Accounts:
         if row is None or row.claim_id != process.name or self.world.invariants.clocks_wrong:
             return
         self._check_removals(process, seq)
-        if self.world.scenario.persistent:
+        if self.world.scenario.repeats:
             self._check_order(process, states)
         if self.world.scenario.strict:
             for state in filter(None, states):

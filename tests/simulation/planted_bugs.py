@@ -125,11 +125,12 @@ PLANTED: Final[dict[str, Planted]] = {
         ("persistent", "late"),
     ),
     "stale_broker_gets_limits": Planted(
-        "strict issues a limit to a silent broker, which may hold it for a lease more",
+        "strict issues and renews limits of a silent broker, which may use each for a lease more",
         issue.issue_limits,
-        "changed &= ~stale",
-        "pass",
-        ("strict", "mute", "lost_state"),
+        # Not ``changed &= ~stale`` alone: ``on_hold`` keeps the limits of such leases as well.
+        "stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms",
+        "stale[:] = False",
+        ("strict", "mute"),
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -216,7 +217,7 @@ PLANTED: Final[dict[str, Planted]] = {
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
-        ("persistent", "job_crash"),
+        ("repeats", "job_crash"),
     ),
     "seq_counted_again": Planted(
         "a batch that runs again gets a new seq",

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from random import Random
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,6 +63,7 @@ class World:
         self.groups, self.history, self.leaders = GroupTable(), History(), LeaderTable()
         self.history.lease_ms = self.scenario.lease_ms
         self.checkpoints: list[StoredCheckpoint] = []
+        self._folder = TemporaryDirectory(prefix="simulation-")
         self.checkpoint = self.new_checkpoint()
         self.job_clock = Clock(self.timeline)
         self.jobs: list[JobProcess] = []
@@ -91,6 +93,7 @@ class World:
     def new_checkpoint(self) -> StoredCheckpoint:
         """A new checkpoint folder."""
         new = StoredCheckpoint(f"checkpoint-{len(self.checkpoints) + 1}")
+        new.spool = f"{self._folder.name}/{new.name}"
         self.checkpoints.append(new)
         return new
 
@@ -194,7 +197,9 @@ class World:
         broker = next(each for each in self.brokers if each.name == message.key)
         polled = Polled(message.key, message.value, f"limits@{stamp.seq}")
         for wait_ms in self._travel():
-            self.timeline.after(wait_ms, lambda: broker.deliver(polled, decoded))
+            self.timeline.after(
+                wait_ms + broker.limits_late_ms(), lambda: broker.deliver(polled, decoded)
+            )
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -206,6 +211,10 @@ class World:
         Raises:
             ViolationError: an invariant did not hold.
         """
+        with self._folder:
+            self._run(settles=settles)
+
+    def _run(self, *, settles: bool) -> None:
         self.timeline.at(START_MS, self.start_job)
         self.timeline.after(INTERVAL_MS // 2, self._check)
         self.faults.begin()
