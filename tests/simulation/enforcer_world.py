@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +24,10 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport.base import Polled
 from quotaplane.wire.limits import encode_limits
-from tests.simulation.enforcer_faults import FAULTS, EnforcerFaults
+from tests.simulation.enforcer_faults import FAULTS, LATER_FAULTS, EnforcerFaults
 from tests.simulation.enforcer_invariants import EnforcerInvariants
+from tests.simulation.enforcer_knowledge import EnforcerKnowledge
+from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
 from tests.simulation.pulsar_cluster import (
@@ -67,6 +70,8 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
     """Draw the scenario of a seed."""
     enabled = {name: span for name, span in FAULTS.items() if rng.random() < 0.45}
     hands_back = rng.random() < 0.3
+    later = Random(f"{seed} later")
+    added = {name: span for name, span in LATER_FAULTS.items() if later.random() < 0.25}
     return EnforcerScenario(
         seed=seed,
         groups=rng.choice([("g",), ("g", "h"), ("g", "h", "k")]),
@@ -93,7 +98,8 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
                 },
             }
         ),
-        faults={name: rng.uniform(*span) for name, span in enabled.items()},
+        faults={name: rng.uniform(*span) for name, span in enabled.items()}
+        | {name: later.uniform(*span) for name, span in added.items()},
         chaos_s=rng.choice([40, 60, 90]),
     )
 
@@ -153,6 +159,7 @@ class EnforcerWorld:
         of_group = {namespace: group for group, namespace in self.namespaces.items()}
         self.cluster = SimulatedPulsar(of_group, self.scenario.brokers)
         self.invariants = EnforcerInvariants(self)
+        self.knowledge = EnforcerKnowledge(self)
         self.faults = EnforcerFaults(self)
         self.enforcers: list[EnforcerProcess | None] = [None] * ENFORCERS
         self.starts = 0
@@ -271,6 +278,9 @@ class EnforcerWorld:
                 safe_limits=safe,
             )
             self.messages.append(Polled(name, value, f"limits@{len(self.messages)}"))
+        now_ms = self.timeline.now_ms
+        pairs = zip(groups, quotas.tolist(), strict=True)
+        self.knowledge.published_ms |= dict.fromkeys(pairs, now_ms)
 
     # --- the network ------------------------------------------------------------------------------
 
@@ -283,13 +293,19 @@ class EnforcerWorld:
     ) -> asyncio.Future[Answer]:
         """A request leaves a process; the answer comes later, or never."""
         self.trace.note(method, loop.name, path, body)
-        if method != "GET":
-            self.invariants.wrote(loop, method, path)
         future: asyncio.Future[Answer] = loop.create_future()
+        of_enforcer = loop is not self.job
+        with suppress(ViolationError):  # it ends the run after this step
+            if method != "GET":
+                self.invariants.wrote(loop, method, path)
+            if of_enforcer:
+                self.knowledge.sent(loop, method, path, body)
         there_ms, back_ms = self.faults.delays()
 
         def arrive() -> None:
             answer = self.faults.answer() or self.cluster.handle(method, path, body)
+            if of_enforcer:
+                self.knowledge.arrived(method, path)
             if method != "GET":
                 self.invariants.check_open()
             if back_ms is not None:
@@ -297,6 +313,8 @@ class EnforcerWorld:
 
         def reach(answer: Answer) -> None:
             if not loop.is_closed() and not future.done():
+                if of_enforcer:
+                    self.knowledge.answered(loop, method, path, answer)
                 future.set_result(answer)
 
         if there_ms is not None:
@@ -330,6 +348,7 @@ class EnforcerWorld:
 
     def _check(self) -> None:
         self.invariants.check_open()
+        self.knowledge.check_rates()
         self.timeline.after(500, self._check)
 
     def _summary(self) -> str:

@@ -10,6 +10,8 @@ from typing import Final
 from quotaplane.client.agent import BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.history.leadership import Leadership
+from quotaplane.pulsar.source import PulsarStreamReader
+from quotaplane.pulsar.spool import Spool
 from quotaplane.quota import (
     division,
     group_changes,
@@ -108,7 +110,7 @@ PLANTED: Final[dict[str, Planted]] = {
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        ("strict", "lost_state", "late", "quota_change"),
+        ("strict", "lost_state", "slow_limits", "quota_change"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
@@ -245,6 +247,35 @@ PLANTED: Final[dict[str, Planted]] = {
         'pc.equal(ended["why"], "group_deleted")',
         'pc.equal(ended["why"], "never")',
         ("group_gone",),
+    ),
+    "input_not_synced": Planted(
+        "limits are published before the record of their input survives a power loss",
+        BatchSink.__call__,
+        "self._sync_input(seq)",
+        "pass",
+        ("power_loss", "repeats"),
+    ),
+    # --- reports of a non-persistent topic --------------------------------------------------------
+    "spooled_after_its_offset": Planted(
+        "a batch's reports are spooled only after Spark knows that the batch exists",
+        PulsarStreamReader.read,
+        "self._spool.keep(rows, start, end)",
+        "return ((self._spool.keep(rows, start, end), each)[1] for each in batches(rows)), end",
+        ("spools", "job_crash"),
+    ),
+    "spool_of_one_batch": Planted(
+        "the spooled reports of the batch before are removed at once",
+        Spool.keep,
+        "self._remove_all_but(_name(start), _name(end))",
+        "self._remove_all_but(_name(end))",
+        ("spools", "power_loss"),
+    ),
+    "spool_not_read": Planted(
+        "a batch that runs again does not read the spool",
+        Spool.read,
+        "if not expected:",
+        "if True:",
+        ("spools", "job_crash"),
     ),
     # --- leadership -------------------------------------------------------------------------------
     "deposed_goes_on": Planted(
