@@ -59,7 +59,7 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.apply,
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
-        ("strict", "broker_crash", "late"),
+        ("strict", "broker_crash", "slow_limits"),
     ),
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
@@ -147,7 +147,7 @@ PLANTED: Final[dict[str, Planted]] = {
         DeletedReservations.reserved,
         "if not self.names:",
         "if True:",
-        ("strict", "group_gone", "deaf"),
+        ("strict", "tree", "deletion_missed"),
     ),
     "any_incarnation_addressed": Planted(
         "strict sends limits to whatever process has the broker's name",
@@ -269,6 +269,13 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._remove_all_but(_name(start), _name(end))",
         "self._remove_all_but(_name(end))",
         ("spools", "power_loss"),
+    ),
+    "spool_not_alone": Planted(
+        "a process that was replaced removes or replaces the spooled reports of the one that goes on",
+        Spool._check_is_alone,
+        "if any(path.name not in self._known for path in self._files()):",
+        "if False:",
+        ("spools", "job_frozen", "job_crash"),
     ),
     "spool_not_read": Planted(
         "a batch that runs again does not read the spool",

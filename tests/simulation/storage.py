@@ -61,7 +61,7 @@ class StoredCheckpoint:
 
     def power_lost(self, *, with_commit: bool) -> None:
         """Entries that were not synced are lost: the newest batch, and perhaps a commit."""
-        del self.offsets[self.synced :]
+        del self.offsets[max(self.synced, self.committed) :]
         planned = len(self.offsets)
         for lost in [each for each in self.states if each >= planned]:
             del self.states[lost]
