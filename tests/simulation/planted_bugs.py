@@ -110,7 +110,7 @@ PLANTED: Final[dict[str, Planted]] = {
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        ("strict", "lost_state", "slow_limits", "quota_change"),
+        ("strict", "lost_state", "deaf", "quota_change"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
@@ -269,13 +269,6 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._remove_all_but(_name(start), _name(end))",
         "self._remove_all_but(_name(end))",
         ("spools", "power_loss"),
-    ),
-    "spool_not_alone": Planted(
-        "a process that was replaced removes or replaces the spooled reports of the one that goes on",
-        Spool._check_is_alone,
-        "if any(path.name not in self._known for path in self._files()):",
-        "if False:",
-        ("spools", "job_frozen", "job_crash"),
     ),
     "spool_not_read": Planted(
         "a batch that runs again does not read the spool",
