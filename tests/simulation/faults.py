@@ -54,6 +54,7 @@ class Faults:
             "slow_limits": self._slow_limits,
             "deletion_missed": self._deletion_missed,
             "power_loss": self._power_loss,
+            "state_lost_unheard": self._state_lost_unheard,
         }
 
     def begin(self) -> None:
@@ -156,6 +157,17 @@ class Faults:
         world.checkpoint = world.new_checkpoint()
         self._begin_of_topic()
         world.timeline.after(self.rng.choice([100, 3000, 10_000]), world.start_if_none)
+
+    def _state_lost_unheard(self) -> None:
+        """The state is lost while a broker gets no limits, and soon a quota is lowered."""
+        world, broker = self.world, self._broker()
+        broker.deaf_until_ms = world.timeline.now_ms + 15_000
+        world.trace.fault("gets no limits", broker.name, "for", 15_000)
+        self._lost_state()
+        group = self.rng.choice(world.scenario.groups)
+        world.timeline.after(
+            self.rng.choice([2500, 5000]), lambda: None if self.over else world.lower(group)
+        )
 
     def _old_checkpoint(self) -> None:
         """Somebody starts an earlier checkpoint, perhaps when a new one has just been started."""

@@ -110,7 +110,7 @@ PLANTED: Final[dict[str, Planted]] = {
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        ("strict", "lost_state", "deaf", "quota_change"),
+        ("strict", "state_lost_unheard"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",

@@ -86,6 +86,14 @@ class World:
         self.groups.put(group, {d: self.rng.choice(rates) for d in self.scenario.dimensions})
         self.invariants.quota_changed(group)
 
+    def lower(self, group: str) -> None:
+        """Set a group's quota to a quarter, if it has one."""
+        quota = self.groups.quotas.get(group)
+        if quota is not None:
+            self.groups.put(group, {d: rate / 4 for d, rate in quota.items()})
+            self.trace.fault("quota", group, self.groups.quotas[group])
+            self.invariants.quota_changed(group)
+
     def children(self, group: str) -> list[str]:
         """The groups right below a group."""
         return [each for each, above in self.above.items() if above[1:2] == (group,)]
