@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from contextlib import suppress
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -21,17 +21,20 @@ from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport.base import Polled
 from quotaplane.wire.limits import encode_limits
-from tests.simulation.enforcer_faults import FAULTS, LATER_FAULTS, EnforcerFaults
+from tests.simulation.enforcer_faults import EnforcerFaults
 from tests.simulation.enforcer_invariants import EnforcerInvariants
 from tests.simulation.enforcer_knowledge import EnforcerKnowledge
+from tests.simulation.enforcer_scenario import (
+    LEASE_MS,
+    ROUND_MS,
+    enforcer_scenario_of,
+)
 from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
 from tests.simulation.pulsar_cluster import (
-    URL,
     ElectionRoom,
     ElectionSeat,
     LimitsReader,
@@ -43,65 +46,8 @@ from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import full
 
 ENFORCERS: Final = 2
-_LEASE_MS: Final = 10_000
-_ROUND_MS: Final = 1000
 _SYNC_S: Final = 2.0
 SETTLED_MS: Final = 75_000
-
-
-class EnforcerScenario(NamedTuple):
-    """Everything that is fixed for a run."""
-
-    seed: int
-    groups: tuple[str, ...]
-    brokers: int
-    settings: Settings
-    faults: dict[str, float]
-    """Times per second by name, only those that are enabled."""
-    chaos_s: int
-
-    def traits(self) -> frozenset[str]:
-        """What there is in this scenario: kinds of faults and more."""
-        has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}
-        return frozenset(self.faults).union(has)
-
-
-def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
-    """Draw the scenario of a seed."""
-    enabled = {name: span for name, span in FAULTS.items() if rng.random() < 0.45}
-    hands_back = rng.random() < 0.3
-    later = Random(f"{seed} later")
-    added = {name: span for name, span in LATER_FAULTS.items() if later.random() < 0.25}
-    return EnforcerScenario(
-        seed=seed,
-        groups=rng.choice([("g",), ("g", "h"), ("g", "h", "k")]),
-        brokers=rng.randint(1, 3),
-        settings=parse_settings(
-            {
-                "transport": {
-                    "kind": "pulsar",
-                    "service_url": "pulsar://127.0.0.1:1",
-                    "admin_url": URL,
-                    "limits_topic": "persistent://public/default/limits",
-                },
-                "history": {"path": "unused"},
-                "checkpoint": "unused",
-                "cluster": {"hand_back_after_s": None},
-                "limits": {"lease_s": _LEASE_MS / 1000, "refresh_rounds": 2},
-                "reports": {"interval_s": _ROUND_MS / 1000},
-                "enforce": {
-                    "interval_s": 1.0,
-                    "concurrency": rng.choice([1, 4, 16]),
-                    "on_exit": rng.choice(["keep", "safe", "remove"]),
-                    "without_limits": "hand_back" if hands_back else "safe",
-                    "hand_back_after_s": 30.0,
-                },
-            }
-        ),
-        faults={name: rng.uniform(*span) for name, span in enabled.items()}
-        | {name: later.uniform(*span) for name, span in added.items()},
-        chaos_s=rng.choice([40, 60, 90]),
-    )
 
 
 class EnforcerProcess:
@@ -249,7 +195,7 @@ class EnforcerWorld:
             seq += 1
             if not self.table.is_missing:
                 self._publish_round(seq)
-            await asyncio.sleep(_ROUND_MS / 1000)
+            await asyncio.sleep(ROUND_MS / 1000)
 
     def _publish_round(self, seq: int) -> None:
         rows = self.table.rows
@@ -272,7 +218,7 @@ class EnforcerWorld:
                 epoch=self.table.epoch,
                 seq=seq,
                 issued_at_ms=self.timeline.now_ms,
-                lease_ms=_LEASE_MS,
+                lease_ms=LEASE_MS,
                 groups=groups,
                 limits=limits,
                 safe_limits=safe,
