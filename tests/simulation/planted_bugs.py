@@ -184,6 +184,13 @@ PLANTED: Final[dict[str, Planted]] = {
         "> np.inf",
         ("strict", "lost_state", "quota_change"),
     ),
+    "adoption_forgets_others": Planted(
+        "a report of earlier limits makes all others' lowered limits count as acknowledged",
+        usage.adopt_limits,
+        "max_in_force=np.where(adopted, limit, leases.max_in_force),",
+        "max_in_force=limit,",
+        ("strict", "state_lost_unheard"),
+    ),
     "learning_too_short": Planted(
         "strict divides at once after a start without state",
         LeaseTimes.learning_until_ms,
