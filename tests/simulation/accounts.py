@@ -269,7 +269,8 @@ class Accounts:
         """Whether all that was published and is due fits the quotas of a tree."""
         for top in tree & quotas.keys():
             below = {self.world.scenario.groups[at] for at in self.world.families[top]}
-            total = sum(limits for _, group, limits in due if group in below)
+            due_below = (limits for _, group, limits in due if group in below)
+            total = sum(due_below, start=np.zeros(len(DIMENSIONS)))
             for (of, _, group), limits in self._published.items():
                 if of == epoch and group in below:
                     total = total + limits
