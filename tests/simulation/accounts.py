@@ -1,7 +1,8 @@
 """What must hold of the job's state after each batch, compared with the table and the brokers.
 
 * **no quota lost**: the state has exactly the quotas that the table had when the batch was planned.
-* **accounted** (strict): a broker never has more in force, by this epoch, than the state says.
+* **accounted** (strict): a broker never has more in force than the state says: all of a limit of
+  this epoch, and of one of an earlier epoch what was counted once.
 * **forward**: of each broker, the newest report that counts never gets older.
 * **removed**: a group's removal is published to each broker that has a limit of it.
 * **handed back** (strict): limits of an earlier epoch that brokers report are published again.
@@ -22,6 +23,7 @@ from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned
 
 if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
     from tests.simulation.job_process import JobProcess
     from tests.simulation.world import World
 
@@ -51,6 +53,9 @@ class Accounts:
         """(broker, group) by (epoch, seq)."""
         self._expected: dict[tuple[int, int], list[tuple[str, str, FloatArray]]] = {}
         """(broker, group, limits) that a round must hand back, by (epoch, seq)."""
+        self._counted: dict[tuple[int, str, int, str, int], float] = {}
+        """Of a limit of an earlier epoch, the most that this one counted, by (epoch, broker, start,
+        group, dimension)."""
         self._checks_hand_back = world.scenario.strict and world.scenario.has_plain_hand_back
 
     # --- what is noted ----------------------------------------------------------------------------
@@ -84,7 +89,7 @@ class Accounts:
         if row is None or row.claim_id != process.name or self.world.invariants.clocks_wrong:
             return
         self._check_removals(process, seq)
-        if self.world.scenario.persistent:
+        if self.world.scenario.repeats:
             self._check_order(process, states)
         if self.world.scenario.strict:
             for state in filter(None, states):
@@ -130,7 +135,7 @@ class Accounts:
             row = broker_at.get(broker.name)
             known = row is not None and state.brokers.started_at_ms[row] == broker.started_at_ms
             for group in names:
-                if broker.obeyed.epoch_of(group) != process.checkpoint.epoch:
+                if not 0 <= broker.obeyed.epoch_of(group) <= process.checkpoint.epoch:
                     continue
                 lease = lease_at.get((group_at[group], row)) if known else None
                 has = lease is not None and bool(leases.has_limit[lease])
@@ -138,12 +143,35 @@ class Accounts:
                     if d not in dimension_at:
                         continue
                     account = float(leases.max_in_force[dimension_at[d], lease]) if has else 0.0
+                    account += _reserved(state, group, d)
                     actual = float(in_force[self.world.place[group], d])
-                    if actual > account * (1.0 + _ROUNDING):
+                    counted = self._to_count(process, broker, group, d, actual, account)
+                    if counted > account * (1.0 + _ROUNDING):
                         self.fail(
                             f"accounted: {broker.name} may use {actual:g} {DIMENSIONS[d]} of "
                             f"{group}, and batch {seq} of {process.name} counts {account:g}"
                         )
+
+    def _to_count(
+        self,
+        process: JobProcess,
+        broker: BrokerProcess,
+        group: str,
+        dimension: int,
+        actual: float,
+        account: float,
+    ) -> float:
+        """What must be counted of ``actual``: all of it, if it is of this epoch.
+
+        Of a limit of an earlier epoch that is as much as was counted once: it may have been
+        unknown, or above a quota, but stays in force until the broker has one of this epoch.
+        """
+        epoch = process.checkpoint.epoch
+        if broker.obeyed.epoch_of(group) == epoch:
+            return actual
+        key = epoch, broker.name, broker.started_at_ms, group, dimension
+        highest = self._counted[key] = max(account, self._counted.get(key, 0.0))
+        return min(actual, highest)
 
     def _check_removals(self, process: JobProcess, seq: int) -> None:
         """Each broker that had a limit of a group deleted in this batch is told."""
@@ -241,7 +269,8 @@ class Accounts:
         """Whether all that was published and is due fits the quotas of a tree."""
         for top in tree & quotas.keys():
             below = {self.world.scenario.groups[at] for at in self.world.families[top]}
-            total = sum(limits for _, group, limits in due if group in below)
+            due_below = (limits for _, group, limits in due if group in below)
+            total = sum(due_below, start=np.zeros(len(DIMENSIONS)))
             for (of, _, group), limits in self._published.items():
                 if of == epoch and group in below:
                     total = total + limits
@@ -270,6 +299,12 @@ def quotas_of(states: list[Any]) -> dict[str, dict[int, float]]:
             rates = state.groups.quota[:, at]
             known[name] = {int(d): float(rates[d]) for d in np.flatnonzero(np.isfinite(rates))}
     return known
+
+
+def _reserved(state: Any, group: str, dimension: int) -> float:
+    """What is reserved for a group that was deleted and put again, while brokers may use it."""
+    of_group = np.array([name == group for name in state.deleted.names], np.bool_)
+    return float(state.deleted.held[dimension, of_group].sum())
 
 
 def _newest_reports(states: list[Any]) -> dict[str, tuple[int, int]]:

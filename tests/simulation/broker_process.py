@@ -35,6 +35,8 @@ class BrokerProcess:
         """No limits reach the broker before this time."""
         self.mute_until_ms = 0
         """No report leaves the broker before this time."""
+        self.slow_until_ms = self.slow_by_ms = 0
+        """Limits that are published before this time reach the broker so much later."""
         scenario = world.scenario
         self.attached = np.ones(len(scenario.groups), np.bool_)
         self.demand: FloatArray = np.zeros((len(scenario.groups), len(DIMENSIONS)))
@@ -88,6 +90,10 @@ class BrokerProcess:
     def reached_by_now(self) -> bool:
         """Whether messages get through to the broker and from it."""
         return self.alive and self.world.timeline.now_ms >= self.cut_off_until_ms
+
+    def limits_late_ms(self) -> int:
+        """How much later limits that are published now reach the broker."""
+        return self.slow_by_ms if self.world.timeline.now_ms < self.slow_until_ms else 0
 
     def deliver(self, message: Polled, decoded: LimitsMessage) -> None:
         """A limits message arrives."""

@@ -20,14 +20,14 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         LeaderElection._try_to_lead,
         "now_s if self._may_follow_at_once else now_s + HOLD_S",
         "now_s",
-        ("election_cut_off", "use_changes"),
+        ("leader_cut_off", "use_changes"),
     ),
     "leader_for_ever": Planted(
         "a leader goes on to write although its last accepted beat is old",
         LeaderElection.leads,
         "return self._writes_from_s <= self._clock() < self._writes_until_s",
         "return self._writes_from_s <= self._clock()",
-        ("election_cut_off", "use_changes"),
+        ("leader_cut_off", "use_changes"),
     ),
     "requests_without_the_lead": Planted(
         "requests that change something are sent although this enforcer does not lead any more",
@@ -65,7 +65,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         AbandonedQuotas.look,
         "self._tried_s = now_s\n",
         "self._tried_s = now_s; self.removes_rates = True\n",
-        ("hand_back", "job_gone", "cluster_fails"),
+        ("hand_back", "outage"),
     ),
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",
@@ -80,7 +80,6 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "(same & (decided_ms > recorded.updated_at_ms))[limited].all()",
         "same[limited].all()",
         ("quota_change",),
-        at_end=True,
     ),
     "failed_write_counts": Planted(
         "a rate counts as written although the cluster refused it",
@@ -88,6 +87,5 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "if await self._tried(topic, kind, work, wrote=True):",
         "if await self._tried(topic, kind, work, wrote=True) or True:",
         ("cluster_fails",),
-        at_end=True,
     ),
 }

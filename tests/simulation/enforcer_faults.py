@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.unit.cluster_cases import Answer
 
 if TYPE_CHECKING:
-    from tests.simulation.enforcer_world import EnforcerWorld
+    from tests.simulation.enforcer_world import EnforcerProcess, EnforcerWorld
 
 FAULTS: Final = {
     "enforcer_killed": (0.02, 0.1),
@@ -32,6 +32,13 @@ FAULTS: Final = {
 }
 """Faults, and how often they happen at least and at most, per second."""
 
+LATER_FAULTS: Final = {
+    "leader_cut_off": (0.02, 0.06),
+    "outage": (0.005, 0.03),
+}
+"""Faults that were added later. Another generator chooses them, so that seeds without them stay as
+they were."""
+
 
 class EnforcerFaults:
     """Lets faults happen until ``end``, which mends everything."""
@@ -43,7 +50,7 @@ class EnforcerFaults:
         """When the last fault was mended."""
         self._slow_until_ms = self._fails_until_ms = self._loses_until_ms = 0
         self.kinds: dict[str, Callable[[], None]] = {
-            name: getattr(self, f"_{name}") for name in FAULTS
+            name: getattr(self, f"_{name}") for name in (*FAULTS, *LATER_FAULTS)
         }
 
     def begin(self) -> None:
@@ -131,8 +138,17 @@ class EnforcerFaults:
 
     def _election_cut_off(self) -> None:
         process, pause_ms = self.world.enforcers[self._place()], self._pause_ms()
-        if process is None:
-            return
+        if process is not None:
+            self._cut_off(process, pause_ms)
+
+    def _leader_cut_off(self) -> None:
+        """Only the leader's own connection to the topic of the election is broken."""
+        owner = self.world.room.owner
+        for process in self.world.enforcers:
+            if process is not None and process.seat is owner:
+                self._cut_off(process, 25_000)
+
+    def _cut_off(self, process: EnforcerProcess, pause_ms: int) -> None:
         self.world.trace.fault("election cut off", process.name, "for", pause_ms)
         seat = process.seat
         seat.is_cut_off = True
@@ -198,6 +214,13 @@ class EnforcerFaults:
     def _job_gone(self) -> None:
         self.world.trace.fault("job gone for a minute")
         self._job_down(60_000)
+
+    def _outage(self) -> None:
+        """The job is gone for a minute, and the cluster is slow or fails when that is noticed."""
+        self.world.trace.fault("outage: the job is gone for a minute")
+        self._job_down(60_000)
+        ill = self.rng.choice([self._cluster_slow, self._cluster_fails])
+        self.world.timeline.after(28_000, lambda: None if self.over else ill())
 
     def _table_deleted(self) -> None:
         self.world.trace.fault("table deleted")

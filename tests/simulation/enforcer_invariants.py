@@ -37,7 +37,9 @@ class EnforcerInvariants:
         Raises:
             ViolationError: always.
         """
-        raise ViolationError(text)
+        # An enforcer logs whatever happens in its own tasks, and goes on.
+        error = self.world.machines.failure = ViolationError(text)
+        raise error
 
     def quota_set(self, group: str, quota: float) -> None:
         """Somebody set a group's quota in the cluster."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -20,15 +21,20 @@ from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport.base import Polled
 from quotaplane.wire.limits import encode_limits
-from tests.simulation.enforcer_faults import FAULTS, EnforcerFaults
+from tests.simulation.enforcer_faults import EnforcerFaults
 from tests.simulation.enforcer_invariants import EnforcerInvariants
+from tests.simulation.enforcer_knowledge import EnforcerKnowledge
+from tests.simulation.enforcer_scenario import (
+    LEASE_MS,
+    ROUND_MS,
+    enforcer_scenario_of,
+)
+from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
 from tests.simulation.pulsar_cluster import (
-    URL,
     ElectionRoom,
     ElectionSeat,
     LimitsReader,
@@ -40,62 +46,8 @@ from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import full
 
 ENFORCERS: Final = 2
-_LEASE_MS: Final = 10_000
-_ROUND_MS: Final = 1000
 _SYNC_S: Final = 2.0
 SETTLED_MS: Final = 75_000
-
-
-class EnforcerScenario(NamedTuple):
-    """Everything that is fixed for a run."""
-
-    seed: int
-    groups: tuple[str, ...]
-    brokers: int
-    settings: Settings
-    faults: dict[str, float]
-    """Times per second by name, only those that are enabled."""
-    chaos_s: int
-
-    def traits(self) -> frozenset[str]:
-        """What there is in this scenario: kinds of faults and more."""
-        has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}
-        return frozenset(self.faults).union(has)
-
-
-def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
-    """Draw the scenario of a seed."""
-    enabled = {name: span for name, span in FAULTS.items() if rng.random() < 0.45}
-    hands_back = rng.random() < 0.3
-    return EnforcerScenario(
-        seed=seed,
-        groups=rng.choice([("g",), ("g", "h"), ("g", "h", "k")]),
-        brokers=rng.randint(1, 3),
-        settings=parse_settings(
-            {
-                "transport": {
-                    "kind": "pulsar",
-                    "service_url": "pulsar://127.0.0.1:1",
-                    "admin_url": URL,
-                    "limits_topic": "persistent://public/default/limits",
-                },
-                "history": {"path": "unused"},
-                "checkpoint": "unused",
-                "cluster": {"hand_back_after_s": None},
-                "limits": {"lease_s": _LEASE_MS / 1000, "refresh_rounds": 2},
-                "reports": {"interval_s": _ROUND_MS / 1000},
-                "enforce": {
-                    "interval_s": 1.0,
-                    "concurrency": rng.choice([1, 4, 16]),
-                    "on_exit": rng.choice(["keep", "safe", "remove"]),
-                    "without_limits": "hand_back" if hands_back else "safe",
-                    "hand_back_after_s": 30.0,
-                },
-            }
-        ),
-        faults={name: rng.uniform(*span) for name, span in enabled.items()},
-        chaos_s=rng.choice([40, 60, 90]),
-    )
 
 
 class EnforcerProcess:
@@ -153,6 +105,7 @@ class EnforcerWorld:
         of_group = {namespace: group for group, namespace in self.namespaces.items()}
         self.cluster = SimulatedPulsar(of_group, self.scenario.brokers)
         self.invariants = EnforcerInvariants(self)
+        self.knowledge = EnforcerKnowledge(self)
         self.faults = EnforcerFaults(self)
         self.enforcers: list[EnforcerProcess | None] = [None] * ENFORCERS
         self.starts = 0
@@ -242,7 +195,7 @@ class EnforcerWorld:
             seq += 1
             if not self.table.is_missing:
                 self._publish_round(seq)
-            await asyncio.sleep(_ROUND_MS / 1000)
+            await asyncio.sleep(ROUND_MS / 1000)
 
     def _publish_round(self, seq: int) -> None:
         rows = self.table.rows
@@ -265,12 +218,15 @@ class EnforcerWorld:
                 epoch=self.table.epoch,
                 seq=seq,
                 issued_at_ms=self.timeline.now_ms,
-                lease_ms=_LEASE_MS,
+                lease_ms=LEASE_MS,
                 groups=groups,
                 limits=limits,
                 safe_limits=safe,
             )
             self.messages.append(Polled(name, value, f"limits@{len(self.messages)}"))
+        now_ms = self.timeline.now_ms
+        pairs = zip(groups, quotas.tolist(), strict=True)
+        self.knowledge.published_ms |= dict.fromkeys(pairs, now_ms)
 
     # --- the network ------------------------------------------------------------------------------
 
@@ -283,13 +239,19 @@ class EnforcerWorld:
     ) -> asyncio.Future[Answer]:
         """A request leaves a process; the answer comes later, or never."""
         self.trace.note(method, loop.name, path, body)
-        if method != "GET":
-            self.invariants.wrote(loop, method, path)
         future: asyncio.Future[Answer] = loop.create_future()
+        of_enforcer = loop is not self.job
+        with suppress(ViolationError):  # it ends the run after this step
+            if method != "GET":
+                self.invariants.wrote(loop, method, path)
+            if of_enforcer:
+                self.knowledge.sent(loop, method, path, body)
         there_ms, back_ms = self.faults.delays()
 
         def arrive() -> None:
             answer = self.faults.answer() or self.cluster.handle(method, path, body)
+            if of_enforcer:
+                self.knowledge.arrived(method, path)
             if method != "GET":
                 self.invariants.check_open()
             if back_ms is not None:
@@ -297,6 +259,8 @@ class EnforcerWorld:
 
         def reach(answer: Answer) -> None:
             if not loop.is_closed() and not future.done():
+                if of_enforcer:
+                    self.knowledge.answered(loop, method, path, answer)
                 future.set_result(answer)
 
         if there_ms is not None:
@@ -330,6 +294,7 @@ class EnforcerWorld:
 
     def _check(self) -> None:
         self.invariants.check_open()
+        self.knowledge.check_rates()
         self.timeline.after(500, self._check)
 
     def _summary(self) -> str:

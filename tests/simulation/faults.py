@@ -31,6 +31,7 @@ class Faults:
         self._kill_in: int | None = None
         """After so many labelled points the process that is at one is killed."""
         self._freeze_in: int | None = None
+        self._cut_power_in: int | None = None
         self.kinds: dict[str, Callable[[], None]] = {
             "job_crash": self._job_crash,
             "job_frozen": self._job_frozen,
@@ -50,6 +51,10 @@ class Faults:
             "group_gone": self._group_gone,
             "topics_move": self._topics_move,
             "demand": self.new_demand,
+            "slow_limits": self._slow_limits,
+            "deletion_missed": self._deletion_missed,
+            "power_loss": self._power_loss,
+            "state_lost_unheard": self._state_lost_unheard,
         }
 
     def begin(self) -> None:
@@ -71,11 +76,12 @@ class Faults:
         """No fault from now on; everything that is broken is mended."""
         world = self.world
         self.over = True
-        self._kill_in = self._freeze_in = None
+        self._kill_in = self._freeze_in = self._cut_power_in = None
         world.trace.fault("faults end")
         world.job_clock.offset_ms = 0
         for broker in world.brokers:
             broker.cut_off_until_ms = broker.deaf_until_ms = broker.mute_until_ms = 0
+            broker.slow_until_ms = 0
             broker.clock.offset_ms = 0
             # The runbook's advice on a broker whose clock was ahead when it started.
             started_ahead = broker.started_at_ms > world.timeline.now_ms + _MOST_AHEAD_MS
@@ -104,6 +110,12 @@ class Faults:
             if self._freeze_in < 0:
                 self._freeze_in = None
                 self._frozen(process, label)
+        if self._cut_power_in is not None:
+            self._cut_power_in -= 1
+            if self._cut_power_in < 0:
+                self._cut_power_in = None
+                process.checkpoint.power_lost(with_commit=self.rng.random() < 0.5)
+                self._killed(process, f"a power loss, {label}")
 
     def _killed(self, process: JobProcess, label: str) -> None:
         self.world.trace.fault("job killed", process.name, "at", label)
@@ -127,6 +139,10 @@ class Faults:
     def _job_frozen(self) -> None:
         self._freeze_in = self.rng.randrange(30)
 
+    def _power_loss(self) -> None:
+        """As a kill, and what Spark logged but nobody synced is lost."""
+        self._cut_power_in = self.rng.randrange(30)
+
     def _second_job(self) -> None:
         self.world.trace.fault("second job")
         if self.rng.random() < 0.3:
@@ -141,6 +157,17 @@ class Faults:
         world.checkpoint = world.new_checkpoint()
         self._begin_of_topic()
         world.timeline.after(self.rng.choice([100, 3000, 10_000]), world.start_if_none)
+
+    def _state_lost_unheard(self) -> None:
+        """The state is lost while a broker gets no limits, and soon a quota is lowered."""
+        world, broker = self.world, self._broker()
+        broker.deaf_until_ms = world.timeline.now_ms + 15_000
+        world.trace.fault("gets no limits", broker.name, "for", 15_000)
+        self._lost_state()
+        group = self.rng.choice(world.scenario.groups)
+        world.timeline.after(
+            self.rng.choice([2500, 5000]), lambda: None if self.over else world.lower(group)
+        )
 
     def _old_checkpoint(self) -> None:
         """Somebody starts an earlier checkpoint, perhaps when a new one has just been started."""
@@ -215,6 +242,13 @@ class Faults:
         self.world.trace.fault("sends no reports", broker.name, "for", wait_ms)
         broker.mute_until_ms = self.world.timeline.now_ms + wait_ms
 
+    def _slow_limits(self) -> None:
+        """A broker reads limits late, in their order: it is behind in the topic."""
+        broker, wait_ms = self._broker(), self.rng.choice([6000, 25_000])
+        broker.slow_by_ms = self.rng.choice([1500, 3000, 6000])
+        broker.slow_until_ms = self.world.timeline.now_ms + wait_ms
+        self.world.trace.fault("limits", broker.slow_by_ms, "late", broker.name, "for", wait_ms)
+
     # --- clocks -----------------------------------------------------------------------------------
 
     def _clock_small(self) -> None:
@@ -251,6 +285,22 @@ class Faults:
         self.world.trace.fault("group deleted", group)
         self.world.groups.delete(group)
         self.world.invariants.quota_changed(group)
+
+    def _deletion_missed(self) -> None:
+        """A group below another one is deleted, of which some broker hears later; it comes back."""
+        world = self.world
+        below = [each for each in sorted(world.groups.quotas) if world.above[each][1:]]
+        if not below:
+            return
+        group, broker = self.rng.choice(below), self._broker()
+        world.trace.fault("group deleted", group, "unheard by", broker.name)
+        broker.deaf_until_ms = world.timeline.now_ms + self.rng.choice([3000, 8000])
+        world.groups.delete(group)
+        world.invariants.quota_changed(group)
+        world.timeline.after(
+            self.rng.choice([2000, 15_000]),
+            lambda: None if self.over or group in world.groups.quotas else world.put(group),
+        )
 
     def _topics_move(self) -> None:
         broker, group = self._broker(), self.rng.randrange(len(self.world.scenario.groups))

@@ -250,7 +250,7 @@ class Invariants:
         names = self._names(decoded)
         for at, group in enumerate(names):
             self._check_sound(decoded, at, group)
-        if self.world.scenario.persistent:
+        if self.world.scenario.repeats:
             removed = {*decoded.removed_groups, *map(str, decoded.removed_group_ids.tolist())}
             contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
             for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():

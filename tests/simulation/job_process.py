@@ -15,23 +15,24 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
-from quotaplane.errors import DeposedError
+from quotaplane.errors import DeposedError, TransportError
 from quotaplane.model import Round
 from quotaplane.streams import operator
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.operator import ShardOperator
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.sink import BatchSink
 from quotaplane.transport.base import Message
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.simulation.live_reports import LiveReports
 from tests.simulation.storage import (
     MemoryHistory,
     MemoryLeadership,
     Planned,
     StoredCheckpoint,
+    StoredReport,
     StoredState,
 )
 from tests.simulation.virtual_time import Clock
@@ -70,17 +71,18 @@ class JobProcess:
         if checkpoint.epoch < 0:
             new_id = f"{checkpoint.name}.{self.name}"
             with world.virtual_seconds(self.clock):
+                note = spec.checkpoint_note
                 epoch = spec.new_epoch(new_id)
             self.point("claimed with a new checkpoint")
             if checkpoint.epoch >= 0:  # as CheckpointFolder.open
                 raise DeposedError(f"{checkpoint.name}: another process started in it meanwhile")
             checkpoint.id, checkpoint.epoch = new_id, epoch
-            checkpoint.note = spec.checkpoint_note
+            checkpoint.note = note
         spec.accept(checkpoint)  # type: ignore[arg-type]
         spec.leadership.claim(checkpoint.id, checkpoint.epoch)
         world.invariants.job_started(self)
         self.point("claimed")
-        program = quota_program(self.settings, checkpoint.epoch, spec._earlier.until_ms)
+        program = spec.program(checkpoint.epoch)
         shards = self.settings.shards
         self._watched = [_Watched(program) for _ in range(shards)]
         self._operators = [ShardOperator(each, shards) for each in self._watched]
@@ -94,8 +96,14 @@ class JobProcess:
             checkpoint.epoch,
             JobLines.silent(spec.status()),
             still_leads=lambda: self._still_leads(spec.leadership.check),
+            sync_input=self._sync_input,
         )
         self._program = program
+        self._live: LiveReports | None = None
+        if world.scenario.spools:
+            now_ms, topic = self.clock.now_ms, world.reports
+            self._live = LiveReports(checkpoint.spool, topic, now_ms, self.point)
+        self._next: int | None = None
 
     def point(self, label: str) -> None:
         """A labelled point: the process may be killed or frozen here."""
@@ -107,6 +115,9 @@ class JobProcess:
         self.world.invariants.leads(self)
         self.point("leads")
 
+    def _sync_input(self, seq: int) -> None:
+        self.checkpoint.synced = max(self.checkpoint.synced, seq + 1)
+
     def run_batch(self) -> None:
         """Run the next batch, or the one that was not committed.
 
@@ -115,14 +126,15 @@ class JobProcess:
             QuotaplaneError: the job ends.
         """
         checkpoint = self.checkpoint
-        self._seq = seq = checkpoint.committed
+        is_first = self._next is None
+        # As Spark: a process reads the log of offsets when it starts, and then counts by itself.
+        self._seq = seq = checkpoint.committed if is_first or not self._live else self._next
+        self._next = seq + 1
         # A frozen process has loaded its states: another one may delete the files meanwhile.
         self._before = dict(checkpoint.states.get(seq - 1, {}))
-        again = len(checkpoint.offsets) > seq
+        again = len(checkpoint.offsets) > seq and (is_first or not self._live)
         if not again:
-            world = self.world
-            planned = Planned(self.clock.now_ms(), len(world.reports), len(world.groups.changes))
-            checkpoint.offsets.append(planned)
+            self._plan(seq)
         self.point("planned")
         outputs = SimpleNamespace(toArrow=lambda: self._outputs(seq, again=again))
         self._sink(outputs, seq)  # type: ignore[arg-type]
@@ -132,6 +144,19 @@ class JobProcess:
             del checkpoint.states[old]
         self.world.invariants.batch_done(self, seq, checkpoint.offsets[seq])
         self.point("committed")
+
+    def _plan(self, seq: int) -> None:
+        """Log what the next batch reads, as Spark does.
+
+        Raises:
+            DeposedError: another process has logged a batch of this number.
+        """
+        world, offsets = self.world, self.checkpoint.offsets
+        end = None if self._live is None else self._live.plan(self._begin_of(seq).live)
+        if len(offsets) != seq:
+            raise DeposedError(f"batch {seq} was planned by another process")
+        reports, changes = len(world.reports), len(world.groups.changes)
+        offsets.append(Planned(self.clock.now_ms(), reports, changes, end))
 
     def _outputs(self, seq: int, *, again: bool) -> pa.Table:
         """Run the operator of every shard; the rows of all."""
@@ -151,7 +176,7 @@ class JobProcess:
                     rows.append(shard_operator._run(key, arrived[shard], planned.now_ms))
                 self.world.invariants.shard_ran(self, shard, planned)
             after[shard] = handle.stored()
-            if self.world.scenario.persistent and shard in first_time:
+            if self.world.scenario.repeats and shard in first_time:
                 self.world.invariants.ran_again(self, seq, first_time[shard], after[shard])
             self.point("amid the operator")
         kinds = [kind for frame in rows for kind in frame["kind"]]
@@ -167,7 +192,9 @@ class JobProcess:
         arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
         reports = world.reports[begin.reports : planned.reports]
         positions = [f"reports/0@{at}" for at in range(begin.reports, planned.reports)]
-        if again and not world.scenario.persistent and reports:
+        if self._live is not None:
+            reports, positions = self._live_reports(seq, begin, planned, again=again)
+        elif again and not world.scenario.persistent and reports:
             kept = [at for at in range(len(reports)) if world.rng.random() < 0.5]
             reports = [reports[at] for at in kept]
             positions = [positions[at] for at in kept]
@@ -189,6 +216,19 @@ class JobProcess:
             for shard, payload in pack_groups(changes, shards):
                 arrived[shard]["groups"].append(payload)
         return arrived
+
+    def _live_reports(
+        self, seq: int, begin: Planned, planned: Planned, *, again: bool
+    ) -> tuple[list[StoredReport], list[str]]:
+        """The reports of a batch, and their positions."""
+        assert self._live is not None
+        assert planned.live is not None
+        try:
+            read = self._live.read(begin.live, planned.live, again=again)
+        except TransportError as error:
+            text = str(error).replace(self.checkpoint.spool, "spool")
+            self.world.invariants.fail(f"again: {self.name} can't read batch {seq}: {text}")
+        return [StoredReport(value, at_ms) for _, value, at_ms in read], [each[0] for each in read]
 
     def publish(self, messages: Sequence[Message]) -> None:
         """``Transport.publish``: messages go to the topic one by one."""

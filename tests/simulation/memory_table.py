@@ -43,6 +43,8 @@ class MemoryTable:
         self.epoch = 0
         self.is_missing = False
         """Deleted, and not made again yet."""
+        self.quota_since_ms: dict[tuple[str, float], int] = {}
+        """By (group, messages per second): when its row last got this publish quota."""
 
     def lose(self) -> None:
         """Somebody deletes the table with its log."""
@@ -113,6 +115,9 @@ class MemoryTable:
         self.version += 1
         empty = dict.fromkeys(_SCHEMA.names)
         before = self.rows.pop(group, None)
+        rate = "publish_messages_per_s"
+        if row is not None and row.get(rate) != (before or {}).get(rate):
+            self.quota_since_ms[group, row[rate]] = self._timeline.now_ms
         self.changes.append(
             {
                 "version": self.version,

@@ -10,6 +10,8 @@ from typing import Final
 from quotaplane.client.agent import BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.history.leadership import Leadership
+from quotaplane.pulsar.source import PulsarStreamReader
+from quotaplane.pulsar.spool import Spool
 from quotaplane.quota import (
     division,
     group_changes,
@@ -57,7 +59,7 @@ PLANTED: Final[dict[str, Planted]] = {
         ReceivedLimits.apply,
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
-        ("strict", "broker_crash", "late"),
+        ("strict", "broker_crash", "slow_limits"),
     ),
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
@@ -108,7 +110,7 @@ PLANTED: Final[dict[str, Planted]] = {
         usage._update_once,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        ("strict", "lost_state", "late", "quota_change"),
+        ("strict", "state_lost_unheard"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
@@ -125,11 +127,12 @@ PLANTED: Final[dict[str, Planted]] = {
         ("persistent", "late"),
     ),
     "stale_broker_gets_limits": Planted(
-        "strict issues a limit to a silent broker, which may hold it for a lease more",
+        "strict issues and renews limits of a silent broker, which may use each for a lease more",
         issue.issue_limits,
-        "changed &= ~stale",
-        "pass",
-        ("strict", "mute", "lost_state"),
+        # Not ``changed &= ~stale`` alone: ``on_hold`` keeps the limits of such leases as well.
+        "stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms",
+        "stale[:] = False",
+        ("strict", "mute"),
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -144,7 +147,7 @@ PLANTED: Final[dict[str, Planted]] = {
         DeletedReservations.reserved,
         "if not self.names:",
         "if True:",
-        ("strict", "group_gone", "deaf"),
+        ("strict", "tree", "deletion_missed"),
     ),
     "any_incarnation_addressed": Planted(
         "strict sends limits to whatever process has the broker's name",
@@ -181,6 +184,13 @@ PLANTED: Final[dict[str, Planted]] = {
         "> np.inf",
         ("strict", "lost_state", "quota_change"),
     ),
+    "adoption_forgets_others": Planted(
+        "a report of earlier limits makes all others' lowered limits count as acknowledged",
+        usage.adopt_limits,
+        "max_in_force=np.where(adopted, limit, leases.max_in_force),",
+        "max_in_force=limit,",
+        ("strict", "state_lost_unheard"),
+    ),
     "learning_too_short": Planted(
         "strict divides at once after a start without state",
         LeaseTimes.learning_until_ms,
@@ -216,7 +226,7 @@ PLANTED: Final[dict[str, Planted]] = {
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
-        ("persistent", "job_crash"),
+        ("repeats", "job_crash"),
     ),
     "seq_counted_again": Planted(
         "a batch that runs again gets a new seq",
@@ -244,6 +254,35 @@ PLANTED: Final[dict[str, Planted]] = {
         'pc.equal(ended["why"], "group_deleted")',
         'pc.equal(ended["why"], "never")',
         ("group_gone",),
+    ),
+    "input_not_synced": Planted(
+        "limits are published before the record of their input survives a power loss",
+        BatchSink.__call__,
+        "self._sync_input(seq)",
+        "pass",
+        ("power_loss", "repeats"),
+    ),
+    # --- reports of a non-persistent topic --------------------------------------------------------
+    "spooled_after_its_offset": Planted(
+        "a batch's reports are spooled only after Spark knows that the batch exists",
+        PulsarStreamReader.read,
+        "self._spool.keep(rows, start, end)",
+        "return ((self._spool.keep(rows, start, end), each)[1] for each in batches(rows)), end",
+        ("spools", "job_crash"),
+    ),
+    "spool_of_one_batch": Planted(
+        "the spooled reports of the batch before are removed at once",
+        Spool.keep,
+        "self._remove_all_but(_name(start), _name(end))",
+        "self._remove_all_but(_name(end))",
+        ("spools", "power_loss"),
+    ),
+    "spool_not_read": Planted(
+        "a batch that runs again does not read the spool",
+        Spool.read,
+        "if not expected:",
+        "if True:",
+        ("spools", "job_crash"),
     ),
     # --- leadership -------------------------------------------------------------------------------
     "deposed_goes_on": Planted(

@@ -128,6 +128,8 @@ class Machines:
         self.timeline = timeline
         self.loops: list[ProcessLoop] = []
         self._killed: list[ProcessLoop] = []
+        self.failure: Exception | None = None
+        """Ends the run, also if a process handled it."""
 
     def start(self, name: str) -> ProcessLoop:
         """A new process."""
@@ -164,5 +166,7 @@ class Machines:
                 assert loop is not None
                 timeline.now_ms = max(timeline.now_ms, int(loop_ms))
                 loop.step()
+                if self.failure is not None:
+                    raise self.failure
                 if loop.errors:
                     raise loop.errors[0]

@@ -85,6 +85,11 @@ class SimulatedPulsar(FakePulsar):
         rate = None if rates is None else rates.get(PUBLISH)
         return float(rate) if rate is not None and rate > 0 else None
 
+    def own_rate_of(self, topic: str) -> float | None:
+        """The publish rate of the topic itself; None: it has none."""
+        rate = (self.rates.get((topic, "publishRate")) or {}).get(PUBLISH)
+        return float(rate) if rate is not None and rate > 0 else None
+
     def quota_of(self, group: str) -> float | None:
         """The publish quota in the cluster; None: unlimited."""
         rate = self.groups.get(group, {}).get("publishRateInMsgs", -1)

@@ -21,7 +21,8 @@ import pyarrow as pa
 from quotaplane import arrow_ipc
 from quotaplane.history import leadership
 from tests.simulation.enforcer_bugs import ENFORCER_PLANTED
-from tests.simulation.enforcer_world import EnforcerWorld, enforcer_scenario_of
+from tests.simulation.enforcer_scenario import enforcer_scenario_of
+from tests.simulation.enforcer_world import EnforcerWorld
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.planting import planted
 from tests.simulation.scenario import scenario_of

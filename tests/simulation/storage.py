@@ -34,6 +34,8 @@ class Planned(NamedTuple):
     now_ms: int
     reports: int
     changes: int
+    live: dict[str, str] | None = None
+    """The end in a non-persistent topic, if its reports are spooled."""
 
 
 @dataclass
@@ -50,8 +52,22 @@ class StoredCheckpoint:
     offsets: list[Planned] = field(default_factory=list)
     committed: int = 0
     """So many batches are committed."""
+    synced: int = 0
+    """So many entries of ``offsets`` survive a power loss."""
     states: dict[int, dict[int, StoredState]] = field(default_factory=dict)
     """States after each of the last batches, by batch and shard."""
+    spool: str = ""
+    """The folder of spooled reports."""
+
+    def power_lost(self, *, with_commit: bool) -> None:
+        """Entries that were not synced are lost: the newest batch, and perhaps a commit."""
+        del self.offsets[max(self.synced, self.committed) :]
+        planned = len(self.offsets)
+        for lost in [each for each in self.states if each >= planned]:
+            del self.states[lost]
+        before = self.committed - 2
+        if with_commit and planned == self.committed and (before in self.states or before == -1):
+            self.committed -= 1
 
 
 class StoredState(NamedTuple):

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from random import Random
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,6 +63,7 @@ class World:
         self.groups, self.history, self.leaders = GroupTable(), History(), LeaderTable()
         self.history.lease_ms = self.scenario.lease_ms
         self.checkpoints: list[StoredCheckpoint] = []
+        self._folder = TemporaryDirectory(prefix="simulation-")
         self.checkpoint = self.new_checkpoint()
         self.job_clock = Clock(self.timeline)
         self.jobs: list[JobProcess] = []
@@ -84,6 +86,14 @@ class World:
         self.groups.put(group, {d: self.rng.choice(rates) for d in self.scenario.dimensions})
         self.invariants.quota_changed(group)
 
+    def lower(self, group: str) -> None:
+        """Set a group's quota to a quarter, if it has one."""
+        quota = self.groups.quotas.get(group)
+        if quota is not None:
+            self.groups.put(group, {d: rate / 4 for d, rate in quota.items()})
+            self.trace.fault("quota", group, self.groups.quotas[group])
+            self.invariants.quota_changed(group)
+
     def children(self, group: str) -> list[str]:
         """The groups right below a group."""
         return [each for each, above in self.above.items() if above[1:2] == (group,)]
@@ -91,6 +101,7 @@ class World:
     def new_checkpoint(self) -> StoredCheckpoint:
         """A new checkpoint folder."""
         new = StoredCheckpoint(f"checkpoint-{len(self.checkpoints) + 1}")
+        new.spool = f"{self._folder.name}/{new.name}"
         self.checkpoints.append(new)
         return new
 
@@ -194,7 +205,9 @@ class World:
         broker = next(each for each in self.brokers if each.name == message.key)
         polled = Polled(message.key, message.value, f"limits@{stamp.seq}")
         for wait_ms in self._travel():
-            self.timeline.after(wait_ms, lambda: broker.deliver(polled, decoded))
+            self.timeline.after(
+                wait_ms + broker.limits_late_ms(), lambda: broker.deliver(polled, decoded)
+            )
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -206,6 +219,10 @@ class World:
         Raises:
             ViolationError: an invariant did not hold.
         """
+        with self._folder:
+            self._run(settles=settles)
+
+    def _run(self, *, settles: bool) -> None:
         self.timeline.at(START_MS, self.start_job)
         self.timeline.after(INTERVAL_MS // 2, self._check)
         self.faults.begin()

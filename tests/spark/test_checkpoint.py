@@ -62,6 +62,7 @@ def test_a_process_that_was_frozen_while_it_started_leaves_the_note_of_the_one_t
     spark: SparkSession, tmp_path: Path
 ) -> None:
     job = spec(tmp_path, None)
+    make_history(job.settings.history)
 
     def frozen_meanwhile(checkpoint_id: str) -> int:
         opened(spark, tmp_path, epoch=9)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotaplane.quota.config import StepConfig
+from quotaplane.quota.config import EarlierLimits, StepConfig
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
@@ -55,6 +55,15 @@ def test_learning_ends_a_lease_later() -> None:
     assert shard.state.learning.until_ms == T0 + 70_000
     shard.run(now_ms=T0 + 70_000)
     assert shard.state.learning.until_ms == DONE
+
+
+def test_learning_waits_for_earlier_limits_as_long_as_they_had_to_last() -> None:
+    """The checkpoint was created while the clock was ahead: its note has that clock's time."""
+    earlier = EarlierLimits(until_ms=AHEAD + 300_000, left_ms=300_000)
+    shard = shard_of(replace(STRICT, learns=True, earlier=earlier))
+    assert shard.state.learning.until_ms == AHEAD + 310_000
+    shard.run(now_ms=T0)
+    assert shard.state.learning.until_ms == T0 + 310_000
 
 
 def test_the_quota_of_a_deleted_group_is_free_again_after_the_leases() -> None:

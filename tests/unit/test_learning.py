@@ -10,6 +10,7 @@ import pytest
 
 from quotaplane.laws.reason import Reason
 from quotaplane.model import DIMENSIONS, SAFE_COLUMNS
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.step import next_due_ms
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
@@ -111,10 +112,26 @@ def test_strict_without_state_waits_a_lease_whatever_it_hears() -> None:
     assert shard.in_force["g", "b2"] == pytest.approx(100)
 
 
+def test_strict_counts_a_lowered_limit_until_it_is_acknowledged_whatever_others_report() -> None:
+    """In learning mode a quota is lowered; another broker then still reports earlier limits."""
+    shard = Shard(replace(STRICT, learns=True), epoch=7)
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    earlier = {"applied_epoch": 6, "applied_seq": 5, "applied_seqs": 5}
+    both = [report(b, T0, {"g": 40}, limit=40.0, **earlier) for b in ("b1", "b2")]
+    shard.run(reports(*both), now_ms=T0)
+    assert shard.in_force == {("g", "b1"): 40, ("g", "b2"): 40}
+    shard.run(quotas(("g", 50), version=1), now_ms=T0 + 1000)
+    assert shard.state.leases.max_in_force[0].tolist() == [40, 40]
+    at = T0 + 2000
+    shard.run(reports(report("b2", at, {"g": 40}, limit=40.0, **earlier)), now_ms=at)
+    assert shard.state.leases.limit[0].sum() <= 50
+    assert shard.state.leases.max_in_force[0].tolist() == [40, 40]
+
+
 def test_strict_waits_for_the_leases_of_the_run_before_when_they_were_longer() -> None:
     """A broker out of reach may still be using the whole quota."""
     until = T0 + 300_000
-    shard = Shard(replace(STRICT, learns=True, earlier_until_ms=until), epoch=7)
+    shard = Shard(replace(STRICT, learns=True, earlier=EarlierLimits(until)), epoch=7)
     shard.run(quotas(("g", 100)), now_ms=T0)
     for at in (T0, T0 + 100_000, until + int(STRICT.stale_after_ms) - 1):
         shard.run(reports(report("b1", at, {"g": 0.0}, throttled=100.0)), now_ms=at)

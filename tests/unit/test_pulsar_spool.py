@@ -95,6 +95,21 @@ def test_a_batch_planned_again_replaces_the_one_that_never_ran(folder: Path) -> 
     assert values(Spool(str(folder)), offset(0), offset(2)) == live_values(1, 2)
 
 
+@pytest.mark.parametrize("end", [5, 6], ids=["the same end", "another end"])
+def test_a_process_that_was_replaced_leaves_the_files_of_the_one_that_goes_on(
+    folder: Path, end: int
+) -> None:
+    """It was frozen between two batches, say: it learns only later that it does not lead."""
+    Spool(str(folder)).keep(rows(1, 3), offset(0), offset(3))
+    replaced, leading = Spool(str(folder)), Spool(str(folder))
+    leading.keep(rows(4, 5), offset(3), offset(5))
+    with pytest.raises(TransportError, match="another process stores reports there"):
+        replaced.keep([row(n, value=b"other") for n in range(4, end + 1)], offset(3), offset(end))
+    assert values(Spool(str(folder)), offset(3), offset(5)) == live_values(4, 5)
+    leading.keep(rows(6, 7), offset(5), offset(7))
+    assert values(Spool(str(folder)), offset(5), offset(7)) == live_values(6, 7)
+
+
 def test_only_the_user_may_read_reports(folder: Path) -> None:
     folder.parent.mkdir()
     Spool(str(folder)).keep(rows(1, 3), offset(0), offset(3))

@@ -33,10 +33,17 @@ _DIGEST_BYTES: Final = 32
 
 
 class Spool:
-    """A folder with the messages of at most two batches: the newest, and the one before it."""
+    """A folder with the messages of at most two batches: the newest, and the one before it.
+
+    One process at a time stores batches there. It finds the files of the process before, and no
+    new ones of any other: those are of a process that was started in its place.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
+        self._known: set[str] = set()
+        with suppress(OSError):  # ``keep`` reports it
+            self._known.update(path.name for path in self._files())
 
     def keep(self, rows: Sequence[Row], start: Offset, end: Offset) -> None:
         """Store the messages of non-persistent topics that a batch read; on the disk afterwards.
@@ -45,13 +52,15 @@ class Spool:
         the files of all earlier batches, and of batches that Spark never logged, are removed.
 
         Raises:
-            TransportError: the disk is full or broken; the batch must not run.
+            TransportError: the disk is full or broken, or another process was started in place of
+                this one; the batch must not run.
         """
         live = [row for row in rows if is_live(row.topic)]
         if not live:
             return
         try:
             self._make_folder()
+            self._check_is_alone()
             self._remove_all_but(_name(start), _name(end))
             self._write(self._folder / _name(end), _encoded(live, end))
         except OSError as error:
@@ -92,13 +101,31 @@ class Spool:
             with suppress(PermissionError):  # an existing folder of somebody else
                 fsync(folder)
 
+    def _files(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return [path for path in self._folder.iterdir() if path.suffix in (_SUFFIX, _NEW)]
+
+    def _check_is_alone(self) -> None:
+        """Refuse to touch the files of a process that was started in place of this one.
+
+        This one may have been frozen, and learns only at the end of a batch that it does not lead.
+        The other one needs its files if it is killed, and may have planned a batch with this end.
+        """
+        if any(path.name not in self._known for path in self._files()):
+            raise TransportError(
+                f"{self._folder}: another process stores reports there by now, as it was started "
+                "in place of this one, which ends"
+            )
+
     def _remove_all_but(self, *names: str) -> None:
-        for path in self._folder.iterdir():
-            if path.suffix in (_SUFFIX, _NEW) and path.name not in names:
+        for path in self._files():
+            if path.name not in names:
                 path.unlink(missing_ok=True)
 
     def _write(self, path: Path, parts: Sequence[bytes]) -> None:
         new = path.with_suffix(_NEW)
+        self._known |= {path.name, new.name}
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb") as file:
             file.writelines(parts)

@@ -23,7 +23,7 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
         return state
     brokers, leases, learning = state.brokers, state.leases, state.learning
     deleted, undefined = state.deleted, state.undefined
-    learning_until_ms = config.lease.learning_until_ms(now_ms, config.earlier_until_ms)
+    learning_until_ms = config.learning_until_ms(now_ms)
     reserved_until_ms = config.lease.reserved_until_ms(now_ms)
     return replace(
         state,

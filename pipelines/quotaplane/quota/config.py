@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +24,40 @@ class Events:
     """A row per group in a report."""
     groups: pa.Table | None = None
     """Changes of the table resource_groups."""
+
+
+class EarlierLimits(NamedTuple):
+    """When limits of earlier control planes end, as it was known when the checkpoint was created.
+
+    >>> earlier = EarlierLimits(until_ms=5000, left_ms=3000)
+    >>> earlier.end_ms(2500), earlier.end_ms(1000)
+    (5000, 4000)
+    """
+
+    until_ms: float = 0.0
+    """When the last one ends, in ms since 1970."""
+    left_ms: float = math.inf
+    """How far that was away: none lasts longer from now on, also if the clock was set back."""
+
+    def end_ms(self, now_ms: int) -> float:
+        """When the last one ends, by a clock that shows ``now_ms``."""
+        return min(self.until_ms, now_ms + self.left_ms)
+
+    def noted(self) -> dict[str, float | None]:
+        """For a checkpoint's note and for the recording, as JSON values."""
+        left_ms = None if math.isinf(self.left_ms) else self.left_ms
+        return {"earlier_until_ms": self.until_ms, "earlier_left_ms": left_ms}
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> EarlierLimits | None:
+        """What ``noted`` returned; None: nothing. Earlier versions did not note ``left_ms``."""
+        if "earlier_until_ms" not in note:
+            return None
+        left_ms = note.get("earlier_left_ms")
+        return cls(note["earlier_until_ms"], math.inf if left_ms is None else left_ms)
+
+
+NO_EARLIER_LIMITS: Final = EarlierLimits()
 
 
 @dataclass(frozen=True)
@@ -55,11 +92,15 @@ class StepConfig:
     """How far the start time in a report may lie in the future."""
     learns: bool = True
     """Whether a shard that starts without state hands back earlier limits for one lease."""
-    earlier_until_ms: float = 0.0
-    """When the last limit of an earlier control plane ends, in ms since 1970."""
+    earlier: EarlierLimits = NO_EARLIER_LIMITS
+    """When limits of earlier control planes end."""
 
     @property
     def lease(self) -> LeaseTimes:
         """The rules by which limits end."""
         strict = self.transition is Transition.STRICT
         return LeaseTimes(self.lease_ms, self.stale_after_ms, self.expire_after_ms, strict)
+
+    def learning_until_ms(self, now_ms: int) -> int:
+        """When learning mode ends in a shard that starts now without state."""
+        return self.lease.learning_until_ms(now_ms, self.earlier.end_ms(now_ms))

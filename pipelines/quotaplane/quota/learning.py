@@ -36,8 +36,6 @@ class Learning:
             return Learning(DONE), False
         if 0 < self.until_ms <= round_.now_ms:
             return Learning(DONE), self.on
-        until_ms = self.until_ms or config.lease.learning_until_ms(
-            round_.now_ms, config.earlier_until_ms
-        )
+        until_ms = self.until_ms or config.learning_until_ms(round_.now_ms)
         on = self.on or foreign or config.transition is Transition.STRICT
         return Learning(until_ms, on), False

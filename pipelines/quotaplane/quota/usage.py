@@ -59,8 +59,9 @@ def adopt_limits(
     leases = replace(
         leases,
         limit=limit,
-        previous_limit=limit,
-        max_in_force=limit,
+        # Others may have a lowered limit that is not acknowledged yet: theirs stay.
+        previous_limit=np.where(adopted, limit, leases.previous_limit),
+        max_in_force=np.where(adopted, limit, leases.max_in_force),
         has_limit=leases.has_limit | adopted,
         notified=leases.notified | adopted,
     )

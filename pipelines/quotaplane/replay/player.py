@@ -14,6 +14,7 @@ from quotaplane.groups.ids import ids_of
 from quotaplane.history.tables import LIMITS
 from quotaplane.history.writer import stamped
 from quotaplane.model import Round
+from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.replay.recorded import RoundInputs
@@ -79,8 +80,8 @@ class Player:
             self._settings, self._program = recorded.settings, None
         if self._program is None and self._settings is not None:
             settings = changed_settings(self._settings["settings"], self._changes.settings)
-            earlier_until_ms = self._settings["earlier_until_ms"]
-            program = quota_program(settings, self._epoch, earlier_until_ms)
+            earlier = EarlierLimits.of(self._settings) or NO_EARLIER_LIMITS
+            program = quota_program(settings, self._epoch, earlier)
             self._program = RecordedProgram(program, records=True)
 
     def _round(self, recorded: RoundInputs) -> Played:

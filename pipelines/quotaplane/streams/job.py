@@ -61,8 +61,6 @@ class JobSpec(ABC):
     """Largest message that its topics must accept; default: Kafka's."""
     checkpoint: str
     """Checkpoint folder."""
-    checkpoint_note: Mapping[str, Any]
-    """Settings that its checkpoint records beside id, epoch and shards; by name, as JSON values."""
     oldest_s: float | None = None
     """Input older than this is useless, so a start may skip it unread. None: read all input."""
     most_per_batch: int | None = None
@@ -71,7 +69,11 @@ class JobSpec(ABC):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.checkpoint = settings.checkpoint
-        self.checkpoint_note = {}
+
+    @property
+    def checkpoint_note(self) -> Mapping[str, Any]:
+        """What a new checkpoint records beside id, epoch and shards; by name, as JSON values."""
+        return {}
 
     @abstractmethod
     def open_transport(self) -> Transport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from quotaplane.history.previous_run import Earlier, read_earlier
 from quotaplane.history.store import table_uri
 from quotaplane.history.tables import APPENDED, ROUNDS
 from quotaplane.model import Transition
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
@@ -53,9 +54,8 @@ class QuotaSpec(JobSpec):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        strict = settings.limits.transition is Transition.STRICT
-        # Under strict, limits of before a restart may be in force for the lease they were given.
-        self.checkpoint_note = {_LEASE: settings.limits.lease_s if strict else None}
+        self._noted: Mapping[str, Any] = {}
+        """The checkpoint's note."""
         self.oldest_s = settings.reports.oldest_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
@@ -64,6 +64,26 @@ class QuotaSpec(JobSpec):
     @cached_property
     def _earlier(self) -> Earlier:
         return read_earlier(self.settings.history, time.time() * 1000)
+
+    @property
+    def checkpoint_note(self) -> Mapping[str, Any]:
+        """Under strict the lease, and when earlier limits end."""
+        until_ms = self._earlier.until_ms
+        left_ms = max(until_ms - int(time.time() * 1000), 0)
+        return {_LEASE: self._strict_lease_s, **EarlierLimits(until_ms, left_ms).noted()}
+
+    @property
+    def _strict_lease_s(self) -> float | None:
+        """Under strict, limits of before a restart may be in force for the lease they had."""
+        limits = self.settings.limits
+        return limits.lease_s if limits.transition is Transition.STRICT else None
+
+    @property
+    def _earlier_limits(self) -> EarlierLimits:
+        """From the checkpoint's note: what the history says may differ after a restart, and a batch
+        that runs again must leave the same state. Earlier versions did not note it.
+        """
+        return EarlierLimits.of(self._noted) or EarlierLimits(self._earlier.until_ms)
 
     def check(self) -> None:
         """Check the law and its options."""
@@ -84,7 +104,7 @@ class QuotaSpec(JobSpec):
 
     def accept(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that is not the newest, or was started with another transition or,
-        under strict, lease.
+        under strict, lease; and go by its note.
         """
         if checkpoint.epoch < self._earlier.epoch:
             raise ConfigError(
@@ -92,7 +112,7 @@ class QuotaSpec(JobSpec):
                 f"history has rounds of epoch {self._earlier.epoch}; brokers ignore limits of an "
                 "earlier epoch. Start with the newest checkpoint, or with a new folder"
             )
-        noted, wanted = checkpoint.note.get(_LEASE), self.checkpoint_note[_LEASE]
+        noted, wanted = checkpoint.note.get(_LEASE), self._strict_lease_s
         if noted != wanted:
             raise ConfigError(
                 f"limits: the checkpoint {self.checkpoint} was started with "
@@ -100,10 +120,11 @@ class QuotaSpec(JobSpec):
                 "all limits to have the same lease: keep that setting, or start a new checkpoint "
                 "folder, which first hands back the limits that brokers have"
             )
+        self._noted = checkpoint.note
 
     def program(self, epoch: int) -> RecordedProgram:
         """The program for one round of one shard."""
-        program = quota_program(self.settings, epoch, self._earlier.until_ms)
+        program = quota_program(self.settings, epoch, self._earlier_limits)
         return RecordedProgram(program, self.settings.history.recording_days > 0)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
@@ -119,7 +140,7 @@ class QuotaSpec(JobSpec):
         )
         recorded = {
             "settings": recorded_settings(self.settings),
-            "earlier_until_ms": self._earlier.until_ms,
+            **self._earlier_limits.noted(),
         }
         records = self.settings.history.recording_days > 0
         settings, law = recorded if records else None, self.settings.law.name

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from quotaplane.arrow_ipc import pack
 from quotaplane.laws import get_law
 from quotaplane.model import Round
-from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
@@ -150,8 +150,10 @@ def _published_ms(which: Callable[[pa.ChunkedArray], pa.Scalar], headers: pa.Tab
     return 0 if headers is None else int(which(headers["published_at_ms"]).as_py() or 0)
 
 
-def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0) -> QuotaProgram:
-    """The program for these settings; for ``earlier_until_ms`` see ``StepConfig``.
+def quota_program(
+    settings: Settings, epoch: int, earlier: EarlierLimits = NO_EARLIER_LIMITS
+) -> QuotaProgram:
+    """The program for these settings; for ``earlier`` see ``StepConfig``.
 
     Raises:
         ConfigError: there is no such law, or it has no such option.
@@ -172,7 +174,7 @@ def quota_program(settings: Settings, epoch: int, earlier_until_ms: float = 0.0)
             max_step=settings.limits.max_step,
             safe_share=settings.limits.safe_share_or_default,
             max_clock_skew_ms=settings.reports.max_clock_skew_s * 1000.0,
-            earlier_until_ms=earlier_until_ms,
+            earlier=earlier,
         ),
         epoch=epoch,
         max_reports_per_broker=settings.reports.max_reports_per_broker,
