@@ -42,7 +42,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         say("all topics have rates")
         faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
         play(faults, world.begin, world.end, world.wait, world.exits, say)
-        world.heal()
+        world.settle()
         for topic in world.topics:
             topic.rate = 200.0
         say("no more faults; waiting until the job is ready")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.outside.checks import CHECKS, CLOCKS_MS, ceilings, promised_ms, served_from, violations
-from tests.outside.journal import Evidence, Exit, Held, Look, Published, Put, read_journal
+from tests.outside.journal import Evidence, Held, Look, Published, Put, read_journal
+from tests.outside.planted import IN_ANY_RUN
 
 LEASE_MS, STALE_MS, BEGIN_MS = 10_000, 2_000, 100_000
 LATER_MS = BEGIN_MS + 2 * LEASE_MS
@@ -103,18 +104,6 @@ def _table_empty(run: Evidence) -> None:
     run.table.clear()
 
 
-def _traceback(run: Evidence) -> None:
-    run.exits.append(Exit(LATER_MS, "job-1", 3, "Traceback (most recent call last) ..."))
-
-
-def _never_runs_again(run: Evidence) -> None:
-    run.exits.append(Exit(LATER_MS, "job-1", 7, "batch 7 failed three times"))
-
-
-def _broken_table(run: Evidence) -> None:
-    run.history.append("doctor: exit code 10: table rounds: a file is missing")
-
-
 PLANTED: dict[str, tuple[str, Callable[[Evidence], None]]] = {
     "more than the quota": ("strict", _more_than_the_quota),
     "lease end ignored": ("as published", _lease_end_ignored),
@@ -127,9 +116,7 @@ PLANTED: dict[str, tuple[str, Callable[[Evidence], None]]] = {
     "quota not used up": ("recovered", _quota_not_used_up),
     "quota lost": ("nothing lost", _quota_lost),
     "table empty": ("nothing lost", _table_empty),
-    "traceback": ("known ends", _traceback),
-    "never runs again": ("known ends", _never_runs_again),
-    "broken table": ("history", _broken_table),
+    **IN_ANY_RUN,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.outside.journal import Exit
+from tests.outside.planted import IN_ANY_RUN
 from tests.outside.pulsar_checks import (
     PULSAR_CHECKS,
     PulsarEvidence,
@@ -69,14 +69,6 @@ def _quota_lost(run: PulsarEvidence) -> None:
     run.table = np.inf
 
 
-def _traceback(run: PulsarEvidence) -> None:
-    run.exits.append(Exit(QUIET_MS, "enforcer-1", 1, "Traceback"))
-
-
-def _broken_table(run: PulsarEvidence) -> None:
-    run.history.append("doctor: exit code 10")
-
-
 PLANTED: dict[str, tuple[str, Callable[[PulsarEvidence], None]]] = {
     "more than the quota": ("recovered", _more_than_the_quota),
     "less than the quota": ("recovered", _less_than_the_quota),
@@ -85,8 +77,7 @@ PLANTED: dict[str, tuple[str, Callable[[PulsarEvidence], None]]] = {
     "no rate": ("new topics", _no_rate),
     "rate gone": ("stays limited", _rate_gone),
     "quota lost": ("nothing lost", _quota_lost),
-    "traceback": ("known ends", _traceback),
-    "broken table": ("history", _broken_table),
+    **IN_ANY_RUN,
 }
 
 
