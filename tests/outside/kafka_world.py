@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +23,10 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 
 from quotaplane.settings import load_settings
-from tests.job import ROOT, put_quotas, write_conf
+from tests.job import put_quotas, write_conf
 from tests.outside.journal import Exit, Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
-from tests.outside.processes import AgentProcess, Job, now_ms
+from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
 from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.schedule import Fault
 from tests.outside.world import World
@@ -247,14 +245,7 @@ class KafkaWorld(World):
 
     def quotaplane(self, *words: str) -> tuple[int, str, str]:
         """Run a command with the run's settings; returns its exit code, stdout and stderr."""
-        command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
-        env = {**os.environ, "PYTHONPATH": paths}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
-        except subprocess.TimeoutExpired:
-            return _TOO_LONG, "", f"quotaplane {words[0]} took too long"
-        return done.returncode, done.stdout, done.stderr
+        return quotaplane(*words, "--conf", str(self.conf))
 
     def _allow(self, right: str) -> None:
         operation, topic = _RIGHTS[right]
@@ -288,8 +279,6 @@ class KafkaWorld(World):
                 time.sleep(1.0)
 
 
-_TOO_LONG: Final = 124
-"""The exit code of a command that was killed; no command has it."""
 _SERVES_WITHIN_S: Final = 60.0
 _NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _RIGHTS: Final = {

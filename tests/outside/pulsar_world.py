@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.job import ROOT, write_conf
+from tests.job import write_conf
 from tests.outside.journal import Exit
-from tests.outside.processes import Job, now_ms
+from tests.outside.processes import Job, environment, now_ms
 from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
@@ -41,14 +41,13 @@ class Enforcer:
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--conf", str(self._conf)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=environment(),
                 start_new_session=True,
             )
 
