@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Final, NamedTuple
 
-from tests.outside.journal import Evidence, Held, Look, Published
+from tests.outside.journal import Evidence, Exit, Held, Look, Published
 
 CLOCKS_MS: Final = 3_000
 """So much the clocks of the job and of agents may be wrong in a run (see the lanes)."""
@@ -19,7 +19,7 @@ _LATE_SEQS: Final = 2
 _SLACK_MS: Final = 20
 """Between an agent's two readings of the clock for one look."""
 _STEP_MS: Final = 500
-KNOWN_CODES: Final = {0, 3, 4, 13, -9}
+KNOWN_CODES: Final = frozenset({0, 3, 4, 13, -9})
 
 
 class Violation(NamedTuple):
@@ -230,12 +230,17 @@ def nothing_lost(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("nothing lost", evidence.end_ms, text)
 
 
-def known_ends(evidence: Evidence) -> Iterator[Violation]:
-    """A process ends with a known exit code, and says why in one line."""
-    for each in evidence.exits:
-        if each.code not in KNOWN_CODES or "Traceback" in each.line:
+def unknown_ends(exits: Iterable[Exit], codes: Set[int] = KNOWN_CODES) -> Iterator[Violation]:
+    """Processes that ended with another exit code, or said why in more than one line."""
+    for each in exits:
+        if each.code not in codes or "Traceback" in each.line:
             text = f"{each.process} ended with {each.code}: {each.line}"
             yield Violation("known ends", each.t_ms, text)
+
+
+def known_ends(evidence: Evidence) -> Iterator[Violation]:
+    """A process ends with a known exit code, and says why in one line."""
+    yield from unknown_ends(evidence.exits)
 
 
 def history(evidence: Evidence) -> Iterator[Violation]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.outside.checks import unknown_ends
+from tests.outside.journal import Exit
 from tests.outside.planted import IN_ANY_RUN
 from tests.outside.pulsar_checks import (
     PULSAR_CHECKS,
@@ -96,3 +98,11 @@ def test_each_check_finds_something() -> None:
         plant(run)
         found |= {check.__name__ for check in PULSAR_CHECKS if [*check(run)]}
     assert found == {check.__name__ for check in PULSAR_CHECKS}
+
+
+def test_a_job_may_end_as_the_rest_api_is_gone() -> None:
+    """With exit code 6 (docs/cli.md); a run with Kafka has no REST API."""
+    run = _run()
+    run.exits.append(Exit(QUIET_MS, "job", 6, "quotaplane: error: Pulsar's REST API at ..."))
+    assert pulsar_violations(run) == []
+    assert [*unknown_ends(run.exits)]
