@@ -139,10 +139,10 @@ class KafkaWorld(World):
         """Begin a fault, or make a change."""
         kind, target, more = fault.kind, fault.target, fault.more
         if kind in _NETWORK:
-            self._network(target, NetFault(kind, **more))
+            self._network(target, NetFault(kind, **more), kind)
         elif kind == "silence":
             for agent in AGENTS:
-                self._network(agent, NetFault("half-open"))
+                self._network(agent, NetFault("half-open"), kind)
         elif kind == "clock":
             self._set_clock(target, more["by_s"])
         elif kind == "put":
@@ -164,10 +164,10 @@ class KafkaWorld(World):
         """End a fault that lasts."""
         kind, target = fault.kind, fault.target
         if kind in _NETWORK:
-            self._network(target, None)
+            self._network(target, None, kind)
         elif kind == "silence":
             for agent in AGENTS:
-                self._network(agent, None)
+                self._network(agent, None, kind)
         elif kind == "clock":
             self._set_clock(target, 0.0)
         elif kind == "table away":
@@ -186,12 +186,12 @@ class KafkaWorld(World):
         """Wait until what was begun in the background is done; no connection is disturbed."""
         self.settle()
         for proxy in self.proxies.values():
-            proxy.set(None)
+            proxy.clear()
 
-    def _network(self, client: str, fault: NetFault | None) -> None:
+    def _network(self, client: str, fault: NetFault | None, by: str) -> None:
         listeners = _JOB_LISTENERS if client == "job" else (_listener(client),)
         for listener in listeners:
-            self.proxies[listener].set(fault)
+            self.proxies[listener].set(fault, by)
 
     def _set_clock(self, target: str, by_s: float) -> None:
         if target == "job":

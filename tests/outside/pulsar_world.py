@@ -171,7 +171,7 @@ class PulsarWorld(World):
             self.later("a quota", lambda: self.put_quota(more["quota"]))
         elif target == "rest":
             for _, admin in self._own.values():
-                admin.set(NetFault(kind, **more))
+                admin.set(NetFault(kind, **more), target)
         elif kind in _NETWORK:
             self._own[target][0].set(NetFault(kind, **more))
             if kind in ("cut", "half-open"):
@@ -189,7 +189,7 @@ class PulsarWorld(World):
         kind, target = fault.kind, fault.target
         if target == "rest":
             for _, admin in self._own.values():
-                admin.set(None)
+                admin.set(None, target)
         elif kind in _NETWORK:
             for proxy in self._own[target]:
                 proxy.set(None)
