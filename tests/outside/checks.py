@@ -94,6 +94,21 @@ def promised_ms(evidence: Evidence) -> int:
     return total_ms
 
 
+def share_in_force(evidence: Evidence) -> float:
+    """In how much of all agents' time since the first limits they could use some of a group.
+
+    Where it is small, the other checks have seen little: jobs were killed before they published.
+    """
+    from_ms = min((each.t_ms for each in evidence.published), default=evidence.end_ms)
+    used_ms = sum(
+        max(span.to_ms - max(span.from_ms, from_ms), 0)
+        for group in evidence.quotas
+        for span in spans(evidence, group)
+    )
+    all_ms = (evidence.end_ms - from_ms) * len(evidence.looks) * len(evidence.quotas)
+    return used_ms / all_ms if all_ms else 0.0
+
+
 def strict(evidence: Evidence) -> Iterator[Violation]:
     """Limits in force of all agents add up to at most the quota, at any time."""
     exempt = learning(evidence)

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.outside.checks import CHECKS, CLOCKS_MS, ceilings, promised_ms, served_from, violations
+from tests.outside.checks import (
+    CHECKS,
+    CLOCKS_MS,
+    ceilings,
+    promised_ms,
+    served_from,
+    share_in_force,
+    violations,
+)
 from tests.outside.journal import Evidence, Held, Look, Published, Put, read_journal
 from tests.outside.planted import IN_ANY_RUN
 
@@ -54,6 +62,17 @@ def _checks_that_fail(evidence: Evidence) -> set[str]:
 def test_nothing_is_found_in_a_run_in_which_everything_holds() -> None:
     assert violations(_run()) == []
     assert served_from(_run()) == 0
+
+
+def test_how_much_was_seen_of_limits_in_force() -> None:
+    run = _run()
+    assert 0.99 < share_in_force(run) <= 1.0
+    # Nothing new arrives any more: what holds ends with its lease.
+    half_ms = (BEGIN_MS + END_MS) // 2
+    for agent, looks in run.looks.items():
+        run.looks[agent] = [look for look in looks if look.t_ms < half_ms]
+    assert 0.5 < share_in_force(run) < 0.7
+    assert share_in_force(replace(run, published=[])) == 0.0
 
 
 def _more_than_the_quota(run: Evidence) -> None:
