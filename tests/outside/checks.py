@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Final, NamedTuple
 
-from tests.outside.journal import Evidence, Held, Look, Published
+from tests.outside.journal import Evidence, Exit, Held, Look, Published
 
 CLOCKS_MS: Final = 3_000
 """So much the clocks of the job and of agents may be wrong in a run (see the lanes)."""
@@ -19,7 +19,7 @@ _LATE_SEQS: Final = 2
 _SLACK_MS: Final = 20
 """Between an agent's two readings of the clock for one look."""
 _STEP_MS: Final = 500
-KNOWN_CODES: Final = {0, 3, 4, 13, -9}
+KNOWN_CODES: Final = frozenset({0, 3, 4, 13, -9})
 
 
 class Violation(NamedTuple):
@@ -92,6 +92,21 @@ def promised_ms(evidence: Evidence) -> int:
         total_ms += max(begin_ms - at_ms, 0)
         at_ms = max(at_ms, end_ms)
     return total_ms
+
+
+def share_in_force(evidence: Evidence) -> float:
+    """In how much of all agents' time since the first limits they could use some of a group.
+
+    Where it is small, the other checks have seen little: jobs were killed before they published.
+    """
+    from_ms = min((each.t_ms for each in evidence.published), default=evidence.end_ms)
+    used_ms = sum(
+        max(span.to_ms - max(span.from_ms, from_ms), 0)
+        for group in evidence.quotas
+        for span in spans(evidence, group)
+    )
+    all_ms = (evidence.end_ms - from_ms) * len(evidence.looks) * len(evidence.quotas)
+    return used_ms / all_ms if all_ms else 0.0
 
 
 def strict(evidence: Evidence) -> Iterator[Violation]:
@@ -230,12 +245,17 @@ def nothing_lost(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("nothing lost", evidence.end_ms, text)
 
 
-def known_ends(evidence: Evidence) -> Iterator[Violation]:
-    """A process ends with a known exit code, and says why in one line."""
-    for each in evidence.exits:
-        if each.code not in KNOWN_CODES or "Traceback" in each.line:
+def unknown_ends(exits: Iterable[Exit], codes: Set[int] = KNOWN_CODES) -> Iterator[Violation]:
+    """Processes that ended with another exit code, or said why in more than one line."""
+    for each in exits:
+        if each.code not in codes or "Traceback" in each.line:
             text = f"{each.process} ended with {each.code}: {each.line}"
             yield Violation("known ends", each.t_ms, text)
+
+
+def known_ends(evidence: Evidence) -> Iterator[Violation]:
+    """A process ends with a known exit code, and says why in one line."""
+    yield from unknown_ends(evidence.exits)
 
 
 def history(evidence: Evidence) -> Iterator[Violation]:

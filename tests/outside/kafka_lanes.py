@@ -46,7 +46,8 @@ def _want(rng: Random) -> Fault:
 def lanes() -> dict[str, Lane]:
     """All lanes, by name."""
     found = {
-        "job": Lane(35.0, _job_fault),
+        # A start and an epoch's learning take a minute: more often, and no limits are in force.
+        "job": Lane(90.0, _job_fault),
         "network of job": Lane(25.0, network_fault("job")),
         "clock of job": Lane(25.0, clock_fault("job", 2.0)),
         "server": Lane(60.0, process_fault("server", [3.0, 10.0])),

@@ -12,7 +12,7 @@ from typing import Final
 from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.wire.limits import decode_limits
-from tests.outside.checks import learning, promised_ms, served_from
+from tests.outside.checks import learning, promised_ms, served_from, share_in_force
 from tests.outside.journal import Evidence, Published, read_journal
 from tests.outside.kafka_lanes import GROUPS, lanes
 from tests.outside.kafka_world import (
@@ -182,6 +182,7 @@ def summary(evidence: Evidence) -> str:
         f"{len(evidence.published)} limits of {epochs} epochs, {looks} looks, "
         f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
         f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; strict was "
-        f"judged for {promised_ms(evidence) / 1000:.0f} s; recovered "
+        f"judged for {promised_ms(evidence) / 1000:.0f} s; limits were in force for "
+        f"{share_in_force(evidence):.0%} of the time; recovered "
         + ("never" if recovered_ms is None else f"{recovered_ms / 1000:.1f} s after the last fault")
     )

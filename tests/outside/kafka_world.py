@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
@@ -20,18 +15,21 @@ from kafka.admin import (
     ACLFilter,
     ACLOperation,
     ACLPermissionType,
+    ACLResourcePatternType,
     ResourcePattern,
     ResourcePatternFilter,
     ResourceType,
 )
+from kafka.errors import KafkaError
 
 from quotaplane.settings import load_settings
-from tests.job import ROOT, put_quotas, write_conf
+from tests.job import put_quotas, write_conf
 from tests.outside.journal import Exit, Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
-from tests.outside.processes import AgentProcess, Job, now_ms
+from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
 from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.schedule import Fault
+from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
 from tests.wall_clock import WallClock
 
@@ -43,31 +41,21 @@ _KEY: Final = "outside-" + "k" * 32
 _JOB_LISTENERS: Final = ("JOBA", "JOBB")
 
 
-class KafkaWorld:
-    """The parts of a run; a context manager. Faults begin and end by their kinds."""
+class KafkaWorld(World):
+    """The parts of a run. Faults begin and end by their kinds."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.history = folder / "history"
         listeners = [*_JOB_LISTENERS, *(_listener(agent) for agent in AGENTS)]
         self.server = KafkaServer(folder / "kafka", proxied=listeners, access_rules=True)
-        self._held = ExitStack()
         self.proxies: dict[str, Proxy] = {}
         self.jobs: list[Job] = []
         """The last one leads, or will."""
         self.agents: dict[str, AgentProcess] = {}
         self.puts: list[Put] = []
-        self._threads: list[threading.Thread] = []
         self._clock = WallClock(folder, "job")
         self._number = 0
-
-    def __enter__(self) -> KafkaWorld:
-        try:
-            self._start()
-        except BaseException:
-            self._held.close()
-            raise
-        return self
 
     def _start(self) -> None:
         self._held.enter_context(self.server)
@@ -87,16 +75,6 @@ class KafkaWorld:
             journal = self.folder / f"{agent}.jsonl"
             self.agents[agent] = AgentProcess(agent, conf, journal)
             self._held.callback(self.agents[agent].stop)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for thread in self._threads:
-            thread.join(60)
-        self._held.close()
 
     def _conf(self, name: str, listener: str, checkpoint: Path) -> Path:
         listen_port, _ = self.server.proxy_ports(listener)
@@ -151,13 +129,6 @@ class KafkaWorld:
         for agent in self.agents.values():
             agent.check()
 
-    def wait(self, for_s: float) -> None:
-        """Wait, and supervise meanwhile."""
-        until_s = time.monotonic() + for_s
-        while (left_s := until_s - time.monotonic()) > 0:
-            self.supervise()
-            time.sleep(min(left_s, 0.2))
-
     def exits(self) -> list[Exit]:
         """Processes that ended."""
         return sorted(each for job in self.jobs for each in job.exits)
@@ -168,20 +139,20 @@ class KafkaWorld:
         """Begin a fault, or make a change."""
         kind, target, more = fault.kind, fault.target, fault.more
         if kind in _NETWORK:
-            self._network(target, NetFault(kind, **more))
+            self._network(target, NetFault(kind, **more), kind)
         elif kind == "silence":
             for agent in AGENTS:
-                self._network(agent, NetFault("half-open"))
+                self._network(agent, NetFault("half-open"), kind)
         elif kind == "clock":
             self._set_clock(target, more["by_s"])
         elif kind == "put":
-            self._later(lambda: self._put(target, more["quota"]))
+            self.later("groups put", lambda: self._put(target, more["quota"]))
         elif kind == "want":
             self.agents[target].want(more["group"], more["rate"])
         elif kind == "table away":
             (self.history / target).rename(self.folder / f"{target}-away")
         elif kind == "access":
-            self._later(lambda: self._forbid(target))
+            self.later(f"taking away: {target}", lambda: self._forbid(target), line="server")
         elif target == "server":
             self._server(kind)
         elif target in self.agents:
@@ -193,18 +164,18 @@ class KafkaWorld:
         """End a fault that lasts."""
         kind, target = fault.kind, fault.target
         if kind in _NETWORK:
-            self._network(target, None)
+            self._network(target, None, kind)
         elif kind == "silence":
             for agent in AGENTS:
-                self._network(agent, None)
+                self._network(agent, None, kind)
         elif kind == "clock":
             self._set_clock(target, 0.0)
         elif kind == "table away":
             self._bring_back(target)
         elif kind == "access":
-            self._later(lambda: self._allow(target))
+            self.later(f"giving back: {target}", lambda: self._allow(target), line="server")
         elif target == "server":
-            os.kill(self.server.pid, signal.SIGCONT)
+            self._signal_server(signal.SIGCONT)
         elif target in self.agents:
             self.agents[target].thaw()
         else:
@@ -213,16 +184,14 @@ class KafkaWorld:
 
     def heal(self) -> None:
         """Wait until what was begun in the background is done; no connection is disturbed."""
-        for thread in self._threads:
-            thread.join(60)
-        self._threads = []
+        self.settle()
         for proxy in self.proxies.values():
-            proxy.set(None)
+            proxy.clear()
 
-    def _network(self, client: str, fault: NetFault | None) -> None:
+    def _network(self, client: str, fault: NetFault | None, by: str) -> None:
         listeners = _JOB_LISTENERS if client == "job" else (_listener(client),)
         for listener in listeners:
-            self.proxies[listener].set(fault)
+            self.proxies[listener].set(fault, by)
 
     def _set_clock(self, target: str, by_s: float) -> None:
         if target == "job":
@@ -233,9 +202,13 @@ class KafkaWorld:
     def _server(self, kind: str) -> None:
         if kind == "kill":
             self.server.kill()
-            self._later(self.server.start)
-        elif self.server.pid > 0:
-            os.kill(self.server.pid, signal.SIGSTOP)
+            self.later("starting Kafka", self.server.start, line="server")
+        else:
+            self._signal_server(signal.SIGSTOP)
+
+    def _signal_server(self, number: signal.Signals) -> None:
+        if self.server.pid > 0:  # otherwise it is being started again; -1 would be everybody
+            os.kill(self.server.pid, number)
 
     def _agent(self, agent: AgentProcess, kind: str) -> None:
         if kind == "kill":
@@ -272,50 +245,41 @@ class KafkaWorld:
 
     def quotaplane(self, *words: str) -> tuple[int, str, str]:
         """Run a command with the run's settings; returns its exit code, stdout and stderr."""
-        command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
-        env = {**os.environ, "PYTHONPATH": paths}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
-        except subprocess.TimeoutExpired:
-            return _TOO_LONG, "", f"quotaplane {words[0]} took too long"
-        return done.returncode, done.stdout, done.stderr
-
-    def _later(self, work: Callable[[], Any]) -> None:
-        """Do what takes seconds, after what was begun before."""
-        before = self._threads[-1] if self._threads else None
-
-        def run() -> None:
-            if before is not None:
-                before.join()
-            work()
-
-        thread = threading.Thread(target=run)
-        self._threads.append(thread)
-        thread.start()
+        return quotaplane(*words, "--conf", str(self.conf))
 
     def _allow(self, right: str) -> None:
         operation, topic = _RIGHTS[right]
         with_all = [operation, ACLOperation.DESCRIBE, ACLOperation.DESCRIBE_CONFIGS]
         both = [*with_all, ACLOperation.READ if topic == _LIMITS else ACLOperation.WRITE]
-        self._acls("create_acls", [_acl(each, topic) for each in both])
+        failed = self._asked(lambda admin: admin.create_acls([_acl(each, topic) for each in both]))
+        if failed["failed"]:
+            raise RuntimeError(f"{right}: {failed['failed']}")
 
     def _forbid(self, right: str) -> None:
         operation, topic = _RIGHTS[right]
-        pattern = ResourcePatternFilter(ResourceType.TOPIC, topic)
-        filters = [ACLFilter(None, None, operation, ACLPermissionType.ALLOW, pattern)]
-        self._acls("delete_acls", filters)
+        pattern = ResourcePatternFilter(ResourceType.TOPIC, topic, ACLResourcePatternType.LITERAL)
+        wanted = [ACLFilter(None, None, operation, ACLPermissionType.ALLOW, pattern)]
+        ((_, removed, _),) = self._asked(lambda admin: admin.delete_acls(wanted))
+        if not removed:
+            raise RuntimeError(f"{right}: there was no such rule")
 
-    def _acls(self, change: str, rules: list[Any]) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=self.server.bootstrap_servers)
-        try:
-            getattr(admin, change)(rules)
-        finally:
-            admin.close()
+    def _asked(self, ask: Callable[[KafkaAdminClient], Any]) -> Any:
+        """The server's answer, once it serves: it may be frozen, or start."""
+        deadline = time.monotonic() + _SERVES_WITHIN_S
+        while True:
+            try:
+                admin = KafkaAdminClient(bootstrap_servers=self.server.bootstrap_servers)
+                try:
+                    return ask(admin)
+                finally:
+                    admin.close()
+            except KafkaError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1.0)
 
 
-_TOO_LONG: Final = 124
-"""The exit code of a command that was killed; no command has it."""
+_SERVES_WITHIN_S: Final = 60.0
 _NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _RIGHTS: Final = {
     "write limits": (ACLOperation.WRITE, _LIMITS),

@@ -18,11 +18,32 @@ from tests.servers.tools import end
 from tests.wall_clock import WallClock
 
 _RESTART_AFTER_S: Final = 1.0
+_COMMAND_WITHIN_S: Final = 180.0
+_TOO_LONG: Final = 124
+"""The exit code of a command that was killed; no command has it."""
 
 
 def now_ms() -> int:
     """The true time."""
     return time.time_ns() // 1_000_000
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a Python process of this repository."""
+    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": paths, **more}
+
+
+def quotaplane(*words: str) -> tuple[int, str, str]:
+    """Run a command; returns its exit code, stdout and stderr."""
+    command = [sys.executable, "-m", "quotaplane", *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), timeout=_COMMAND_WITHIN_S
+        )
+    except subprocess.TimeoutExpired:
+        return _TOO_LONG, "", f"quotaplane {words[0]} took too long"
+    return done.returncode, done.stdout, done.stderr
 
 
 class Job:
@@ -117,12 +138,11 @@ class AgentProcess:
 
     def start(self) -> None:
         """Start the process; it wants what it wanted before."""
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+                env=environment(OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

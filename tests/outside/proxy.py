@@ -46,12 +46,23 @@ class Proxy:
         self._fault: NetFault | None = None
         self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._begun: dict[str, NetFault] = {}
+        """Faults that have not ended, by lane, in the order of their beginning."""
         self.connections = 0
         """Accepted so far."""
 
-    def set(self, fault: NetFault | None) -> None:
-        """Begin a fault, which replaces the one before; None: forward everything."""
-        asyncio.run_coroutine_threadsafe(self._set(fault), self._loop).result(10)
+    def set(self, fault: NetFault | None, by: str = "") -> None:
+        """Begin or end (None) a fault of a lane; of those of several lanes the newest one holds."""
+        self._begun.pop(by, None)
+        if fault is not None:
+            self._begun[by] = fault
+        newest = next(reversed(self._begun.values()), None)
+        asyncio.run_coroutine_threadsafe(self._set(newest), self._loop).result(10)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._begun.clear()
+        self.set(None)
 
     async def _set(self, fault: NetFault | None) -> None:
         self._fault = fault

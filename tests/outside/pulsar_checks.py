@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.outside.checks import Violation, known_ends
-from tests.outside.journal import Evidence, Exit
+from quotaplane.errors import ClusterError
+from tests.outside.checks import KNOWN_CODES, Violation, unknown_ends
+from tests.outside.journal import Exit
 
 NEW_TOPIC_MS = 1_000
 """A new topic has a rate within this, in 99 of 100 cases."""
@@ -100,7 +101,7 @@ def nothing_lost(evidence: PulsarEvidence) -> Iterator[Violation]:
 
 def ends_and_history(evidence: PulsarEvidence) -> Iterator[Violation]:
     """Known exit codes; an intact history."""
-    yield from known_ends(Evidence({}, 0, 0, 0, 0, exits=evidence.exits))
+    yield from unknown_ends(evidence.exits, KNOWN_CODES | {ClusterError.exit_code})
     for text in evidence.history:
         yield Violation("history", evidence.end_ms, text)
 

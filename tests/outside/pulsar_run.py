@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.job import ROOT
-from tests.outside.processes import now_ms
+from tests.outside.processes import now_ms, quotaplane
 from tests.outside.pulsar_checks import PulsarEvidence, kept_from, new_topics_p99_ms
 from tests.outside.pulsar_lanes import lanes
 from tests.outside.pulsar_world import GROUP, LEASE_S, PulsarWorld
@@ -42,7 +38,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         say("all topics have rates")
         faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
         play(faults, world.begin, world.end, world.wait, world.exits, say)
-        world.heal()
+        world.settle()
         for topic in world.topics:
             topic.rate = 200.0
         say("no more faults; waiting until the job is ready")
@@ -71,11 +67,8 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
 
 def _ask_history(folder: Path, evidence: PulsarEvidence) -> None:
     def ask(*words: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "quotaplane", *words, "--history", f"{folder}/history"]
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
-        env = {**os.environ, "PYTHONPATH": paths}
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
-        return done.returncode, done.stdout
+        code, printed, error = quotaplane(*words, "--history", f"{folder}/history")
+        return code, printed or error
 
     code, printed = ask("groups", "get", GROUP, "--json")
     if code == 0:

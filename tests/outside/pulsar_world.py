@@ -6,21 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
-from tests.job import ROOT, write_conf
+from tests.job import write_conf
 from tests.outside.journal import Exit
-from tests.outside.processes import Job, now_ms
+from tests.outside.processes import Job, environment, now_ms
 from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
+from tests.outside.world import World
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.tools import free_ports
 from tests.wall_clock import WallClock
@@ -44,14 +41,13 @@ class Enforcer:
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
-        paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--conf", str(self._conf)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=environment(),
                 start_new_session=True,
             )
 
@@ -83,11 +79,11 @@ class Enforcer:
             self._process.wait()
 
 
-class PulsarWorld:
-    """The parts of a run; a context manager."""
+class PulsarWorld(World):
+    """The parts of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.cluster = PulsarCluster(folder / "cluster", report_interval_s=2, proxied=True)
         self.quotas: list[tuple[int, float]] = []
         """(when the cluster acknowledged it, quota)."""
@@ -97,16 +93,6 @@ class PulsarWorld:
         """Of the brokers."""
         self._own: dict[str, tuple[Proxy, Proxy]] = {}
         """By client: of service_url, and of admin_url."""
-        self._held = ExitStack()
-        self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> PulsarWorld:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
 
     def _start(self) -> None:
         self._held.enter_context(self.cluster)
@@ -130,18 +116,7 @@ class PulsarWorld:
         for name in ENFORCERS:
             self.enforcers[name] = Enforcer(name, self._conf(name))
             self._held.callback(self.enforcers[name].stop)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for thread in self._threads:
-            thread.join(60)
-        for topic in self.topics:
-            topic.stop()
-        self._held.close()
+        self._held.callback(lambda: [topic.stop() for topic in self.topics])
 
     def _conf(self, name: str) -> Path:
         service, admin = self._own[name]
@@ -193,10 +168,10 @@ class PulsarWorld:
         if kind == "new topic":
             self.new_topic(more["rate"])
         elif kind == "put":
-            self._later(lambda: self.put_quota(more["quota"]))
+            self.later("a quota", lambda: self.put_quota(more["quota"]))
         elif target == "rest":
             for _, admin in self._own.values():
-                admin.set(NetFault(kind, **more))
+                admin.set(NetFault(kind, **more), target)
         elif kind in _NETWORK:
             self._own[target][0].set(NetFault(kind, **more))
             if kind in ("cut", "half-open"):
@@ -214,38 +189,24 @@ class PulsarWorld:
         kind, target = fault.kind, fault.target
         if target == "rest":
             for _, admin in self._own.values():
-                admin.set(None)
+                admin.set(None, target)
         elif kind in _NETWORK:
             for proxy in self._own[target]:
                 proxy.set(None)
         elif target == "broker":
-            os.killpg(self.cluster.pid(_FAULTY), signal.SIGCONT)
+            self._signal_broker(signal.SIGCONT)
         elif target == "job":
             self.job.thaw()
         else:
             self.enforcers[target].send(signal.SIGCONT)
 
-    def heal(self) -> None:
-        """Wait until what was begun in the background is done."""
-        for thread in self._threads:
-            thread.join(120)
-        self._threads = []
-
     def _broker(self, kind: str) -> None:
         if kind == "kill":
             self.cluster.kill_broker(_FAULTY)
-            self._later(lambda: self.cluster.start_broker(_FAULTY))
-        elif self.cluster.pid(_FAULTY) > 0:
-            os.killpg(self.cluster.pid(_FAULTY), signal.SIGSTOP)
+            self.later("starting a broker", lambda: self.cluster.start_broker(_FAULTY), "broker")
+        else:
+            self._signal_broker(signal.SIGSTOP)
 
-    def _later(self, work: Callable[[], Any]) -> None:
-        thread = threading.Thread(target=work)
-        self._threads.append(thread)
-        thread.start()
-
-    def wait(self, for_s: float) -> None:
-        """Wait, and supervise meanwhile."""
-        until_s = time.monotonic() + for_s
-        while (left_s := until_s - time.monotonic()) > 0:
-            self.supervise()
-            time.sleep(min(left_s, 0.2))
+    def _signal_broker(self, number: signal.Signals) -> None:
+        if self.cluster.pid(_FAULTY) > 0:  # otherwise it is being started again
+            os.killpg(self.cluster.pid(_FAULTY), number)

@@ -7,8 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.outside.checks import CHECKS, CLOCKS_MS, ceilings, promised_ms, served_from, violations
-from tests.outside.journal import Evidence, Exit, Held, Look, Published, Put, read_journal
+from tests.outside.checks import (
+    CHECKS,
+    CLOCKS_MS,
+    ceilings,
+    promised_ms,
+    served_from,
+    share_in_force,
+    violations,
+)
+from tests.outside.journal import Evidence, Held, Look, Published, Put, read_journal
+from tests.outside.planted import IN_ANY_RUN
 
 LEASE_MS, STALE_MS, BEGIN_MS = 10_000, 2_000, 100_000
 LATER_MS = BEGIN_MS + 2 * LEASE_MS
@@ -53,6 +62,17 @@ def _checks_that_fail(evidence: Evidence) -> set[str]:
 def test_nothing_is_found_in_a_run_in_which_everything_holds() -> None:
     assert violations(_run()) == []
     assert served_from(_run()) == 0
+
+
+def test_how_much_was_seen_of_limits_in_force() -> None:
+    run = _run()
+    assert 0.99 < share_in_force(run) <= 1.0
+    # Nothing new arrives any more: what holds ends with its lease.
+    half_ms = (BEGIN_MS + END_MS) // 2
+    for agent, looks in run.looks.items():
+        run.looks[agent] = [look for look in looks if look.t_ms < half_ms]
+    assert 0.5 < share_in_force(run) < 0.7
+    assert share_in_force(replace(run, published=[])) == 0.0
 
 
 def _more_than_the_quota(run: Evidence) -> None:
@@ -103,18 +123,6 @@ def _table_empty(run: Evidence) -> None:
     run.table.clear()
 
 
-def _traceback(run: Evidence) -> None:
-    run.exits.append(Exit(LATER_MS, "job-1", 3, "Traceback (most recent call last) ..."))
-
-
-def _never_runs_again(run: Evidence) -> None:
-    run.exits.append(Exit(LATER_MS, "job-1", 7, "batch 7 failed three times"))
-
-
-def _broken_table(run: Evidence) -> None:
-    run.history.append("doctor: exit code 10: table rounds: a file is missing")
-
-
 PLANTED: dict[str, tuple[str, Callable[[Evidence], None]]] = {
     "more than the quota": ("strict", _more_than_the_quota),
     "lease end ignored": ("as published", _lease_end_ignored),
@@ -127,9 +135,7 @@ PLANTED: dict[str, tuple[str, Callable[[Evidence], None]]] = {
     "quota not used up": ("recovered", _quota_not_used_up),
     "quota lost": ("nothing lost", _quota_lost),
     "table empty": ("nothing lost", _table_empty),
-    "traceback": ("known ends", _traceback),
-    "never runs again": ("known ends", _never_runs_again),
-    "broken table": ("history", _broken_table),
+    **IN_ANY_RUN,
 }
 
 

@@ -103,6 +103,21 @@ def test_trickle_passes_a_byte_a_second(proxy: Proxy) -> None:
         assert rest == b"23456789"
 
 
+def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy) -> None:
+    with _connect(proxy) as connection:
+        assert _echo(connection, b"1") == b"1"
+        proxy.set(NetFault("half-open"), by="silence")
+        proxy.set(NetFault("delay", delay_s=0.1), by="network")
+        proxy.set(None, by="network")
+        connection.sendall(b"2")
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(5)
+        proxy.set(None, by="silence")
+        assert connection.recv(1) == b"2"
+
+
 def test_delay_keeps_the_order(proxy: Proxy) -> None:
     with _connect(proxy) as connection:
         proxy.set(NetFault("delay", delay_s=0.1))

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.outside.checks import unknown_ends
 from tests.outside.journal import Exit
+from tests.outside.planted import IN_ANY_RUN
 from tests.outside.pulsar_checks import (
     PULSAR_CHECKS,
     PulsarEvidence,
@@ -69,14 +71,6 @@ def _quota_lost(run: PulsarEvidence) -> None:
     run.table = np.inf
 
 
-def _traceback(run: PulsarEvidence) -> None:
-    run.exits.append(Exit(QUIET_MS, "enforcer-1", 1, "Traceback"))
-
-
-def _broken_table(run: PulsarEvidence) -> None:
-    run.history.append("doctor: exit code 10")
-
-
 PLANTED: dict[str, tuple[str, Callable[[PulsarEvidence], None]]] = {
     "more than the quota": ("recovered", _more_than_the_quota),
     "less than the quota": ("recovered", _less_than_the_quota),
@@ -85,8 +79,7 @@ PLANTED: dict[str, tuple[str, Callable[[PulsarEvidence], None]]] = {
     "no rate": ("new topics", _no_rate),
     "rate gone": ("stays limited", _rate_gone),
     "quota lost": ("nothing lost", _quota_lost),
-    "traceback": ("known ends", _traceback),
-    "broken table": ("history", _broken_table),
+    **IN_ANY_RUN,
 }
 
 
@@ -105,3 +98,11 @@ def test_each_check_finds_something() -> None:
         plant(run)
         found |= {check.__name__ for check in PULSAR_CHECKS if [*check(run)]}
     assert found == {check.__name__ for check in PULSAR_CHECKS}
+
+
+def test_a_job_may_end_as_the_rest_api_is_gone() -> None:
+    """With exit code 6 (docs/cli.md); a run with Kafka has no REST API."""
+    run = _run()
+    run.exits.append(Exit(QUIET_MS, "job", 6, "quotaplane: error: Pulsar's REST API at ..."))
+    assert pulsar_violations(run) == []
+    assert [*unknown_ends(run.exits)]

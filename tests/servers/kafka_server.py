@@ -45,6 +45,7 @@ class KafkaServer:
         secure: bool = False,
         proxied: Sequence[str] = (),
         access_rules: bool = False,
+        users: Sequence[str] = (),
     ) -> None:
         """Not started yet.
 
@@ -54,10 +55,12 @@ class KafkaServer:
             secure: also listen with TLS.
             proxied: names of more listeners (letters), whose clients are sent on to the second port
                 of ``proxy_ports``.
-            access_rules: obey ACLs; all clients are User:ANONYMOUS.
+            access_rules: obey ACLs; all clients are User:ANONYMOUS, unless they log in.
+            users: may log in with ``SASL_PASSWORD``; with access rules they may do only what these
+                allow. ANONYMOUS is a superuser then.
         """
         self._folder = folder
-        self._access_rules = access_rules
+        self._access_rules, self._users = access_rules, users
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
         plain, controller, tls, sasl = free_ports(4)
@@ -205,8 +208,10 @@ class KafkaServer:
         if self._access_rules:
             lines |= {
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "allow.everyone.if.no.acl.found": "true",
+                "allow.everyone.if.no.acl.found": "false" if self._users else "true",
             }
+            if self._users:
+                lines["super.users"] = "User:ANONYMOUS"
         if self.certificates is not None:
             lines |= {
                 "ssl.keystore.type": "PEM",
@@ -215,7 +220,7 @@ class KafkaServer:
                 "ssl.truststore.location": str(self.certificates.authority),
                 "listener.name.ssl.ssl.client.auth": "required",
                 "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
-                "listener.name.sasl_ssl.plain.sasl.jaas.config": _server_jaas(),
+                "listener.name.sasl_ssl.plain.sasl.jaas.config": _server_jaas(self._users),
             }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 
@@ -246,10 +251,11 @@ def kafka_jars() -> Path:
     return fetched_once("kafka-server", JARS, fetch)
 
 
-def _server_jaas() -> str:
+def _server_jaas(users: Sequence[str]) -> str:
     from quotaplane.transport.kafka_options import jaas_config
 
     client = jaas_config("PLAIN", SASL_USER, SASL_PASSWORD)
     secret = client.partition(" password=")[2].rstrip(";")
-    line = client.rstrip(";") + f" user_{SASL_USER}={secret};"
+    logins = "".join(f" user_{user}={secret}" for user in (SASL_USER, *users))
+    line = client.rstrip(";") + f"{logins};"
     return line.replace("\\", "\\\\")  # once more for the properties file

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.cli.main import main
 from quotaplane.deltalog.log import list_log
+from quotaplane.errors import HistoryError
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table, table_uri
@@ -24,6 +25,7 @@ from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from quotaplane.streams.sources import group_events
 from tests.examples import in_soak
 from tests.unit.history_cases import old_groups
 
@@ -216,3 +218,15 @@ def test_a_stream_goes_on_behind_a_table_that_was_mended(
     assert [change["to"]["publish_messages_per_s"] for change in group_changes(history)][-1] == 40.0
     register_views(spark, history)
     assert spark.table("resource_group_changes").where("version = 4").count() == 2
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "an empty log"])
+def test_a_table_that_goes_away_while_the_job_starts_is_one_line(
+    spark: SparkSession, history: History, tmp_path: Path, left: str
+) -> None:
+    table = Path(table_uri(history, "resource_groups"))
+    table.rename(tmp_path / "away")
+    if left != "nothing":
+        (table / "_delta_log" if left == "an empty log" else table).mkdir(parents=True)
+    with pytest.raises(HistoryError, match=r"history table resource_groups at .* is missing"):
+        group_events(spark, history, shards=1)

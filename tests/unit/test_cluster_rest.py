@@ -16,6 +16,7 @@ from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest, tls_context
 from quotaplane.settings import PulsarSecurity, PulsarTransport
 from tests.servers.certificates import make_certificates
+from tests.servers.tools import free_ports
 from tests.unit.cluster_cases import Answer, RestServer, transport_to
 
 GROUP = "/admin/v2/resourcegroups/rg"
@@ -262,6 +263,13 @@ class TestRedirects:
             with pytest.raises(ClusterError, match="redirects to broker-2, where the token would"):
                 asyncio.run(put())
         assert ("broker-2" in asked) == followed
+
+    def test_to_a_broker_that_does_not_answer_name_it(self, server: RestServer) -> None:
+        (gone,) = free_ports(1)
+        to = {"Location": f"http://127.0.0.1:{gone}{GROUP}"}
+        server.answers["PUT resourcegroups/rg"] = Answer(307, headers=to)
+        with pytest.raises(ClusterError, match=f"redirects to 127.0.0.1:{gone}, which does not"):
+            self.put(server)
 
     def test_without_a_place_or_in_circles_end(self, server: RestServer) -> None:
         server.answers["PUT resourcegroups/rg"] = Answer(307)

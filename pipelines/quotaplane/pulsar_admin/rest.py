@@ -181,7 +181,16 @@ class Rest:
         for _ in range(_REDIRECTS):
             self.check_may_send(method, path)
             request = self._client.build_request(method, url, json=body, timeout=within_s)
-            answer = await read_answer(self._client, request)
+            try:
+                answer = await read_answer(self._client, request)
+            except httpx.HTTPError as error:
+                if url == base + path:
+                    raise
+                why = " ".join(str(error).split()) or type(error).__name__
+                raise ClusterError(
+                    f"Pulsar's REST API at {self.url}: {method} {path}: redirects to "
+                    f"{urlsplit(url).netloc}, which does not answer: {why}"
+                ) from None
             if answer.status != 307:
                 return answer
             url = answer.next_url or ""

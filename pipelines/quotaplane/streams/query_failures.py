@@ -18,6 +18,14 @@ _BAD_RECORD: Final = "Received exception when fetching the next record"
 
 _LOST_TABLE: Final = re.compile(r"File (?:file:)?(\S+)/_delta_log(?:/\S+)? does not exist")
 
+_WITHOUT_PLACE: Final = (
+    "[DELTA_SCHEMA_NOT_SET]",
+    "[DELTA_TABLE_NOT_FOUND]",
+    "[DELTA_PATH_DOES_NOT_EXIST]",
+    "[PATH_NOT_FOUND]",
+)
+"""How messages begin about a table whose folder was moved away while a stream is set up."""
+
 
 def known_failure(text: str) -> QuotaplaneError | None:
     r"""The known error in Spark's message about a failed query: ours or Kafka's; else None.
@@ -45,7 +53,7 @@ def known_failure(text: str) -> QuotaplaneError | None:
         )
     lost = _LOST_TABLE.search(text)
     if lost is not None:
-        return _lost_table(lost[1])
+        return lost_table(lost[1])
     disk = disk_failure(text)
     if disk is not None:
         return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
@@ -67,7 +75,21 @@ def root_cause(text: str) -> str:
     return causes[-1] if causes else next((line for line in lines if line.strip()), "no message")
 
 
-def _lost_table(place: str) -> QuotaplaneError:
+def names_lost_table(text: str) -> bool:
+    """Whether Spark's message is about a table that is not there, without saying which.
+
+    >>> names_lost_table("[DELTA_SCHEMA_NOT_SET] Table schema is not set.")
+    True
+    """
+    return text.startswith(_WITHOUT_PLACE)
+
+
+def lost_table(place: str) -> QuotaplaneError:
+    """The error for a table that was there, and is gone.
+
+    >>> lost_table("/h/resource_groups").exit_code, lost_table("/topics/reports").exit_code
+    (4, 3)
+    """
     name = place.rpartition("/")[2]
     advice = "is missing; restore its folder, then start the job again"
     if name in TABLES:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 
 from quotaplane.arrow_ipc import pack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
@@ -17,6 +18,7 @@ from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
+from quotaplane.streams.query_failures import lost_table, names_lost_table
 from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reasons import TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
@@ -335,9 +337,19 @@ def _messages(reports: DataFrame, most: int, senders: SenderChecks) -> DataFrame
 
 
 def group_events(spark: SparkSession, history: History, shards: int) -> DataFrame:
-    """Read the change feed of ``resource_groups``: all existing rows first, then each change."""
+    """Read the change feed of ``resource_groups``: all existing rows first, then each change.
+
+    Raises:
+        HistoryError: the table is gone, which was there when the job began to start.
+    """
+    place = table_uri(history, "resource_groups")
     feed = spark.readStream.format("delta").option("readChangeFeed", "true")
-    changes = feed.load(table_uri(history, "resource_groups"))
+    try:
+        changes = feed.load(place)
+    except AnalysisException as error:
+        if names_lost_table(str(error)):
+            raise lost_table(place) from None
+        raise
     return (
         changes.where("_change_type <> 'update_preimage'")
         .select(*_GROUP_COLUMNS, "_change_type", "_commit_version")

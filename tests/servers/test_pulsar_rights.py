@@ -1,0 +1,243 @@
+"""The rights of docs/pulsar.md, as it writes them, and ``allowed_brokers: cluster``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pulsar
+import pytest
+
+from quotaplane.client.agent import BrokerClient
+from quotaplane.errors import ClusterError
+from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.listed_brokers import listed_by
+from quotaplane.transport import open_broker_link
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import encode_report, encode_stock_report
+from tests.contract.rigs import limits_of
+from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.servers.page_commands import commands_of, with_name
+from tests.servers.pulsar_commands import run_pulsar_admin
+from tests.servers.pulsar_server import PulsarServer
+
+pytestmark = pytest.mark.soak  # each command of the page starts a JVM
+PER_BROKER = "A topic per broker"
+OF_BROKER = "persistent://public/reports/of-{broker}"
+LIMITS = "persistent://public/quotaplane/limits"
+USAGE = "non-persistent://pulsar/system/resource-usage"
+INVENTED = "pulsar://10.9.9.9:6650"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+@pytest.fixture(scope="module")
+def server(secure_pulsar_server: PulsarServer, folder: Path) -> PulsarServer:
+    """A server with the topics and the rights of the page; broker-2 is not set up yet."""
+    for section in ("Topics", PER_BROKER, "Security"):
+        for words in commands_of("pulsar.md", section):
+            run_pulsar_admin(secure_pulsar_server, folder, words)
+    return secure_pulsar_server
+
+
+def token_of(server: PulsarServer, role: str) -> str:
+    assert server.tokens is not None
+    return server.tokens.sign(role)
+
+
+def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]:
+    """The settings of a program with a role of its own."""
+    assert server.certificates is not None
+    return {
+        "kind": "pulsar",
+        "service_url": server.service_url_tls,
+        "admin_url": server.admin_url_tls,
+        "limits_topic": LIMITS,
+        "connect_timeout_s": 10,
+        "security": {
+            "ca_file": str(server.certificates.authority),
+            "token": token_of(server, role),
+        },
+        **more,
+    }
+
+
+def client_of(server: PulsarServer, broker: str) -> BrokerClient:
+    transport = transport_of(server, broker, report_topics=[OF_BROKER])
+    settings = parse_settings({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
+    link = open_broker_link(settings.transport, limits_from="earliest")
+    return BrokerClient(link, broker, now_ms=lambda: int(time.time() * 1000), groups=["g"])
+
+
+@contextmanager
+def client_with(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
+    """Pulsar's own client, as somebody would use it who does not keep to the rules."""
+    client = pulsar.Client(
+        server.service_url,
+        authentication=pulsar.AuthenticationToken(token_of(server, role)),
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
+        operation_timeout_seconds=10,
+    )
+    try:
+        yield client
+    finally:
+        with suppress(pulsar.PulsarException):  # messages that are throttled may still wait
+            client.close()
+
+
+def reasons(job: RunningJob) -> list[str]:
+    return history_table(job.settings, "rejected_reports")["reason"].to_pylist()
+
+
+def test_a_role_may_write_to_its_own_topic_only(server: PulsarServer) -> None:
+    with client_with(server, "broker-1") as client:
+        client.create_producer(OF_BROKER.format(broker="broker-1")).send(b"x")
+        server.rest.create_topic(OF_BROKER.format(broker="broker-7"))
+        for topic in (
+            OF_BROKER.format(broker="broker-7"),
+            OF_BROKER.format(broker="broker-9"),  # which does not exist
+            LIMITS,
+            USAGE,
+        ):
+            with pytest.raises(pulsar.PulsarException):
+                client.create_producer(topic)
+    # The job's role reads reports, and writes none.
+    with client_with(server, "quotaplane") as client:
+        for topic in (OF_BROKER.format(broker="broker-1"), USAGE):
+            with pytest.raises(pulsar.PulsarException):
+                client.create_producer(topic)
+            client.create_reader(topic, pulsar.MessageId.earliest).close()
+
+
+def test_only_a_superuser_may_read_the_clusters_list(server: PulsarServer) -> None:
+    def settings_of(role: str) -> Settings:
+        transport = transport_of(server, role)
+        return parse_settings({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
+
+    with listed_by(settings_of("quotaplane-admin"), "cluster", print) as names:
+        assert names is not None
+        assert {*names()} == {server.service_url}, "as in stock usage reports"
+    with (
+        pytest.raises(ClusterError, match=r"brokers: 401 .*what its role may do"),
+        listed_by(settings_of("quotaplane"), "cluster", print),
+    ):
+        pass
+
+
+def test_the_job_uses_rightful_reports_only(
+    server: PulsarServer, folder: Path, tmp_path: Path
+) -> None:
+    conf = write_conf(
+        tmp_path,
+        transport_of(server, "quotaplane", report_topics=[OF_BROKER]),
+        reports={"interval_s": 1.0, "broker_from": "topic"},
+        limits={"lease_s": 20.0},
+        trigger={"interval_s": 0.5},
+        shards=1,
+    )
+    with RunningJob(conf) as job:
+        put_quotas(job.settings, g=100.0)
+        first = client_of(server, "broker-1")
+
+        def is_limited(client: BrokerClient) -> bool:
+            client.use("g", publish_messages=10.0)
+            client.report()
+            client.poll()
+            time.sleep(0.5)
+            return bool(np.isfinite(client.limit("g")["publish_messages"]))
+
+        job.wait_until(lambda: is_limited(first))
+        with client_with(server, "broker-1") as client:
+            producer = client.create_producer(OF_BROKER.format(broker="broker-1"))
+            for name in ("broker-2", "broker-9"):
+                now_ms = int(time.time() * 1000)
+                report = encode_report(
+                    broker=name,
+                    started_at_ms=now_ms,
+                    sequence=1,
+                    window_ms=1000,
+                    groups=["g"],
+                    usage=np.array([[10.0, np.nan, np.nan, np.nan]]),
+                )
+                producer.send(report, partition_key=name, event_timestamp=now_ms)
+        job.wait_until(lambda: reasons(job).count("other_broker") == 2)
+
+        # A new broker is set up as the page says, and is used without a restart.
+        commands = [
+            each for each in commands_of("pulsar.md", PER_BROKER) if "broker-1" in str(each)
+        ]
+        for words in with_name(commands, "broker-1", "broker-2"):
+            run_pulsar_admin(server, folder, words)
+        second = client_of(server, "broker-2")
+        job.wait_until(lambda: is_limited(first) and is_limited(second))
+        brokers = history_table(job.settings, "brokers")["broker"].to_pylist()
+        assert {*brokers} == {"broker-1", "broker-2"}
+        assert not [line for line in job.printed() if "ACCESS REFUSED" in line]
+
+
+def test_only_brokers_of_the_clusters_list_are_used(server: PulsarServer, tmp_path: Path) -> None:
+    """A stock broker reports by itself; who may write to its topic invents another one."""
+    rest = server.rest
+    group = rest.put_group("of-acme", publish_messages_per_s=100)
+    rest.create_tenant("acme")
+    rest.attach(rest.create_namespace("acme/orders"), group)
+    conf = write_conf(
+        tmp_path,
+        transport_of(server, "quotaplane-admin"),
+        reports={"interval_s": 2.0, "allowed_brokers": "cluster", "stale_after_intervals": 15},
+        limits={"lease_s": 40.0},
+        trigger={"interval_s": 0.5},
+        shards=1,
+    )
+    ended = threading.Event()
+
+    def publish() -> None:
+        with client_with(server, "quotaplane-admin") as client:
+            producer = client.create_producer("persistent://acme/orders/topic")
+            while not ended.wait(0.02):
+                producer.send_async(b"x" * 100, lambda *_: None)
+
+    def invent() -> None:
+        with client_with(server, "quotaplane-admin") as client:
+            producer = client.create_producer(USAGE)
+            while not ended.wait(1.0):
+                producer.send(encode_stock_report(INVENTED, [group], np.full((1, 4), 9e6)))
+
+    threads = [threading.Thread(target=each) for each in (publish, invent)]
+    for thread in threads:
+        thread.start()
+    try:
+        with RunningJob(conf) as job:
+            put_quotas(job.settings, **{group: 100.0})
+            link = open_broker_link(job.settings.transport, limits_from="earliest")
+            limits: dict[str, float] = {}
+
+            def limit_of_the_broker() -> float:
+                for _, value in limits_of(link):
+                    update = decode_limits(value)
+                    for name, limit in zip(update.groups, update.limits.tolist(), strict=True):
+                        if name == group:
+                            limits[update.broker] = limit[0]
+                return limits.get(server.service_url, 0.0)
+
+            job.wait_until(lambda: limit_of_the_broker() > 0)
+            job.wait_until(lambda: reasons(job).count("broker_not_allowed") >= 3)
+            rounds = job.rounds()
+            job.wait_until(lambda: job.rounds() > rounds + 10)
+            assert limit_of_the_broker() == 100.0, "all of the quota is the real broker's"
+            assert INVENTED not in limits
+            brokers = history_table(job.settings, "brokers")["broker"].to_pylist()
+            assert {*brokers} == {server.service_url}
+            link.close()
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(30)
