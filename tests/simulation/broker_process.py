@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quotaplane.client.agent import BrokerClient
+from quotaplane.client.agent import FORGET_AFTER_MS, BrokerClient
 from quotaplane.model import DIMENSIONS, UNLIMITED, FloatArray
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import LimitsMessage
@@ -138,6 +138,15 @@ class BrokerProcess:
         assert len(order) == len(here)
         self.client.use_all(used * window_s, (demand - used) * window_s)
         self.client.report()
+        self._forget()
+
+    def _forget(self) -> None:
+        """What the client forgot with its report, the plain rules forget, too."""
+        groups = self.world.scenario.groups
+        known = self.client._received.columns(self.world.group_ids) >= 0
+        for group, is_known, hosted in zip(groups, known, self.attached, strict=True):
+            if not is_known and not hosted:
+                self.obeyed.forget(group, self.steady_ms() - FORGET_AFTER_MS)
 
     # --- the link -------------------------------------------------------------------------------
 

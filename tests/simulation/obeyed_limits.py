@@ -66,6 +66,13 @@ class ObeyedLimits:
             if before is None or before.version < version:
                 self._newest[name] = _Obeyed(version, self._unset, self._unset, np.inf, True)
 
+    def forget(self, group: str, ended_before_ms: float) -> None:
+        """The broker forgets a group without topics there, long after the group's lease."""
+        newest = self._newest.pop(group, None)
+        assert newest is None or newest.is_removed or newest.until_ms < ended_before_ms, (
+            f"{group} is forgotten too early"
+        )
+
     def _names(self, ids: list[int]) -> list[str]:
         return [self._name_of_id[each] for each in ids]
 
