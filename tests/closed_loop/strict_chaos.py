@@ -17,6 +17,7 @@ import pytest
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
@@ -93,7 +94,9 @@ class Chaos:
             shards=1,
         )
         self.epoch += 1
-        self.program: QuotaProgram = quota_program(self.settings, self.epoch, self.over_ms)
+        self.program: QuotaProgram = quota_program(
+            self.settings, self.epoch, EarlierLimits(self.over_ms)
+        )
         self.state, self.seq = ShardState(), 0
         self.pending = {name: self.quota[name] for name in self.quota if name not in self.gone}
         self.running = True
