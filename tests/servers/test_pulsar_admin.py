@@ -38,6 +38,7 @@ def pulsar_admin(server: Process, *words: str, roles: tuple[str, ...] = ("admin"
     return (done.stdout + done.stderr).strip()
 
 
+@pytest.mark.soak  # starts a JVM for each of some twenty commands
 def test_groups_and_attachments(server: Process, tmp_path: Path) -> None:
     def admin(*words: str) -> str:
         return pulsar_admin(server, *words)
