@@ -114,8 +114,14 @@ class Faults:
             self._cut_power_in -= 1
             if self._cut_power_in < 0:
                 self._cut_power_in = None
-                process.checkpoint.power_lost(with_commit=self.rng.random() < 0.5)
-                self._killed(process, f"a power loss, {label}")
+                self._lose_power(process, label)
+
+    def _lose_power(self, process: JobProcess, label: str) -> None:
+        """All processes on this checkpoint end; the frozen ones when they would go on."""
+        process.checkpoint.power_lost(with_commit=self.rng.random() < 0.5)
+        jobs = self.world.jobs
+        self.world.jobs = [each for each in jobs if each.checkpoint is not process.checkpoint]
+        self._killed(process, f"a power loss, {label}")
 
     def _killed(self, process: JobProcess, label: str) -> None:
         self.world.trace.fault("job killed", process.name, "at", label)
@@ -130,7 +136,11 @@ class Faults:
         self.world.trace.fault("job frozen", process.name, "at", label, "for", pause_ms)
         if self.rng.random() < 0.7:  # somebody starts another one meanwhile
             self.world.timeline.after(pause_ms // 3, self.world.start_job)
+        losses = process.checkpoint.power_losses
         self.world.timeline.run_until(self.world.timeline.now_ms + pause_ms)
+        if process.checkpoint.power_losses != losses:
+            self.world.trace.note("is gone", process.name)
+            raise KilledError
         self.world.trace.note("thaws", process.name)
 
     def _job_crash(self) -> None:

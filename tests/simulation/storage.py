@@ -58,9 +58,11 @@ class StoredCheckpoint:
     """States after each of the last batches, by batch and shard."""
     spool: str = ""
     """The folder of spooled reports."""
+    power_losses: int = 0
 
     def power_lost(self, *, with_commit: bool) -> None:
         """Entries that were not synced are lost: the newest batch, and perhaps a commit."""
+        self.power_losses += 1
         del self.offsets[max(self.synced, self.committed) :]
         planned = len(self.offsets)
         for lost in [each for each in self.states if each >= planned]:
