@@ -1,4 +1,4 @@
-"""What must be found in any run, with Kafka or with Pulsar, once it was planted there."""
+"""Violations that must be found in any run, with Kafka or with Pulsar, if they are planted."""
 
 from __future__ import annotations
 

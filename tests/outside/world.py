@@ -1,4 +1,4 @@
-"""What the worlds of Kafka and Pulsar share: parts end together; work in the background."""
+"""The common part of the worlds of Kafka and Pulsar: parts end together; background work."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Accounts:
         actual: float,
         account: float,
     ) -> float:
-        """What must be counted of ``actual``: all of it, if it is of this epoch.
+        """The part of ``actual`` that must be counted: all of it, if it is of this epoch.
 
         Of a limit of an earlier epoch that is as much as was counted once: it may have been
         unknown, or above a quota, but stays in force until the broker has one of this epoch.
@@ -302,7 +302,7 @@ def quotas_of(states: list[Any]) -> dict[str, dict[int, float]]:
 
 
 def _reserved(state: Any, group: str, dimension: int) -> float:
-    """What is reserved for a group that was deleted and put again, while brokers may use it."""
+    """Quota reserved for a group that was deleted and put again, while brokers may use it."""
     of_group = np.array([name == group for name in state.deleted.names], np.bool_)
     return float(state.deleted.held[dimension, of_group].sum())
 

@@ -1,4 +1,4 @@
-"""What an enforcer must know before it acts, by the requests that it sent and their answers.
+"""The knowledge that an enforcer must have before it acts, by its requests and their answers.
 
 * **hidden too early**: a quota is set to unlimited in the cluster only once limits were published
   that follow it, after the table had it.

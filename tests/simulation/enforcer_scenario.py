@@ -1,4 +1,4 @@
-"""What a seed stands for in the enforcer's world: the cluster, the settings, and the faults."""
+"""The scenario of a seed in the enforcer's world: the cluster, the settings, and the faults."""
 
 from __future__ import annotations
 

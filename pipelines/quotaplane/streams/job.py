@@ -72,7 +72,7 @@ class JobSpec(ABC):
 
     @property
     def checkpoint_note(self) -> Mapping[str, Any]:
-        """What a new checkpoint records beside id, epoch and shards; by name, as JSON values."""
+        """Settings that a new checkpoint records beside id, epoch and shards; by name, as JSON."""
         return {}
 
     @abstractmethod
