@@ -7,24 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import TransportError
-from quotaplane.settings import parse_settings
-from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
-from quotaplane.wire.reports import encode_report
-from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.kafka_commands import run_kafka
 from tests.servers.kafka_server import SASL_PASSWORD, KafkaServer
 from tests.servers.page_commands import commands_of, with_name
+from tests.servers.rights_cases import (
+    NAMES_FROM_TOPICS,
+    PER_BROKER,
+    client_with,
+    is_limited,
+    known_brokers,
+    link_with,
+    refused,
+    report_of,
+)
 
 USERS = ("quotaplane", "broker-1", "broker-2", "tenant")
-PER_BROKER = "A topic per broker"
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +64,11 @@ def transport_of(server: KafkaServer, user: str) -> dict[str, Any]:
 
 
 def link_of(server: KafkaServer, user: str) -> BrokerLink:
-    settings = parse_settings(
-        {"transport": transport_of(server, user), "history": {"path": "h"}, "checkpoint": "c"}
-    )
-    return open_broker_link(settings.transport, limits_from="earliest")
+    return link_with(transport_of(server, user))
 
 
 def client_of(server: KafkaServer, broker: str) -> BrokerClient:
-    link = link_of(server, broker)
-    return BrokerClient(link, broker, now_ms=lambda: int(time.time() * 1000), groups=["g"])
-
-
-def report(broker: str) -> bytes:
-    used = np.array([[10.0, np.nan, np.nan, np.nan]])
-    now_ms = int(time.time() * 1000)
-    return encode_report(
-        broker=broker, started_at_ms=now_ms, sequence=1, window_ms=1000, groups=["g"], usage=used
-    )
+    return client_with(transport_of(server, broker), broker)
 
 
 def producer_of(server: KafkaServer, user: str) -> KafkaProducer:
@@ -127,34 +120,20 @@ def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path)
     conf = write_conf(
         tmp_path,
         transport_of(server, "quotaplane"),
-        reports={"interval_s": 1.0, "broker_from": "topic"},
-        limits={"lease_s": 20.0},
-        trigger={"interval_s": 0.5},
-        shards=1,
+        **NAMES_FROM_TOPICS,
     )
     with RunningJob(conf) as job:
         put_quotas(job.settings, g=100.0)
         first = client_of(server, "broker-1")
-
-        def is_limited(client: BrokerClient) -> bool:
-            client.use("g", publish_messages=10.0)
-            client.report()
-            client.poll()
-            time.sleep(0.5)
-            return bool(np.isfinite(client.limit("g")["publish_messages"]))
-
         job.wait_until(lambda: is_limited(first))
 
         # A name that another has, and one that nobody has: both are refused, with their sender.
         producer = producer_of(server, "broker-1")
         for name in ("broker-2", "broker-9"):
-            producer.send("quotaplane-reports.broker-1", report(name)).get(20)
+            forged = report_of(name, int(time.time() * 1000))
+            producer.send("quotaplane-reports.broker-1", forged).get(20)
         producer.close()
-
-        def refused() -> list[str]:
-            return history_table(job.settings, "rejected_reports")["reason"].to_pylist()
-
-        job.wait_until(lambda: refused().count("other_broker") == 2)
+        job.wait_until(lambda: refused(job).count("other_broker") == 2)
 
         # A new broker is set up as the page says, and is used without a restart.
         commands = commands_of("kafka.md", PER_BROKER)[:2] + commands_of("kafka.md", "Access rules")
@@ -162,6 +141,5 @@ def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path)
             run_kafka(server, words)
         second = client_of(server, "broker-2")
         job.wait_until(lambda: is_limited(first) and is_limited(second))
-        brokers = history_table(job.settings, "brokers")["broker"].to_pylist()
-        assert {*brokers} == {"broker-1", "broker-2"}
+        assert known_brokers(job) == {"broker-1", "broker-2"}
         assert not [line for line in job.printed() if "ACCESS REFUSED" in line]

@@ -19,15 +19,23 @@ from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.listed_brokers import listed_by
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.reports import encode_report, encode_stock_report
+from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
-from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.page_commands import commands_of, with_name
 from tests.servers.pulsar_commands import run_pulsar_admin
 from tests.servers.pulsar_server import PulsarServer
+from tests.servers.rights_cases import (
+    NAMES_FROM_TOPICS,
+    PER_BROKER,
+    client_with,
+    is_limited,
+    known_brokers,
+    refused,
+    report_of,
+)
 
 pytestmark = pytest.mark.soak  # each command of the page starts a JVM
-PER_BROKER = "A topic per broker"
 OF_BROKER = "persistent://public/reports/of-{broker}"
 LIMITS = "persistent://public/quotaplane/limits"
 USAGE = "non-persistent://pulsar/system/resource-usage"
@@ -71,14 +79,11 @@ def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]
 
 
 def client_of(server: PulsarServer, broker: str) -> BrokerClient:
-    transport = transport_of(server, broker, report_topics=[OF_BROKER])
-    settings = parse_settings({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
-    link = open_broker_link(settings.transport, limits_from="earliest")
-    return BrokerClient(link, broker, now_ms=lambda: int(time.time() * 1000), groups=["g"])
+    return client_with(transport_of(server, broker, report_topics=[OF_BROKER]), broker)
 
 
 @contextmanager
-def client_with(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
+def pulsar_client(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
     """Pulsar's own client, as somebody would use it who does not keep to the rules."""
     client = pulsar.Client(
         server.service_url,
@@ -93,12 +98,8 @@ def client_with(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
             client.close()
 
 
-def reasons(job: RunningJob) -> list[str]:
-    return history_table(job.settings, "rejected_reports")["reason"].to_pylist()
-
-
 def test_a_role_may_write_to_its_own_topic_only(server: PulsarServer) -> None:
-    with client_with(server, "broker-1") as client:
+    with pulsar_client(server, "broker-1") as client:
         client.create_producer(OF_BROKER.format(broker="broker-1")).send(b"x")
         server.rest.create_topic(OF_BROKER.format(broker="broker-7"))
         for topic in (
@@ -110,7 +111,7 @@ def test_a_role_may_write_to_its_own_topic_only(server: PulsarServer) -> None:
             with pytest.raises(pulsar.PulsarException):
                 client.create_producer(topic)
     # The job's role reads reports, and writes none.
-    with client_with(server, "quotaplane") as client:
+    with pulsar_client(server, "quotaplane") as client:
         for topic in (OF_BROKER.format(broker="broker-1"), USAGE):
             with pytest.raises(pulsar.PulsarException):
                 client.create_producer(topic)
@@ -138,37 +139,18 @@ def test_the_job_uses_rightful_reports_only(
     conf = write_conf(
         tmp_path,
         transport_of(server, "quotaplane", report_topics=[OF_BROKER]),
-        reports={"interval_s": 1.0, "broker_from": "topic"},
-        limits={"lease_s": 20.0},
-        trigger={"interval_s": 0.5},
-        shards=1,
+        **NAMES_FROM_TOPICS,
     )
     with RunningJob(conf) as job:
         put_quotas(job.settings, g=100.0)
         first = client_of(server, "broker-1")
-
-        def is_limited(client: BrokerClient) -> bool:
-            client.use("g", publish_messages=10.0)
-            client.report()
-            client.poll()
-            time.sleep(0.5)
-            return bool(np.isfinite(client.limit("g")["publish_messages"]))
-
         job.wait_until(lambda: is_limited(first))
-        with client_with(server, "broker-1") as client:
+        with pulsar_client(server, "broker-1") as client:
             producer = client.create_producer(OF_BROKER.format(broker="broker-1"))
             for name in ("broker-2", "broker-9"):
                 now_ms = int(time.time() * 1000)
-                report = encode_report(
-                    broker=name,
-                    started_at_ms=now_ms,
-                    sequence=1,
-                    window_ms=1000,
-                    groups=["g"],
-                    usage=np.array([[10.0, np.nan, np.nan, np.nan]]),
-                )
-                producer.send(report, partition_key=name, event_timestamp=now_ms)
-        job.wait_until(lambda: reasons(job).count("other_broker") == 2)
+                producer.send(report_of(name, now_ms), partition_key=name, event_timestamp=now_ms)
+        job.wait_until(lambda: refused(job).count("other_broker") == 2)
 
         # A new broker is set up as the page says, and is used without a restart.
         commands = [
@@ -178,8 +160,7 @@ def test_the_job_uses_rightful_reports_only(
             run_pulsar_admin(server, folder, words)
         second = client_of(server, "broker-2")
         job.wait_until(lambda: is_limited(first) and is_limited(second))
-        brokers = history_table(job.settings, "brokers")["broker"].to_pylist()
-        assert {*brokers} == {"broker-1", "broker-2"}
+        assert known_brokers(job) == {"broker-1", "broker-2"}
         assert not [line for line in job.printed() if "ACCESS REFUSED" in line]
 
 
@@ -200,13 +181,13 @@ def test_only_brokers_of_the_clusters_list_are_used(server: PulsarServer, tmp_pa
     ended = threading.Event()
 
     def publish() -> None:
-        with client_with(server, "quotaplane-admin") as client:
+        with pulsar_client(server, "quotaplane-admin") as client:
             producer = client.create_producer("persistent://acme/orders/topic")
             while not ended.wait(0.02):
                 producer.send_async(b"x" * 100, lambda *_: None)
 
     def invent() -> None:
-        with client_with(server, "quotaplane-admin") as client:
+        with pulsar_client(server, "quotaplane-admin") as client:
             producer = client.create_producer(USAGE)
             while not ended.wait(1.0):
                 producer.send(encode_stock_report(INVENTED, [group], np.full((1, 4), 9e6)))
@@ -229,13 +210,12 @@ def test_only_brokers_of_the_clusters_list_are_used(server: PulsarServer, tmp_pa
                 return limits.get(server.service_url, 0.0)
 
             job.wait_until(lambda: limit_of_the_broker() > 0)
-            job.wait_until(lambda: reasons(job).count("broker_not_allowed") >= 3)
+            job.wait_until(lambda: refused(job).count("broker_not_allowed") >= 3)
             rounds = job.rounds()
             job.wait_until(lambda: job.rounds() > rounds + 10)
             assert limit_of_the_broker() == 100.0, "all of the quota is the real broker's"
             assert INVENTED not in limits
-            brokers = history_table(job.settings, "brokers")["broker"].to_pylist()
-            assert {*brokers} == {server.service_url}
+            assert known_brokers(job) == {server.service_url}
             link.close()
     finally:
         ended.set()
