@@ -40,13 +40,11 @@ class SmallDisk:
         return 1.0 - found.f_bavail / found.f_blocks
 
     def fill_to(self, share: float) -> None:
-        """Add ballast until it is so full."""
+        """Let ballast grow or shrink until it is so full."""
         found = os.statvfs(self.folder)
         missing = int((share - self.used_share()) * found.f_blocks * found.f_frsize)
-        if missing > 0:
-            with (self.folder / _BALLAST).open("ab") as ballast:
+        with (self.folder / _BALLAST).open("ab") as ballast:
+            if missing > 0:
                 os.posix_fallocate(ballast.fileno(), ballast.tell(), missing)
-
-    def empty(self) -> None:
-        """Take the ballast away."""
-        (self.folder / _BALLAST).unlink(missing_ok=True)
+            else:
+                ballast.truncate(max(0, ballast.tell() + missing))

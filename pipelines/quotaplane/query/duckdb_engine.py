@@ -52,10 +52,6 @@ MEMORY: Final = "1GB"
 SPILL: Final = "10GB"
 THREADS: Final = 4
 
-MOST_FILES: Final = 4000
-"""An engine that read so many files, and many more than there are now, is full."""
-_TABLES_AT_ONCE: Final = 8
-
 _ENDS_WITHIN_S: Final = 5.0
 
 _MACROS: Final = """
@@ -84,8 +80,6 @@ class DuckDBEngine:
         self, history: History, *, threads: int | None = None, memory: str = MEMORY
     ) -> None:
         self._history = history
-        self._files: set[str] = set()
-        self._most_at_once = 0
         self._group_feed = GroupFeed(history)
         self._folder = local_folder(history.path)
         self._stack = ExitStack()
@@ -106,8 +100,8 @@ class DuckDBEngine:
         self._sessions = Sessions(self._database)
         # Without GLOBAL these would be settings of this session alone.
         self._database.execute("SET GLOBAL TimeZone = 'UTC'")
-        # A file never changes, so what is known of it is kept for the next query.
-        self._database.execute("SET GLOBAL parquet_metadata_cache = true")
+        # DuckDB's parquet_metadata_cache stays off: it keeps some 30 kB of every file that was ever
+        # read, and each round adds files.
         self._database.execute(_MACROS)
         for name, function in FUNCTIONS.items():
             self._database.create_function(
@@ -138,14 +132,6 @@ class DuckDBEngine:
         if self._sessions.close(_ENDS_WITHIN_S):
             self._database.close()
             self._stack.close()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so many files were read that another engine should take over.
-
-        DuckDB keeps what it knows of each file, some 30 kB, also when the file was compacted.
-        """
-        return len(self._files) >= MOST_FILES + _TABLES_AT_ONCE * self._most_at_once
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """End the queries that this thread makes meanwhile when so many seconds have passed.
@@ -284,8 +270,6 @@ class DuckDBEngine:
         files = live_files(opened, folder, since=since, until=until, group=group)
         if not files:
             return no_rows(table)
-        self._files.update(files)
-        self._most_at_once = max(self._most_at_once, len(files))
         session.execute(
             f"SET VARIABLE {table.name}_files = $files", {"files": list(map(escaped, files))}
         )

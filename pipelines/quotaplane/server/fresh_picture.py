@@ -175,9 +175,6 @@ class FreshPicture:
         from quotaplane.query.cluster_picture import cluster_picture
         from quotaplane.query.duckdb_engine import DuckDBEngine
 
-        if self._engine is not None and self._engine.is_full:
-            self._engine.close()
-            self._engine = None
         if self._engine is None:
             self._engine = DuckDBEngine(self._history, threads=1)
         now = self._now()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,8 +48,6 @@ class Queries:
         self._clock = clock
         self._lock = threading.Lock()
         self._engine: DuckDBEngine | None = None
-        self._users: Counter[DuckDBEngine] = Counter()
-        """How many queries each engine runs."""
         self._kept: dict[Hashable, _Kept] = {}
 
     async def ask(self, key: Hashable, query: Callable[[DuckDBEngine], Any]) -> Any:
@@ -72,7 +68,8 @@ class Queries:
         return await asyncio.shield(kept.task)
 
     def _run(self, query: Callable[[DuckDBEngine], Any]) -> Any:
-        with self._in_use() as engine, engine.within(self._timeout_s):
+        engine = self._running()
+        with engine.within(self._timeout_s):
             return query(engine)
 
     def _answered(self, kept: _Kept, task: asyncio.Task[Any]) -> None:
@@ -88,32 +85,17 @@ class Queries:
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
 
-    @contextmanager
-    def _in_use(self) -> Iterator[DuckDBEngine]:
-        """The engine; a full one is replaced, and closed with its last query."""
+    def _running(self) -> DuckDBEngine:
         from quotaplane.query.duckdb_engine import DuckDBEngine
 
         with self._lock:
-            if self._engine is None or self._engine.is_full:
-                full, self._engine = self._engine, DuckDBEngine(self._history)
-                if full is not None and not self._users[full]:
-                    full.close()
-            engine = self._engine
-            self._users[engine] += 1
-        try:
-            yield engine
-        finally:
-            with self._lock:
-                self._users[engine] -= 1
-                if not self._users[engine]:
-                    del self._users[engine]
-                    if engine is not self._engine:
-                        engine.close()
+            if self._engine is None:
+                self._engine = DuckDBEngine(self._history)
+            return self._engine
 
     def close(self) -> None:
-        """Free the memory, if no query runs."""
-        if self._lock.acquire(blocking=False):
+        """Free the memory, and end the queries that run."""
+        with self._lock:
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
-            self._lock.release()
