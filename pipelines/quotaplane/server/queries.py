@@ -68,7 +68,7 @@ class Queries:
         return await asyncio.shield(kept.task)
 
     def _run(self, query: Callable[[DuckDBEngine], Any]) -> Any:
-        engine = self._running()
+        engine = self._started()
         with engine.within(self._timeout_s):
             return query(engine)
 
@@ -85,7 +85,8 @@ class Queries:
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
 
-    def _running(self) -> DuckDBEngine:
+    def _started(self) -> DuckDBEngine:
+        """The engine, which the first query starts."""
         from quotaplane.query.duckdb_engine import DuckDBEngine
 
         with self._lock:
