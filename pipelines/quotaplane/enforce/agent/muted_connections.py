@@ -33,7 +33,7 @@ from quotaplane.topic_layout import Layout
 
 _PART: Final = "muted producers"
 _SETTLES_S: Final = 0.5
-"""After a take-over brokers hear of the new quota within so long; later none is muted."""
+"""Brokers apply a quota that was taken over within this time; after it they mute no more."""
 _SILENT_S: Final = 1.0
 """Between the two looks at a topic."""
 _RETRY_AFTER_S: Final = 10.0
@@ -205,11 +205,11 @@ class MutedConnections:
         count = closed.total()
         if count:
             self.closed += count
+            connections = "1 connection was" if count == 1 else f"{count} connections were"
             self._say(
-                f"resource groups {some_of(+closed)}: after their take-over {count} connections of "
-                "producers were still held back by the brokers' own limiter, which forgets nobody "
-                "before the time that it computed at first; the brokers closed these connections, "
-                "and the clients connect again"
+                f"resource groups {some_of(+closed)}: {connections} still held back by the "
+                "brokers' own limiter after the take-over; the brokers closed them, and the "
+                "clients connect again"
             )
 
 
