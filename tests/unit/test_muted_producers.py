@@ -100,7 +100,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePulsar]:
 def enforced(
     cluster: FakePulsar,
     folder: Path,
-    probe: FakeProbe,
+    open_probe: Callable[[], FakeProbe],
     done: Callable[[Enforcer], bool],
 ) -> tuple[list[str], dict[str, Any]]:
     """Run an enforcer until ``done``; returns its lines and its last status."""
@@ -114,7 +114,7 @@ def enforced(
 
     async def scene() -> dict[str, Any]:
         async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
-            enforcer = Enforcer(settings, rest, link, lines.append, open_probe=lambda: probe)
+            enforcer = Enforcer(settings, rest, link, lines.append, open_probe=open_probe)
             await enforcer.start()
             stop = asyncio.Event()
             running = asyncio.create_task(enforcer.run(stop))
@@ -138,7 +138,7 @@ def test_after_a_take_over_silent_throttled_producers_are_checked_once(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     probe = FakeProbe(lambda producer: producer == "muted")
-    lines, status = enforced(cluster, tmp_path, probe, closed_one)
+    lines, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
     assert sorted(probe.asked) == ["idle", "muted"]
     assert status["closed_connections"] == 1
     assert [line for line in lines if "'g'" in line and "1 connection was still held back" in line]
@@ -149,7 +149,7 @@ def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
 ) -> None:
     cluster.put("g", publishRateInMsgs=-1)
     probe = FakeProbe(lambda producer: producer == "muted")
-    _, status = enforced(cluster, tmp_path, probe, closed_one)
+    _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
     assert (status["taken_over"], status["closed_connections"]) == (0, 1)
 
 
@@ -164,10 +164,27 @@ def test_a_check_that_fails_is_printed_once_and_repeated(
             raise TransportError("no answer in time")
         return producer == "muted"
 
-    lines, status = enforced(cluster, tmp_path, FakeProbe(answer), closed_one)
+    lines, status = enforced(cluster, tmp_path, lambda: FakeProbe(answer), closed_one)
     assert status["closed_connections"] == 1, (lines, tries)
     about = [line for line in lines if line.startswith("muted producers")]
     assert about == [
         f"muted producers: {full('muted')}: no answer in time; retrying",
         "muted producers: recovered after 2 failures",
+    ]
+
+
+def test_a_probe_that_can_not_be_made_is_made_later(cluster: FakePulsar, tmp_path: Path) -> None:
+    errors = [TransportError("no token file")]
+
+    def open_probe() -> FakeProbe:
+        if errors:
+            raise errors.pop()
+        return FakeProbe(lambda producer: producer == "muted")
+
+    lines, status = enforced(cluster, tmp_path, open_probe, closed_one)
+    assert status["closed_connections"] == 1
+    about = [line for line in lines if line.startswith("muted producers")]
+    assert about == [
+        "muted producers: no token file; retrying",
+        "muted producers: recovered after 1 failure",
     ]

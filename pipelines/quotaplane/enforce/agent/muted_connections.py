@@ -119,7 +119,20 @@ class MutedConnections:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _check(self, groups: set[str], layout: Layout) -> None:
-        parts = _parts_of(groups, layout)
+        failed: Exception | None = None
+        failing = True
+        try:
+            failing = await self._check_once(_parts_of(groups, layout), layout)
+        except Exception as error:
+            # Any exception: otherwise the groups would count as checked.
+            failed = error
+        self._failure_log.note(_PART, "", failed)
+        if failing:
+            await asyncio.sleep(_RETRY_AFTER_S)
+            self._begun -= groups
+
+    async def _check_once(self, parts: dict[str, str], layout: Layout) -> bool:
+        """Check these topics and partitions, with their groups; returns whether some failed."""
         failures = _Failures(self._failure_log)
         await asyncio.sleep(_SETTLES_S)
         before = await self._look(await self._suspects(parts, layout, failures), failures)
@@ -127,9 +140,7 @@ class MutedConnections:
         now = await self._look([p for p, one in before.items() if may_be_muted(one)], failures)
         await self._close(muted_connections(before, now), parts, failures)
         failures.settle([*parts, *layout.brokers])
-        if failures.items:
-            await asyncio.sleep(_RETRY_AFTER_S)
-            self._begun -= groups
+        return bool(failures.items)
 
     async def _suspects(
         self, parts: Collection[str], layout: Layout, failures: _Failures
