@@ -194,6 +194,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 now("enforcer_take_over", "on"),
                 per_second("enforcer_taken_over_total", "taken over"),
                 per_second("enforcer_given_back_total", "given back"),
+                per_second("enforcer_closed_connections_total", "closed connections"),
             ),
         ),
         Panel("Leader", (now("enforcer_leads", "leads"),)),

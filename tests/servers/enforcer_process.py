@@ -29,7 +29,7 @@ class Limits:
 
     def __init__(self, settings: Settings, broker: str, group: str) -> None:
         self._transport = open_transport(settings.transport)
-        self._broker, self._group = broker, group
+        self._broker, self.group = broker, group
         self._seq = 0
 
     def tell(
@@ -37,11 +37,12 @@ class Limits:
         publish: float = np.inf,
         dispatch: float = np.inf,
         *,
+        publish_bytes: float = np.inf,
         safe_publish: float = np.inf,
         safe_dispatch: float = np.inf,
         lease_s: float = 60.0,
     ) -> None:
-        """Publish limits in messages; the default lease is a minute."""
+        """Publish limits, in messages but for one; the default lease is a minute."""
         self._seq += 1
         value = encode_limits(
             broker=self._broker,
@@ -50,8 +51,8 @@ class Limits:
             seq=self._seq,
             issued_at_ms=int(time.time() * 1000),
             lease_ms=int(lease_s * 1000),
-            groups=[self._group],
-            limits=np.array([[publish, np.inf, dispatch, np.inf]]),
+            groups=[self.group],
+            limits=np.array([[publish, publish_bytes, dispatch, np.inf]]),
             safe_limits=np.array([[safe_publish, np.inf, safe_dispatch, np.inf]]),
         )
         self._transport.publish([Message(self._broker, value)])

@@ -126,11 +126,16 @@ async def _run(
 ) -> None:
     from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.enforce.agent.leader_election import take_part
+    from quotaplane.enforce.agent.muted_connections import probes_of
 
     topic = transport.full_name(settings.enforce.leader_topic)
     election = await take_part(rest, transport, topic, warn)
     try:
-        enforcer = Enforcer(settings, rest, link, warn, election, steady_ms=steady_clock_ms())
+        enforcer = Enforcer(
+            *(settings, rest, link, warn, election),
+            open_probe=probes_of(transport),
+            steady_ms=steady_clock_ms(),
+        )
         await enforcer.start()
         status_lines = asyncio.create_task(print_status(enforcer.status))
         following = asyncio.create_task(latest.follow(enforcer.readings))

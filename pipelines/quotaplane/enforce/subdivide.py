@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from quotaplane.enforce.least_bytes import LEAST_BYTES_PER_S, PUBLISH_BYTES
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
@@ -64,6 +65,9 @@ def subdivide(
     its floor, its usage plus a twentieth plus one unit, and twice its usage up to its even share.
     If no part is throttled, the rest of the limit is spread over all.
 
+    In published bytes the floor is at least ``LEAST_BYTES_PER_S``, or the even share if that is
+    less.
+
     ``by_rate`` divides in proportion to usage and adds a floor for idle parts. ``even`` divides
     evenly. Limits are rounded up to whole numbers. Shares are rounded by largest remainder and are
     at least 1, even if there are more parts than units.
@@ -103,6 +107,7 @@ def subdivide(
             saturated[pairs.parts, d],
             law,
             floor_share,
+            least=LEAST_BYTES_PER_S if d == PUBLISH_BYTES else 1.0,
         )
     rates = _rates(layout, shares, charges, used, saturated, even=law == "even")
     rates = np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST))
@@ -124,8 +129,12 @@ def _shares(
     saturated: BoolArray,
     law: Divide,
     floor_share: float,
+    least: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """One dimension of all pairs: shares (m,), and the charges to the limits (m,)."""
+    """One dimension of all pairs: shares (m,), and the charges to the limits (m,).
+
+    ``least``: the floor of a part, unless the even share is lower.
+    """
     count = np.maximum(rows.counts, 1)
     limited = np.isfinite(limit)
     # Rounded up: a broker held to 1 of a limit of 1.67 would never use up its limit.
@@ -135,7 +144,8 @@ def _shares(
     if law == "even":
         charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
     else:
-        floor = rows.spread(np.maximum(floor_share * even, 1.0))
+        floor = np.maximum(floor_share * even, np.minimum(least, even))
+        floor = rows.spread(np.maximum(floor, 1.0))
         exact, throttled, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
         left = units - rows.total(np.where(throttled, 0.0, exact))
         whole = _rounded(rows, exact, np.floor(np.round(left, 6)), throttled)

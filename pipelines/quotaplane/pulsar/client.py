@@ -48,8 +48,10 @@ PASSING: Final = (
 """Errors that are temporary: a broker restarts, or its topics move to another one."""
 
 
-def open_client(place: PulsarConnection) -> pulsar.Client:
+def open_client(place: PulsarConnection, *, answers_within_s: float | None = None) -> pulsar.Client:
     """Create a client; it connects on first use. Its log is discarded.
+
+    ``answers_within_s``: patience with the broker's answers; None: the time for connecting.
 
     Raises:
         ConfigError: a file in ``security`` can't be read.
@@ -68,7 +70,7 @@ def open_client(place: PulsarConnection) -> pulsar.Client:
     return pulsar.Client(
         place.service_url,
         authentication=authentication,
-        operation_timeout_seconds=max(1, math.ceil(wait_s)),
+        operation_timeout_seconds=max(1, math.ceil(answers_within_s or wait_s)),
         connection_timeout_ms=max(1, int(wait_s * 1000)),
         tls_trust_certs_file_path=security.ca_file or ssl.get_default_verify_paths().cafile,
         tls_validate_hostname=security.verify_hostname,

@@ -23,7 +23,7 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _PARTITION: Final = re.compile(rb'(?:^|,)partition="(-?[0-9]+)"')
 _OF_CONSUMER: Final = b'consumer_name="'
 """The quotes in a label's value are escaped, so this is no part of one."""
-_MOST_LABELS: Final = 16_384
+MOST_LABELS: Final = 16_384
 """Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
 _EVEN_COUNTERS: Final = 100_000
 _BYTES_PER_COUNTER: Final = 128
@@ -165,26 +165,38 @@ def counters_in(metrics: bytes) -> Counts:
     counts: Counts = {}
     for line in _LINE.finditer(metrics):
         direction, unit, labels, value = line.groups()
-        if len(labels) > _MOST_LABELS:
+        if len(labels) > MOST_LABELS:
             raise ValueError(f"labels of {len(labels)} bytes")
-        found = _TOPIC.search(labels)
         # Metrics by consumer repeat what the topic's metrics count.
-        if found is None or _OF_CONSUMER in labels:
+        topic = None if _OF_CONSUMER in labels else part_in(labels)
+        if topic is None:
             continue
-        topic = found[1].decode()
-        if "\\" in topic:
-            topic = _ESCAPED.sub(_unescaped, topic)
-        # Most topics have no partition, and a search costs more than all the rest.
-        if b'partition="' in labels:
-            partition = _PARTITION.search(labels)
-            if partition is not None and partition[1] != b"-1":
-                topic = f"{topic}-partition-{partition[1].decode()}"
         # Messages out have one line per subscription: add them up.
         counted = counts.get(topic)
         if counted is None:
             counted = counts[topic] = [0.0] * BASIC
         counted[_COLUMN[direction, unit]] += float(value)
     return counts
+
+
+def part_in(labels: bytes) -> str | None:
+    r"""The topic or partition that the labels of a metric name.
+
+    >>> part_in(b'topic="persistent://a/b/c",partition="2"'), part_in(b'cluster="c"')
+    ('persistent://a/b/c-partition-2', None)
+    """
+    found = _TOPIC.search(labels)
+    if found is None:
+        return None
+    topic = found[1].decode()
+    if "\\" in topic:
+        topic = _ESCAPED.sub(_unescaped, topic)
+    # Most topics have no partition, and a search costs more than all the rest.
+    if b'partition="' in labels:
+        partition = _PARTITION.search(labels)
+        if partition is not None and partition[1] != b"-1":
+            topic = f"{topic}-partition-{partition[1].decode()}"
+    return topic
 
 
 def _statistics_in(answer: bytes) -> tuple[Counts, Counts]:

@@ -22,6 +22,7 @@ from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
+from quotaplane.enforce.agent.muted_connections import MutedConnections, Probe
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
 from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
@@ -29,6 +30,7 @@ from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import MissingGroups, TakeOver
 from quotaplane.enforce.crowded_groups import CrowdedGroups
 from quotaplane.enforce.groups_in_force import GroupsInForce
+from quotaplane.enforce.least_bytes import raised_limits
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
@@ -78,6 +80,7 @@ class Enforcer:
         link: reads the limits topic.
         say: prints a line for the administrator.
         election: elects one of several enforcers; None: there is no other one.
+        open_probe: makes a probe of producers' connections, see ``MutedConnections``.
         now_ms: the wall clock, for comparison with the job's.
         steady_ms: a clock that nobody sets, by which leases end; None: ``now_ms``.
     """
@@ -90,6 +93,7 @@ class Enforcer:
         say: Say,
         election: LeaderElection | None = None,
         *,
+        open_probe: Callable[[], Probe] | None = None,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
         steady_ms: Callable[[], float] | None = None,
     ) -> None:
@@ -116,6 +120,10 @@ class Enforcer:
         )
         self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
         self._observer = Observer(rest, reads, self._failure_log, self._defaults.read)
+        self._muted = MutedConnections(
+            *(rest, self._observer, reads, self._writer.budget, self._failure_log, say),
+            *(self._leads, open_probe),
+        )
         self._namespace_rates: _Defaults | None = None
         self._quiet_ticks = 0
         self._waiting = 0
@@ -149,6 +157,7 @@ class Enforcer:
         if self._election is not None:
             election = asyncio.create_task(self._election.run(over))
         await self._until(stop)
+        await self._muted.stop()
         await self._stop_cleanly()
         over.set()
         if election is not None:
@@ -269,6 +278,7 @@ class Enforcer:
         self._ledger.forget()
         self._abandoned = AbandonedQuotas(self._enforce, self._take_over, self._say)
         self._groups_in_force = GroupsInForce()
+        self._muted.forget()
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
         """Default rates of namespaces (g, 4), recomputed when due."""
@@ -315,6 +325,8 @@ class Enforcer:
         ``rates``: the current ones. ``significant_change``: None = as in the settings.
         """
         layout, usage = self._ledger.layout, self._observer.usage
+        pairs = layout.pairs
+        limits = raised_limits(limits, pairs.group, np.diff(pairs.starts))
         division = subdivide(
             layout,
             limits,
@@ -346,6 +358,7 @@ class Enforcer:
         self._missing_groups.report(self._allowed.lost(self._ledger.layout))
         in_force, crowded = self._groups_in_force.groups(), self._crowded.groups
         await self._take_over.take({g: at for g, at in in_force.items() if g not in crowded})
+        self._muted.begin(self._take_over.hidden, self._ledger.layout)
         await self._take_over.leave_to_cluster(crowded)
 
     def status(self) -> dict[str, Any]:
@@ -362,6 +375,7 @@ class Enforcer:
             **self._writer.counts(),
             "taken_over": self._take_over.taken,
             "handed_back": self._take_over.handed_back,
+            "closed_connections": self._muted.closed,
             "namespaces": self._defaults.written,
             "refused_messages": self._listener.refused + self._listener.received.ignored,
             "cut_groups": self._allowed.cut,

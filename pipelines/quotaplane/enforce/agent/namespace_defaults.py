@@ -10,6 +10,7 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say, first_names
 from quotaplane.agents.pace import Bucket, start
+from quotaplane.enforce.least_bytes import raised_limits
 from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.subdivide import MOST
 from quotaplane.errors import ClusterError
@@ -38,7 +39,8 @@ def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
     """(g, 4) the rate of a topic of each group while it has none of its own.
 
     It is the broker's safe limit divided by one more than the number of the group's topics there;
-    of all brokers with a safe limit the lowest, and at least 1. inf: some broker is unlimited. NaN:
+    of all brokers with a safe limit the lowest, and at least 1. In published bytes the safe limits
+    are raised first, see ``raised_limits``. inf: some broker is unlimited. NaN:
     no broker has received a limit.
 
     Args:
@@ -53,7 +55,12 @@ def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
     pairs = layout.pairs
     topics = np.zeros(safe_limits.shape[:2])
     topics[pairs.broker, pairs.group] = np.diff(pairs.starts)
-    per_topic = np.floor(safe_limits / (topics[:, :, None] + 1.0) + 1e-9)
+    raised = raised_limits(
+        safe_limits.reshape(-1, BASIC),
+        np.tile(np.arange(safe_limits.shape[1]), safe_limits.shape[0]),
+        topics.ravel().astype(np.int64) + 1,
+    ).reshape(safe_limits.shape)
+    per_topic = np.floor(raised / (topics[:, :, None] + 1.0) + 1e-9)
     lowest = np.fmin.reduce(np.clip(per_topic, 1.0, MOST), axis=0, initial=np.inf)
     received = ~np.isnan(safe_limits)
     unlimited = (np.isposinf(safe_limits) & received).any(axis=0)

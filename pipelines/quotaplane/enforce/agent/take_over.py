@@ -115,6 +115,8 @@ class TakeOver:
         """By group: in which call of ``take`` it was looked at last; -1 = never."""
         self._turns = 0
         self._taken: set[str] = set()
+        self.hidden: set[str] = set()
+        """Groups whose publish quota only the table has, as of the last look."""
         self._copied: dict[str, _Copy] = {}
         self._crowded: set[str] = set()
         """Groups that rates can't limit, as of the last call."""
@@ -138,6 +140,8 @@ class TakeOver:
             return
         recorded = await self._recorded() or {}
         hidden = [group for group, rates in in_cluster.items() if np.isinf(rates).all()]
+        self.hidden -= in_cluster.keys()
+        self.hidden |= {group for group in hidden if _is_limited(recorded.get(group))}
         await self._keep_copies(hidden, recorded)
         due = [
             g for g, rates in in_cluster.items() if _may_take(rates, recorded.get(g), in_force[g])
@@ -156,6 +160,7 @@ class TakeOver:
         watched = {*groups, *self._taken}
         self._last_turn = {group: self._last_turn.get(group, -1) for group in watched}
         self._copied = {group: copy for group, copy in self._copied.items() if group in watched}
+        self.hidden &= watched
         due = heapq.nsmallest(self._most, self._last_turn, key=self._last_turn.__getitem__)
         self._turns += 1
         self._last_turn |= dict.fromkeys(due, self._turns)
@@ -167,6 +172,7 @@ class TakeOver:
                 return
             if np.isnan(rates).any():
                 self._taken.discard(group)
+                self.hidden.discard(group)
             elif group in groups:
                 in_cluster[group] = rates
 
@@ -192,11 +198,13 @@ class TakeOver:
             now = await self._read_or_report(group)
             if done if now is None else not np.isfinite(now).any():
                 hidden[group] = rates
+                self.hidden.add(group)
                 self.taken += 1
 
         async def undo(group: str) -> None:
             if await self._put(group, hidden[group], np.isfinite(hidden[group])):
                 self.taken -= 1
+                self.hidden.discard(group)
                 await self._quotas.drop_copy(group)
                 self._copied.pop(group, None)
 
@@ -233,7 +241,7 @@ class TakeOver:
 
         def is_due(group: str) -> bool:
             row, known = recorded.get(group), self._copied.get(group)
-            if row is None or np.isinf(row.publish).all():
+            if row is None or not _is_limited(row):
                 return False
             return known is None or known.needs_check(row, self._turns)
 
@@ -362,6 +370,11 @@ class TakeOver:
             return False
         self._failure_log.note(_PART, group, None)
         return True
+
+
+def _is_limited(recorded: Quota | None) -> bool:
+    """Whether the table has a publish quota."""
+    return recorded is not None and bool(np.isfinite(recorded.publish).any())
 
 
 def _may_take(rates: FloatArray, recorded: Quota | None, decided_ms: FloatArray) -> bool:

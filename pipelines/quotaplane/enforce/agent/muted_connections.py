@@ -1,0 +1,253 @@
+"""Ends the muting of producers by the cluster's own limiter, once their group was taken over.
+
+The limiter may have stopped to read from a producer's connection for minutes, and a changed quota
+does not shorten that. So after a take-over every connection that looks muted is checked: one that
+does not answer is closed by its broker, and the client connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import numpy as np
+
+from quotaplane.agents.disappearance import some_of
+from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.pace import Bucket, Pace, at_once, start
+from quotaplane.enforce.agent.observer import Observer
+from quotaplane.enforce.muted_producers import (
+    Producer,
+    Publishing,
+    may_be_muted,
+    muted_connections,
+)
+from quotaplane.errors import ClusterError, TransportError
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.topic_publishers import read_publishers, read_throttled
+from quotaplane.settings import PulsarConnection
+from quotaplane.topic_layout import Layout
+
+_PART: Final = "muted producers"
+_SETTLES_S: Final = 0.5
+"""Brokers apply a quota that was taken over within this time; after it they mute no more."""
+_SILENT_S: Final = 1.0
+"""Between the two looks at a topic."""
+_RETRY_AFTER_S: Final = 10.0
+_READS_AT_ONCE: Final = 4
+_CHECKS_AT_ONCE: Final = 16
+"""Connections that are checked at once, and so the most that are closed at once."""
+_TURN_POLL_S: Final = 0.05
+_NOT_FOUND: Final = 404
+
+
+class Probe(Protocol):
+    """See ``pulsar.connection_probe.ConnectionProbe``."""
+
+    def closed(self, part: str, producer: str) -> bool:
+        """Whether the broker closed the connection of a topic's producer."""
+
+    def close(self) -> None:
+        """End all probes under way."""
+
+
+def probes_of(place: PulsarConnection) -> Callable[[], Probe]:
+    """What makes probes of a cluster."""
+
+    def open_probe() -> Probe:
+        from quotaplane.pulsar.connection_probe import ConnectionProbe  # needs pulsar-client
+
+        return ConnectionProbe(place)
+
+    return open_probe
+
+
+class MutedConnections:
+    """Checks the connections of each group once after its take-over, and until that succeeds.
+
+    Args:
+        rest: client of the cluster's REST API.
+        observer: knows the brokers.
+        reads: budget of requests that read.
+        writes: budget of requests that write; a check counts as one.
+        failure_log: of topics whose producers can't be read or checked.
+        say: prints a line when connections were closed.
+        may_write: whether this enforcer leads.
+        open_probe: makes a probe; None: nothing is checked.
+    """
+
+    def __init__(
+        self,
+        rest: Rest,
+        observer: Observer,
+        reads: Pace,
+        writes: Bucket,
+        failure_log: FailureLog,
+        say: Say,
+        may_write: Callable[[], bool],
+        open_probe: Callable[[], Probe] | None,
+    ) -> None:
+        self._rest, self._observer = rest, observer
+        self._reads, self._writes = reads, writes
+        self._failure_log, self._say = failure_log, say
+        self._may_write, self._open_probe = may_write, open_probe
+        self._begun: set[str] = set()
+        """Groups that were checked, or are being checked."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = 0
+        """Connections closed since the start."""
+
+    def begin(self, taken_over: Collection[str], layout: Layout) -> None:
+        """Begin to check the groups among ``taken_over`` that were not in the last call."""
+        self._begun.intersection_update(taken_over)
+        new = set(taken_over) - self._begun
+        if new and self._open_probe is not None:
+            self._begun |= new
+            start(self._tasks, self._check(new, layout))
+
+    def forget(self) -> None:
+        """Check all groups again: another enforcer may have ended before it had checked them."""
+        self._begun.clear()
+
+    async def stop(self) -> None:
+        """End all checks under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _check(self, groups: set[str], layout: Layout) -> None:
+        failed: Exception | None = None
+        failing = True
+        try:
+            failing = await self._check_once(_parts_of(groups, layout), layout)
+        except Exception as error:
+            # Any exception: otherwise the groups would count as checked.
+            failed = error
+        self._failure_log.note(_PART, "", failed)
+        if failing:
+            await asyncio.sleep(_RETRY_AFTER_S)
+            self._begun -= groups
+
+    async def _check_once(self, parts: dict[str, str], layout: Layout) -> bool:
+        """Check these topics and partitions, with their groups; returns whether some failed."""
+        failures = _Failures(self._failure_log)
+        await asyncio.sleep(_SETTLES_S)
+        before = await self._look(await self._suspects(parts, layout, failures), failures)
+        await asyncio.sleep(_SILENT_S)
+        now = await self._look([p for p, one in before.items() if may_be_muted(one)], failures)
+        await self._close(muted_connections(before, now), parts, failures)
+        failures.settle([*parts, *layout.brokers])
+        return bool(failures.items)
+
+    async def _suspects(
+        self, parts: Collection[str], layout: Layout, failures: _Failures
+    ) -> Collection[str]:
+        """Topics and partitions whose producers were throttled; without live metrics, all."""
+        if not self._observer.exposure.live:
+            return parts
+        owners = {layout.broker[layout.part_place[part]] for part in parts}
+        names = {layout.brokers[broker] for broker in owners}
+        found: set[str] = set()
+        for broker in list(self._observer.placement.brokers.values()):
+            if broker.name in names:
+                await self._reads.take()
+                try:
+                    found |= await read_throttled(self._rest, broker.url)
+                except ClusterError as error:
+                    failures.note(broker.name, error)
+        return [part for part in parts if part in found]
+
+    async def _look(self, parts: Iterable[str], failures: _Failures) -> dict[str, Publishing]:
+        """Read the producers of these topics and partitions; those that are gone are left out."""
+        found: dict[str, Publishing] = {}
+
+        async def look(part: str) -> None:
+            await self._reads.take()
+            try:
+                found[part] = Publishing(*await read_publishers(self._rest, part))
+            except ClusterError as error:
+                if not (isinstance(error, RefusedError) and error.status == _NOT_FOUND):
+                    failures.note(part, error)
+
+        await at_once(_READS_AT_ONCE, look, parts)
+        return found
+
+    async def _close(
+        self, connections: dict[str, Producer], group_of: dict[str, str], failures: _Failures
+    ) -> None:
+        """Let brokers close those of these connections that don't answer."""
+        if not connections or self._open_probe is None:
+            return
+        probe = await asyncio.to_thread(self._open_probe)
+        # Threads of its own: the leader's beats need those of ``to_thread``.
+        threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "probe")
+        closed: Counter[str] = Counter()
+
+        async def check(producer: Producer) -> None:
+            await self._turn()
+            if not self._may_write():
+                return
+            run = asyncio.get_running_loop().run_in_executor
+            try:
+                was_closed = await run(threads, probe.closed, *producer)
+            except TransportError as error:
+                failures.note(producer.part, error)
+                return
+            # Not in one statement with the wait: other checks change the count meanwhile.
+            closed[group_of[producer.part]] += was_closed
+
+        try:
+            await at_once(_CHECKS_AT_ONCE, check, connections.values())
+        finally:
+            self._report(closed)
+            await asyncio.to_thread(probe.close)
+            threads.shutdown(wait=False)
+
+    async def _turn(self) -> None:
+        """Wait until the budget allows one more write."""
+        while not self._writes.room(asyncio.get_running_loop().time()):
+            await asyncio.sleep(_TURN_POLL_S)
+        self._writes.take(1)
+
+    def _report(self, closed: Counter[str]) -> None:
+        count = closed.total()
+        if count:
+            self.closed += count
+            connections = "1 connection was" if count == 1 else f"{count} connections were"
+            self._say(
+                f"resource groups {some_of(+closed)}: {connections} still held back by the "
+                "brokers' own limiter after the take-over; the brokers closed them, and the "
+                "clients connect again"
+            )
+
+
+class _Failures:
+    """The failures of one check."""
+
+    def __init__(self, log: FailureLog) -> None:
+        self._log = log
+        self.items: set[str] = set()
+
+    def note(self, item: str, error: Exception) -> None:
+        self._log.note(_PART, item, error)
+        self.items.add(item)
+
+    def settle(self, items: Iterable[str]) -> None:
+        """Report that all others of these items did not fail."""
+        for item in items:
+            if item not in self.items:
+                self._log.note(_PART, item, None)
+
+
+def _parts_of(groups: Collection[str], layout: Layout) -> dict[str, str]:
+    """The topics and partitions of these groups that a broker has, and their groups."""
+    wanted = np.array([group in groups for group in layout.groups], np.bool_)
+    at = np.flatnonzero(wanted[layout.group[layout.topic]] & (layout.broker >= 0))
+    groups_at = layout.group[layout.topic[at]].tolist()
+    return {
+        layout.parts[part]: layout.groups[group]
+        for part, group in zip(at.tolist(), groups_at, strict=True)
+    }

@@ -1,0 +1,140 @@
+"""Producers that Pulsar's own limiter muted before the take-over are served soon after it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pulsar
+import pytest
+
+from quotaplane.history.store import ensure_tables
+from quotaplane.registry.table import put_groups
+from quotaplane.settings.transports import STOCK_REPORTS
+from quotaplane.wire.report_stock import encode_stock_report
+from tests.job import write_round
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.pulsar_server import PulsarServer
+
+QUOTA = 100_000
+SERVED_WITHIN_S = 10.0
+REPORT_INTERVAL_S = 2.0
+"""Of the server in tests/servers/fixtures.py."""
+
+
+def client_of(server: PulsarServer) -> pulsar.Client:
+    return pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+class Publisher:
+    """Publishes 50 messages of 1 kB per second, over a connection of its own."""
+
+    def __init__(self, server: PulsarServer, topic: str) -> None:
+        self.acknowledged_s: list[float] = []
+        self._client = client_of(server)
+        self._producer = self._client.create_producer(
+            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=50
+        )
+        self._room = threading.Semaphore(40)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._publish)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._client.close()
+
+    def after(self, at_s: float) -> int:
+        """Messages acknowledged after this time of the monotonic clock."""
+        return sum(each > at_s for each in list(self.acknowledged_s))
+
+    def _publish(self) -> None:
+        while not self._over.wait(0.02):
+            if self._room.acquire(timeout=0.1):
+                self._producer.send_async(bytes(1000), self._acknowledged)
+
+    def _acknowledged(self, result: pulsar.Result, _: object) -> None:
+        self._room.release()
+        if result == pulsar.Result.Ok:
+            self.acknowledged_s.append(time.monotonic())
+
+
+def report_of_a_busy_broker(server: PulsarServer, group: str) -> None:
+    """Pretend that another broker uses the whole quota: then an idle one gets 1 byte per second."""
+    bytes_per_period = QUOTA * REPORT_INTERVAL_S
+    usage = np.array([[100, bytes_per_period, np.nan, np.nan]])
+    client = client_of(server)
+    client.create_producer(STOCK_REPORTS).send(encode_stock_report("other", [group], usage))
+    client.close()
+
+
+@pytest.fixture
+def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publisher, Path, Limits]]:
+    """A muted producer, settings of an enforcer, and the limits that it will get."""
+    rest, name = pulsar_server.rest, uuid.uuid4().hex[:8]
+    namespace = rest.create_namespace(f"public/muted-{name}", bundles=4)
+    group = rest.put_group(f"rg-{name}", publish_bytes_per_s=QUOTA)
+    rest.attach(namespace, group)
+    limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
+    conf = conf_for(pulsar_server, tmp_path, limits_topic, take_over=True)
+    settings = settings_in(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
+    quotas = np.full((1, 7), np.nan)
+    quotas[0, 1] = QUOTA
+    put_groups(settings.history, [group], quotas, "test")
+    limits = Limits(settings, pulsar_server.service_url, group)
+    topic = rest.create_topic(f"persistent://{namespace}/woken")
+    publisher = Publisher(pulsar_server, topic)
+    report_of_a_busy_broker(pulsar_server, group)
+    time.sleep(2.5 * REPORT_INTERVAL_S)
+    publisher.begin()
+    time.sleep(2.0)
+    woken_s = time.monotonic()
+    time.sleep(1.0)
+    assert publisher.after(woken_s) == 0, "it is not muted"
+    yield publisher, conf, limits
+    publisher.stop()
+    limits.close()
+
+
+def taken_over(server: PulsarServer, limits: Limits) -> bool:
+    group = server.rest.call("GET", f"resourcegroups/{limits.group}")
+    return bool(group["publishRateInBytes"] == -1)
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(
+    pulsar_server: PulsarServer, muted: tuple[Publisher, Path, Limits], killed: bool
+) -> None:
+    publisher, conf, limits = muted
+    limits.tell(publish_bytes=QUOTA)
+    if killed:
+        with EnforcerProcess(conf) as enforcer:
+            enforcer.wait_until(lambda: taken_over(pulsar_server, limits))
+            enforcer.process.send_signal(signal.SIGKILL)
+            enforcer.process.wait()
+    with EnforcerProcess(conf) as enforcer:
+        if killed:
+            enforcer.wait_until(lambda: enforcer.status().get("leads"))
+        else:
+            enforcer.wait_until(lambda: taken_over(pulsar_server, limits))
+        begun_s = time.monotonic()
+        enforcer.wait_until(lambda: publisher.after(begun_s) > 50, 2.0 + SERVED_WITHIN_S)
+        first_s = min(at_s for at_s in publisher.acknowledged_s if at_s > begun_s)
+        print(f"served after {first_s - begun_s:.1f} s")
+        assert first_s - begun_s < SERVED_WITHIN_S
+        figures = enforcer.stop()
+        assert figures["closed_connections"] == 1
+        assert figures["errors"] == 0
+        (line,) = enforcer.errors().splitlines()[-1:]
+        assert "held back by the brokers' own limiter" in line
