@@ -83,6 +83,11 @@ class Sample(NamedTuple):
     usage: FloatArray
     """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: the topic was loaded after
     the previous read, at an unknown time."""
+    growth: FloatArray | None = None
+    """(n, 4) how much the counters grew in the window; NaN: one went backwards. None: there are no
+    live counters."""
+    window_s: float = 0.0
+    """From the previous read to this one."""
 
 
 class Source(Protocol):
@@ -111,14 +116,14 @@ class Counters:
         self._counts, self._at_s = counts, now_s
         if previous is None or passed_s <= 0:
             return None
-        # A new topic was loaded within the window and its counters began at 0 then. Divided by the
-        # whole window, a busy topic that has just moved would look idle: report NaN.
-        none, unknown = [0.0] * BASIC, [np.nan] * BASIC
-        since = {
-            t: previous.get(t, unknown if any(counted) else none) for t, counted in counts.items()
-        }
-        grown = np.maximum(_rows(counts) - _rows(since), 0.0)
-        return Sample(list(counts), _plausible(grown / passed_s))
+        # A new topic was loaded within the window and its counters began at 0 then.
+        none, now = [0.0] * BASIC, _rows(counts)
+        grown = now - _rows({topic: previous.get(topic, none) for topic in counts})
+        usage = _plausible(np.maximum(grown, 0.0) / passed_s)
+        # Divided by the whole window, a busy topic that has just moved would look idle: report NaN.
+        is_new = np.array([topic not in previous for topic in counts], bool)
+        usage[is_new & now.any(axis=1)] = np.nan
+        return Sample(list(counts), usage, _plausible(grown), passed_s)
 
 
 class Snapshots:

@@ -20,6 +20,7 @@ from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, plain_groups
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases, fresh_leases
+from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 
@@ -45,6 +46,7 @@ class ShardState:
     learning: Learning = field(default_factory=Learning)
     deleted: DeletedReservations = field(default_factory=DeletedReservations)
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
+    observed: ObservedPairs = field(default_factory=ObservedPairs)
     rounds: int = 0
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
     renewed_at_ms: IntArray = field(default_factory=_empty)

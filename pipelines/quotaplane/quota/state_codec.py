@@ -24,6 +24,7 @@ from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
+from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
@@ -45,6 +46,9 @@ _TABLES: Final = (
     "undefined",
 )
 """In the order in which they are written. The last one is not there before format 4."""
+_OBSERVED: Final = "observed"
+"""A table behind the others, only if the enforcer observes any broker. Versions that do not know it
+pass it over: the observation then begins anew."""
 
 _MOST_INT32: Final = np.iinfo(np.int32).max
 
@@ -75,6 +79,8 @@ def dump(state: ShardState) -> bytes:
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
     }
+    if len(state.observed):
+        tables[_OBSERVED] = state.observed.columns()
     meta = {
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
@@ -89,7 +95,7 @@ def dump(state: ShardState) -> bytes:
     return pack(
         *(
             pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
-            for columns in (tables[name] for name in _TABLES)
+            for columns in tables.values()
         )
     )
 
@@ -107,7 +113,7 @@ def load(blob: bytes) -> ShardState:
             f"checkpoint: shard state has format {meta.get('format')}, this version reads "
             f"{' and '.join(_READ)}; start a new checkpoint folder"
         )
-    tables = dict(zip(_TABLES, map(_columns, found), strict=False))
+    tables = dict(zip((*_TABLES, _OBSERVED), map(_columns, found), strict=False))
     groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
     return ShardState(
         groups=groups,
@@ -116,6 +122,7 @@ def load(blob: bytes) -> ShardState:
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
+        observed=_observed(tables),
         rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
@@ -295,6 +302,10 @@ def _deleted(columns: Columns) -> DeletedReservations:
     for name in columns.keys() - {"name", "until_ms"}:
         held[int(name.removeprefix("held_"))] = columns[name]
     return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
+
+
+def _observed(tables: Mapping[str, Columns]) -> ObservedPairs:
+    return ObservedPairs.from_columns(tables[_OBSERVED]) if _OBSERVED in tables else ObservedPairs()
 
 
 def _undefined_columns(undefined: UndefinedGroups) -> Columns:
