@@ -64,7 +64,8 @@ def test_without_observations_nothing_is_different() -> None:
         marked.round(at_s, made)
         plain.round(at_s, {key: value for key, value in made.items() if key != "observed"})
         assert not len(marked.shard.state.observed)
-    assert plain.outcome is not None and marked.outcome is not None
+    assert plain.outcome is not None
+    assert marked.outcome is not None
     assert plain.outcome.limits.equals(marked.outcome.limits)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,10 +16,16 @@ from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_stats_exposure
+from quotaplane.pulsar_admin.topic_usage import (
+    Counters,
+    Sample,
+    Snapshots,
+    Source,
+    read_stats_exposure,
+)
 from quotaplane.topic_layout import Layout
 
-_LIVE_EVERY_S: Final = 2.0
+LIVE_EVERY_S: Final = 2.0
 """Long enough that request latency does not distort a rate computed from counter differences."""
 _BUSY_SHARE: Final = 0.05
 """A broker spends at most this fraction of its time on our requests: slow ones are polled less."""
@@ -31,13 +38,24 @@ _PATIENCE_S: Final = 60.0
 """How long the start waits for parts that can't be read."""
 
 
+Sampled = Callable[[str, Sample], None]
+"""Called with a broker's name and its sample, once that was taken in."""
+
+
 class Observer:
     """The placement (``changed``) and usage (``usage``) of a cluster's topics."""
 
     def __init__(
-        self, rest: Rest, pace: Pace, failure_log: FailureLog, namespace_read: NamespaceRead
+        self,
+        rest: Rest,
+        pace: Pace,
+        failure_log: FailureLog,
+        namespace_read: NamespaceRead,
+        sampled: Sampled | None = None,
+        live_every_s: float = LIVE_EVERY_S,
     ) -> None:
         self._rest, self._pace, self._failure_log = rest, pace, failure_log
+        self._sampled, self._live_every_s = sampled, live_every_s
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
@@ -63,7 +81,7 @@ class Observer:
         self.cluster = runtime.cluster
         self.exposure = await read_stats_exposure(self._rest)
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
-        self.look_every_s = _LIVE_EVERY_S if self.exposure.live else every_s
+        self.look_every_s = self._live_every_s if self.exposure.live else every_s
         self.placement = Placement(
             self._rest, runtime.cluster, self._pace, self._failure_log.note, self._namespace_read
         )
@@ -141,6 +159,8 @@ class Observer:
         self._failure_log.note("use of topics", broker, None)
         if sample is not None and broker in self.placement.brokers:
             self._add_sample(broker, dict(zip(sample.topics, sample.usage, strict=True)))
+            if self._sampled is not None:
+                self._sampled(self.placement.brokers[broker].name, sample)
 
     def _add_sample(self, broker: str, usage: dict[str, FloatArray]) -> None:
         """Take in a broker's sample: usage (4,) by part."""
