@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.model import BASIC, FloatArray, IntArray
 from quotaplane.topic_layout import Layout
 from quotaplane.wire.report_own import encode_report
 
@@ -17,8 +17,6 @@ class GroupUsage(NamedTuple):
     groups: list[str]
     usage: FloatArray
     """(g, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: not known."""
-    held_back: BoolArray
-    """(g,) the rate of a topic held it back in some dimension."""
 
 
 def usage_of_groups(
@@ -26,7 +24,6 @@ def usage_of_groups(
     broker: str,
     part: IntArray,
     growth: FloatArray,
-    saturated: BoolArray,
     window_s: float,
 ) -> GroupUsage:
     """Add up the counters of a broker's topics by group.
@@ -40,7 +37,6 @@ def usage_of_groups(
         broker: the broker's name.
         part: (n,) index in the layout of each topic that has counters; -1: in no group.
         growth: (n, 4) how much the counters grew in the window; NaN: not known.
-        saturated: (p, 4) of each part in the layout: it used what its rate allows.
         window_s: length of the window.
 
     Two topics of ``g`` are on ``b``: 30 and 10 messages in 2 s are 20 per second.
@@ -48,16 +44,14 @@ def usage_of_groups(
     >>> layout = Layout(("b",), ("g",), ("t", "u"), np.array([0, 0]), ("t", "u"),
     ...     np.array([0, 1]), np.array([0, 0]))
     >>> growth = np.array([[30.0, 300.0, 0.0, 0.0], [10.0, 100.0, np.nan, 0.0]])
-    >>> held = np.array([[False] * 4, [True, False, False, False]])
-    >>> used = usage_of_groups(layout, "b", np.array([0, 1]), growth, held, 2.0)
-    >>> used.groups, used.usage.tolist(), used.held_back.tolist()
-    (['g'], [[20.0, 200.0, nan, 0.0]], [True])
+    >>> used = usage_of_groups(layout, "b", np.array([0, 1]), growth, 2.0)
+    >>> used.groups, used.usage.tolist()
+    (['g'], [[20.0, 200.0, nan, 0.0]])
     """
     number = layout.brokers.index(broker) if broker in layout.brokers else -2
     here = np.flatnonzero(layout.broker == number)
     of_part = layout.group[layout.topic]
-    groups, group = np.unique(of_part[here], return_inverse=True)
-    held = np.bincount(group, saturated[here].any(axis=1), len(groups)) > 0
+    groups = np.unique(of_part[here])
     place = np.full(len(layout.groups), -1, np.int64)
     place[groups] = np.arange(len(groups))
     # A topic that is loaded here although the layout has it elsewhere has just moved.
@@ -68,13 +62,16 @@ def usage_of_groups(
     for dimension in range(BASIC):
         usage[:, dimension] = np.bincount(at, growth[counted, dimension], len(groups))
     names = [layout.groups[index] for index in groups.tolist()]
-    return GroupUsage(names, usage / window_s, held)
+    return GroupUsage(names, usage / window_s)
 
 
 def encode_observation(
     broker: str, used: GroupUsage, *, at_ms: int, window_s: float
 ) -> bytes | None:
     """A report of what the groups used; None: there is nothing to report.
+
+    It says nothing about refusals: a topic that is held back by its rate shows no more than what it
+    used. The job then counts a broker that uses all of its limit as saturated.
 
     ``at_ms`` is when the window ended; it numbers the reports, so it must grow.
     """

@@ -138,8 +138,7 @@ class Enforcer:
     def _report(self, broker: str, sample: Sample) -> None:
         """Report a broker's usage to the quota job; only the leader does."""
         if self._reports is not None and self._observer.ready and self._leads():
-            usage = self._observer.usage
-            self._reports.note(usage.layout, broker, sample, usage.saturated)
+            self._reports.note(self._observer.usage.layout, broker, sample)
 
     def _forget_topic(self, topic: str) -> None:
         self._observer.placement.forget_topic(topic)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
-from quotaplane.model import BoolArray, IntArray
+from quotaplane.model import IntArray
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import PulsarTransport, Settings
@@ -48,12 +48,12 @@ class UsagePublisher:
         self.sent = 0
         """Reports since the start."""
 
-    def note(self, layout: Layout, broker: str, sample: Sample, saturated: BoolArray) -> None:
-        """Make a report of a broker's sample; ``saturated`` (p, 4): see ``PartUsage``."""
+    def note(self, layout: Layout, broker: str, sample: Sample) -> None:
+        """Make a report of a broker's sample."""
         if sample.growth is None:
             return
         part = self._parts(layout, broker, sample.topics)
-        used = usage_of_groups(layout, broker, part, sample.growth, saturated, sample.window_s)
+        used = usage_of_groups(layout, broker, part, sample.growth, sample.window_s)
         # Numbers must grow, also while the clock is set back a little.
         at_ms = max(int(self._now_ms()), self._newest_ms + 1)
         self._newest_ms = at_ms
