@@ -66,14 +66,15 @@ def test_reports_of_a_busy_topic_each_second(scene: Scene) -> None:
     assert not reports.rejected.num_rows
     assert {*reports.headers["observed"].to_pylist()} == {True}
     assert {*reports.headers["broker"].to_pylist()} == {server.service_url}
-    # One a second; a broker that needs more than 50 ms for its metrics is read less often.
-    assert WATCHED_S / 3 <= len(reports.headers) <= WATCHED_S + 1
+    window_s = reports.headers["window_s"].to_numpy()
     mine = reports.entries["group"].to_numpy() == scene.group
     rates = reports.entries["publish_messages_per_s"].to_numpy()[mine]
-    window_s = reports.headers["window_s"].to_numpy()
-    print("windows", window_s, "rates", rates, "counted", counted)
-    assert len(rates) == len(reports.headers)
-    mean = float(np.average(rates, weights=window_s))
+    assert len(rates) == len(window_s)
+    # One a second; a broker that needs more than 50 ms for its metrics is read less often. The
+    # window of the first one may have begun before the topic had its rate.
+    steady = np.arange(len(rates)) > 0
+    assert WATCHED_S / 4 <= steady.sum() <= WATCHED_S + 1
+    mean = float(np.average(rates[steady], weights=window_s[steady]))
     assert mean == pytest.approx(counted, rel=HELD)
     assert status["usage_reports"] > 0
     assert enforcer.errors().count("usage reports") == 0
