@@ -88,7 +88,7 @@ def test_an_observation_counts_once_it_agreed_with_an_own_report() -> None:
     assert watched.outcome.counts.sources_differing == 0
 
 
-def test_a_group_that_its_broker_has_not_reported_is_believed_at_once() -> None:
+def test_a_group_that_its_broker_has_not_reported_counts_at_once() -> None:
     watched = Watched()
     watched.round(1, seen("b", 1, g=60.0))
     assert watched.usage() == 60.0
@@ -222,6 +222,25 @@ def test_a_report_of_a_very_long_window_does_not_silence_its_broker() -> None:
     watched.round(6, seen("b", 6, window_s=4e6, g=1.0))
     watched.round(20, own("b", 20, g=80.0))
     assert watched.usage() == 80.0
+
+
+def test_groups_that_are_not_defined_take_no_memory() -> None:
+    watched = Watched()
+    outcome = watched.round(1, seen("b", 1, invented=1.0, g=5.0))
+    assert watched.usage() == 5.0
+    assert outcome.unknown_entries == 1
+    assert len(watched.shard.state.observed) == 1
+
+
+def test_a_number_from_the_end_of_time_blocks_nothing_for_long() -> None:
+    watched = Watched()
+    for at_s in (5, 10):
+        watched.round(at_s, own("b", at_s, g=40.0))
+    watched.round(11, {**seen("b", 11, g=1.0), "sequence": 2**63 - 1})
+    watched.round(15, own("b", 15, g=50.0))
+    assert watched.usage() == 50.0
+    watched.follow(16, 26, 50.0, 51.0)
+    assert watched.usage() == 51.0
 
 
 def test_strict_acknowledges_nothing_by_an_observation() -> None:

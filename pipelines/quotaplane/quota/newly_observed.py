@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.model import BASIC, IntArray, Round
+from quotaplane.model import BASIC, BoolArray, IntArray, Round
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.observed_pairs import MOST_MISSES, ObservedPairs
 from quotaplane.quota.shard import Shard
@@ -22,10 +22,10 @@ def with_new_pairs(
 ) -> ObservedPairs:
     """The pairs, with those of an observed broker and group id (m,) that are new.
 
-    If the broker itself reports the group already, the observation counts only once it has agreed
-    with an own report.
+    Groups that are not defined are left out: anybody may invent names. If the broker itself reports
+    the group already, the observation counts only once it has agreed with an own report.
     """
-    new = pairs.find(broker, ids) < 0
+    new = (pairs.find(broker, ids) < 0) & _defined(shard, ids)
     if not new.any():
         return pairs
     by_group = np.unique(np.stack([ids[new], broker[new]]), axis=1)
@@ -55,6 +55,15 @@ def with_new_pairs(
     }
     joined = pairs.map_arrays(lambda name, array: np.concatenate([array, fresh[name]], axis=-1))
     return joined.take(np.lexsort((joined.broker, joined.group_id)))
+
+
+def _defined(shard: Shard, ids: IntArray) -> BoolArray:
+    """(m,) the shard has a group with the id."""
+    known = shard.groups.ids
+    if not len(known):
+        return np.zeros(len(ids), bool)
+    defined: BoolArray = known[np.minimum(np.searchsorted(known, ids), len(known) - 1)] == ids
+    return defined
 
 
 def _lease_of(shard: Shard, brokers: list[str], ids: IntArray) -> IntArray:

@@ -107,7 +107,8 @@ def choose_sources(
     pairs = with_new_pairs(pairs, shard, there, ids[observed], round_, config)
     pair = pairs.find(heads.broker[report], ids)
 
-    observations = _newer(_select(entries, pair, observed, heads), pairs, heads)
+    of_pair = observed & (pair >= 0)
+    observations = _newer(_select(entries, pair, of_pair, heads), pairs, heads)
     pairs = _observe(pairs, observations, heads, config)
     is_own = ~observed & ~heads.dropped[report] & (pair >= 0)
     # An outdated report was compared when it was new.
@@ -117,7 +118,7 @@ def choose_sources(
     pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads)
 
     counts = _count(pairs, round_, config)
-    used = ~observed & ~heads.dropped[report]
+    used = ~of_pair & ~heads.dropped[report]
     used[observations.row] = counts[observations.pair]
     late = heads.published_at_ms[own.report] > pairs.until_ms[own.pair]
     used[own.row] = late | ~counts[own.pair]
