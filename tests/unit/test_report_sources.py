@@ -10,6 +10,7 @@ import pytest
 
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state_codec import dump
 from quotaplane.wire.shard_inputs import OBSERVED
 from tests.unit.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
 
@@ -203,6 +204,17 @@ def test_several_observations_in_a_round_are_used_in_their_order() -> None:
     assert watched.usage() == 40.0
     assert watched.outcome is not None
     assert watched.outcome.counts.entries == 3
+
+
+def test_the_order_of_arrival_makes_no_difference() -> None:
+    made = [seen("b", at_s, g=10.0 * at_s) for at_s in (1, 2, 3)]
+    made += [own("b", 3, g=20.0), seen("c", 2, g=5.0), {**seen("b", 2, g=7.0), "position": "z"}]
+    states = []
+    for arrived in (made, made[::-1]):
+        watched = Watched()
+        watched.round(3.5, *arrived)
+        states.append(dump(watched.shard.state))
+    assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("ahead_s", [-3.0, 3.0])

@@ -82,6 +82,10 @@ class ShardState:
             "max_in_force is too low"
         )
         assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust fits a byte"
+        observed = self.observed
+        pair = np.stack([observed.group_id, observed.broker])
+        assert (np.lexsort(pair[::-1]) == np.arange(len(observed))).all(), "observed pairs ascend"
+        assert np.isfinite(observed.units).all(), "observed usage is finite"
         young = leases.issued_seq >= 0
         assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a seq and a time"
         assert leases.has_limit[young].all(), "young limits were issued"
