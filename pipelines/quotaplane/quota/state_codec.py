@@ -47,8 +47,8 @@ _TABLES: Final = (
 )
 """In the order in which they are written. The last one is not there before format 4."""
 _OBSERVED: Final = "observed"
-"""A table behind the others, only if the enforcer observes any broker. Versions that do not know it
-pass it over: the observation then begins anew."""
+"""The last table, only if the enforcer observes any broker; the metadata say whether. Versions that
+do not know it pass it over: the observation then begins anew."""
 
 _MOST_INT32: Final = np.iinfo(np.int32).max
 
@@ -79,8 +79,6 @@ def dump(state: ShardState) -> bytes:
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
     }
-    if len(state.observed):
-        tables[_OBSERVED] = state.observed.columns()
     meta = {
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
@@ -92,6 +90,8 @@ def dump(state: ShardState) -> bytes:
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
     }
+    if len(state.observed):
+        tables[_OBSERVED], meta[_OBSERVED] = state.observed.columns(), "1"
     return pack(
         *(
             pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
@@ -113,7 +113,8 @@ def load(blob: bytes) -> ShardState:
             f"checkpoint: shard state has format {meta.get('format')}, this version reads "
             f"{' and '.join(_READ)}; start a new checkpoint folder"
         )
-    tables = dict(zip((*_TABLES, _OBSERVED), map(_columns, found), strict=False))
+    observed = found.pop() if meta.get(_OBSERVED) == "1" else None
+    tables = dict(zip(_TABLES, map(_columns, found), strict=False))
     groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
     return ShardState(
         groups=groups,
@@ -122,7 +123,7 @@ def load(blob: bytes) -> ShardState:
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
-        observed=_observed(tables),
+        observed=ObservedPairs() if observed is None else _observed(observed),
         rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
@@ -304,8 +305,8 @@ def _deleted(columns: Columns) -> DeletedReservations:
     return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
 
 
-def _observed(tables: Mapping[str, Columns]) -> ObservedPairs:
-    return ObservedPairs.from_columns(tables[_OBSERVED]) if _OBSERVED in tables else ObservedPairs()
+def _observed(table: pa.Table) -> ObservedPairs:
+    return ObservedPairs.from_columns(_columns(table))
 
 
 def _undefined_columns(undefined: UndefinedGroups) -> Columns:
