@@ -164,6 +164,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel("Shards in learning mode", (now("learning_shards"),)),
+        Panel("Observed pairs of broker and group", (now("observed_pairs"),)),
+        Panel("Reports unlike observations", (per_second("sources_differing_total"),)),
         Panel("Lease", (now("lease_seconds"),), "stat"),
     ),
     "Enforcer": (
@@ -197,6 +199,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 per_second("enforcer_closed_connections_total", "closed connections"),
             ),
         ),
+        Panel("Usage reports sent", (per_second("enforcer_usage_reports_total"),)),
         Panel("Leader", (now("enforcer_leads", "leads"),)),
         Panel("Crowded groups", (now("enforcer_crowded_groups", "groups"),)),
         Panel(

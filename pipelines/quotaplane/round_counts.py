@@ -143,6 +143,13 @@ class RoundCounts:
         "there is no limit",
         Merge.MIN,
     )
+    observed_pairs: int = _state(
+        "pairs of a broker and a group whose usage the enforcer's observations decide"
+    )
+    sources_differing: int = _count(
+        "own reports of brokers on a group that differed from what the enforcer observed",
+        stored=False,
+    )
     learning_shards: int = _state("shards that only hand back limits of an earlier epoch")
     shard: int = -1
     """The shard that these counts are of; -1: all."""

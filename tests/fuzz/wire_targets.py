@@ -56,6 +56,8 @@ from tests.unit.wire_cases import NOW_MS, REPORTS, own_report
 KEYS = SigningKeys({"a": "0123456789abcdef0123456789abcdef", "b": "x" * 40}, sign_with="a")
 OWN = (
     own_report(started_at_ms=NOW_MS - 9000),
+    own_report(broker="b1", started_at_ms=0, observed=True),
+    own_report(broker="b2", started_at_ms=0, sequence=9, groups=["a", "a::b"], observed=True),
     own_report(groups=[], usage=np.empty((0, 4)), applied=(1, 7)),
     own_report(
         groups=None,

@@ -45,10 +45,10 @@ def rates_of(topics: dict[str, str], limits: list[float], usage: list[float]) ->
 
 
 def test_a_full_batch_mutes_an_idle_topic_for_less_than_ten_seconds() -> None:
-    idle, busy = rates_of({"a": "b1", "b": "b2"}, [1.0, 99_999.0], [0.0, 99_999.0])
+    idle, busy = rates_of({"a": "b1", "b": "b2"}, [1.0, 199_999.0], [0.0, 199_999.0])
     assert idle == LEAST_BYTES_PER_S
     assert FULL_BATCH / idle < 10.0
-    assert busy == 99_999
+    assert busy == 199_999
 
 
 def test_an_idle_topic_beside_a_busy_one_has_the_least_rate_too() -> None:
@@ -57,9 +57,19 @@ def test_an_idle_topic_beside_a_busy_one_has_the_least_rate_too() -> None:
 
 
 def test_the_least_rate_lifts_no_broker_above_an_equal_share() -> None:
-    assert raised([1.0, 5_999.0], [1, 1]) == [3_000.0, 5_999.0]
+    assert raised([50_000.0, 54_000.0], [9, 9]) == [52_000.0, 54_000.0]
     assert raised([1.0, INF, np.nan], [1, 1, 1])[0] == 1.0
     assert raised([0.0, 0.0], [1, 1]) == [0.0, 0.0]
+
+
+def test_all_raises_together_are_a_tenth_of_the_limits() -> None:
+    assert raised([0.0, 0.0, 100_000.0], [1, 1, 1]) == [5_000.0, 5_000.0, 100_000.0]
+
+
+def test_nothing_is_raised_where_limits_must_not_add_up_to_more() -> None:
+    limits = only_bytes(1.0, 99_999.0)
+    answer = raised_limits(limits, np.zeros(2, np.int64), np.ones(2, np.int64), 0.0)
+    np.testing.assert_array_equal(answer, limits)
 
 
 def test_more_topics_than_the_limit_has_room_for_share_it() -> None:
@@ -83,6 +93,8 @@ def test_other_dimensions_stay_as_they_are() -> None:
 def test_a_raise_is_bounded(pairs: list[tuple[float, int]]) -> None:
     limits, topics = [limit for limit, _ in pairs], [count for _, count in pairs]
     finite = [limit for limit in limits if np.isfinite(limit)]
+    sums = sum(more for more in raised(limits, topics) if np.isfinite(more))
+    assert sums <= 1.1 * sum(finite) * (1 + 1e-9)
     equal = sum(finite) / max(len(finite), 1)
     for limit, count, more in zip(limits, topics, raised(limits, topics), strict=True):
         if not np.isfinite(limit):
@@ -95,5 +107,5 @@ def test_a_raise_is_bounded(pairs: list[tuple[float, int]]) -> None:
 
 def test_a_new_topic_in_a_namespace_has_the_least_rate_too() -> None:
     layout = layout_of({"idle": "b1", "busy": "b2"}, "g")
-    safe = only_bytes(1.0, 99_999.0).reshape(2, 1, 4)
+    safe = only_bytes(1.0, 399_999.0).reshape(2, 1, 4)
     assert default_rates(layout, safe)[0, PUBLISH_BYTES] == LEAST_BYTES_PER_S

@@ -127,14 +127,17 @@ async def _run(
     from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.enforce.agent.leader_election import take_part
     from quotaplane.enforce.agent.muted_connections import probes_of
+    from quotaplane.enforce.agent.usage_publisher import usage_outbox
 
     topic = transport.full_name(settings.enforce.leader_topic)
+    outbox = usage_outbox(settings)
     election = await take_part(rest, transport, topic, warn)
     try:
         enforcer = Enforcer(
             *(settings, rest, link, warn, election),
             open_probe=probes_of(transport),
             steady_ms=steady_clock_ms(),
+            outbox=outbox,
         )
         await enforcer.start()
         status_lines = asyncio.create_task(print_status(enforcer.status))
@@ -145,3 +148,5 @@ async def _run(
         print_line(enforcer.status(), stamped=True)
     finally:
         await election.leave()
+        if outbox is not None:
+            await asyncio.to_thread(outbox.close)

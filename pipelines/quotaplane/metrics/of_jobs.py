@@ -227,6 +227,8 @@ QUOTA_JOB: Final = (
         "least_lease_end",
         unit="seconds",
     ),
+    _gauge("observed_pairs", _HELP["observed_pairs"], "observed_pairs"),
+    _counter("sources_differing", _HELP["sources_differing"], "sources_differing"),
     _gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
     _gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
     _gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),

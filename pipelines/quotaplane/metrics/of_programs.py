@@ -76,6 +76,7 @@ ENFORCER: Final = (
         "newest_limits",
         unit="seconds",
     ),
+    _counter("usage_reports", "reports of brokers' usage that were sent", "usage_reports"),
     _counter("clock_steps", "times that the clock of the enforcer's host was set", "clock_steps"),
     _gauge(
         "limits_on_arrival",

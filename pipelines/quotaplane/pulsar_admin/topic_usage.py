@@ -25,6 +25,8 @@ _OF_CONSUMER: Final = b'consumer_name="'
 """The quotes in a label's value are escaped, so this is no part of one."""
 MOST_LABELS: Final = 16_384
 """Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
+_EARLY: Final = 0.9
+"""Fraction of its length from which a window counts as whole, as reads are not exactly on time."""
 _EVEN_COUNTERS: Final = 100_000
 _BYTES_PER_COUNTER: Final = 128
 """Most counters: ``_EVEN_COUNTERS``, and one more per so many bytes. The metrics of a topic have
@@ -80,9 +82,14 @@ class Sample(NamedTuple):
     """The usage of the n topics and partitions that a broker has loaded."""
 
     topics: list[str]
-    usage: FloatArray
-    """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: the topic was loaded after
-    the previous read, at an unknown time."""
+    usage: FloatArray | None
+    """(n, 4) per second, in the first four of ``model.DIMENSIONS``; NaN: the topic was loaded in
+    the window, at an unknown time. None: the window is not over yet."""
+    growth: FloatArray | None = None
+    """(n, 4) how much the counters grew in the window; NaN: one went backwards. None: there are no
+    live counters."""
+    window_s: float = 0.0
+    """From the previous read to this one."""
 
 
 class Source(Protocol):
@@ -97,11 +104,18 @@ class Source(Protocol):
 
 
 class Counters:
-    """Samples from the live counters in a broker's Prometheus metrics."""
+    """Samples from the live counters in a broker's Prometheus metrics.
 
-    def __init__(self) -> None:
+    ``usage_every_s``: least length of the windows of ``Sample.usage``; ``growth`` is between reads.
+    """
+
+    def __init__(self, usage_every_s: float = 0.0) -> None:
+        self._usage_every_s = usage_every_s
         self._counts: Counts | None = None
         self._at_s = 0.0
+        self._first: Counts = {}
+        """The counters when the window of the usage began."""
+        self._first_at_s = 0.0
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
@@ -110,15 +124,18 @@ class Counters:
         previous, passed_s = self._counts, now_s - self._at_s
         self._counts, self._at_s = counts, now_s
         if previous is None or passed_s <= 0:
+            self._first, self._first_at_s = counts, now_s
             return None
-        # A new topic was loaded within the window and its counters began at 0 then. Divided by the
-        # whole window, a busy topic that has just moved would look idle: report NaN.
-        none, unknown = [0.0] * BASIC, [np.nan] * BASIC
-        since = {
-            t: previous.get(t, unknown if any(counted) else none) for t, counted in counts.items()
-        }
-        grown = np.maximum(_rows(counts) - _rows(since), 0.0)
-        return Sample(list(counts), _plausible(grown / passed_s))
+        growth, usage = _growth(counts, previous), None
+        whole_s = now_s - self._first_at_s
+        if whole_s >= _EARLY * self._usage_every_s:
+            whole = growth if self._first is previous else _growth(counts, self._first)
+            usage = _plausible(np.maximum(whole, 0.0) / whole_s)
+            # Divided by the whole window, a busy topic that has just moved would look idle.
+            is_new = np.array([topic not in self._first for topic in counts], bool)
+            usage[is_new & (whole > 0.0).any(axis=1)] = np.nan
+            self._first, self._first_at_s = counts, now_s
+        return Sample(list(counts), usage, _plausible(growth), passed_s)
 
 
 class Snapshots:
@@ -227,6 +244,12 @@ async def _parsed(broker_url: str, path: str, parse: Callable[[], Any]) -> Any:
 
 def _unescaped(escape: re.Match[str]) -> str:
     return "\n" if escape[1] == "n" else escape[1]
+
+
+def _growth(counts: Counts, since: Counts) -> FloatArray:
+    """(n, 4) how much counters grew; those of a new topic began at 0, when it was loaded."""
+    none = [0.0] * BASIC
+    return _rows(counts) - _rows({topic: since.get(topic, none) for topic in counts})
 
 
 def _plausible(usage: FloatArray) -> FloatArray:

@@ -38,6 +38,7 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
         undefined=replace(
             undefined, quiet_until_ms=np.minimum(undefined.quiet_until_ms, now_ms + QUIET_MS)
         ),
+        observed=state.observed.without_future(now_ms),
         renewed_at_ms=np.minimum(state.renewed_at_ms, now_ms),
         snapshot_at_ms=min(state.snapshot_at_ms, now_ms),
         recorded_at_ms=min(state.recorded_at_ms, now_ms),

@@ -20,6 +20,7 @@ from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, plain_groups
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases, fresh_leases
+from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 
@@ -45,6 +46,7 @@ class ShardState:
     learning: Learning = field(default_factory=Learning)
     deleted: DeletedReservations = field(default_factory=DeletedReservations)
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
+    observed: ObservedPairs = field(default_factory=ObservedPairs)
     rounds: int = 0
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
     renewed_at_ms: IntArray = field(default_factory=_empty)
@@ -80,6 +82,10 @@ class ShardState:
             "max_in_force is too low"
         )
         assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust fits a byte"
+        observed = self.observed
+        pair = np.stack([observed.group_id, observed.broker])
+        assert (np.lexsort(pair[::-1]) == np.arange(len(observed))).all(), "observed pairs ascend"
+        assert np.isfinite(observed.units).all(), "observed usage is finite"
         young = leases.issued_seq >= 0
         assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a seq and a time"
         assert leases.has_limit[young].all(), "young limits were issued"

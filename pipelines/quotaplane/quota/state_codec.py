@@ -24,6 +24,7 @@ from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
+from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
@@ -45,6 +46,9 @@ _TABLES: Final = (
     "undefined",
 )
 """In the order in which they are written. The last one is not there before format 4."""
+_OBSERVED: Final = "observed"
+"""The last table, only if the enforcer observes any broker; the metadata say whether. Versions that
+do not know it pass it over: the observation then begins anew."""
 
 _MOST_INT32: Final = np.iinfo(np.int32).max
 
@@ -86,10 +90,12 @@ def dump(state: ShardState) -> bytes:
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
     }
+    if len(state.observed):
+        tables[_OBSERVED], meta[_OBSERVED] = state.observed.columns(), "1"
     return pack(
         *(
             pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
-            for columns in (tables[name] for name in _TABLES)
+            for columns in tables.values()
         )
     )
 
@@ -107,6 +113,7 @@ def load(blob: bytes) -> ShardState:
             f"checkpoint: shard state has format {meta.get('format')}, this version reads "
             f"{' and '.join(_READ)}; start a new checkpoint folder"
         )
+    observed = found.pop() if meta.get(_OBSERVED) == "1" else None
     tables = dict(zip(_TABLES, map(_columns, found), strict=False))
     groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
     return ShardState(
@@ -116,6 +123,7 @@ def load(blob: bytes) -> ShardState:
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
+        observed=ObservedPairs() if observed is None else _observed(observed),
         rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
@@ -295,6 +303,10 @@ def _deleted(columns: Columns) -> DeletedReservations:
     for name in columns.keys() - {"name", "until_ms"}:
         held[int(name.removeprefix("held_"))] = columns[name]
     return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
+
+
+def _observed(table: pa.Table) -> ObservedPairs:
+    return ObservedPairs.from_columns(_columns(table))
 
 
 def _undefined_columns(undefined: UndefinedGroups) -> Columns:

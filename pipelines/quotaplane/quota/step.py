@@ -28,6 +28,7 @@ from quotaplane.quota.outcome import (
     status_changes,
 )
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
+from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import find_silence, without_silent
@@ -47,9 +48,12 @@ def step(
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
+    known = Shard(changes.groups, state.brokers, changes.leases)
+    sources = choose_sources(state.observed, known, events, round_, config)
+    events = sources.events
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
     may_adopt = state.learning.until_ms != DONE
-    shard = _in_dimensions(Shard(changes.groups, state.brokers, changes.leases), events, may_adopt)
+    shard = _in_dimensions(known, events, may_adopt)
     reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
     learning, learning_ended = state.learning.next(reports.foreign, round_, config)
     deleted = state.deleted.next(state.groups, changes.lost, round_, config)
@@ -95,6 +99,8 @@ def step(
         brokers=status,
         counts=replace(
             _counts(reports, issued, remaining, touched),
+            observed_pairs=sources.current,
+            sources_differing=sources.differing,
             **standing(remaining, renewed_at_ms, learning=learning.on),
         ),
     )
@@ -106,6 +112,7 @@ def step(
             learning=learning,
             deleted=deleted,
             undefined=undefined,
+            observed=sources.pairs,
             rounds=state.rounds + 1,
             renewed_at_ms=renewed_at_ms,
             snapshot_at_ms=state.snapshot_at_ms,

@@ -29,6 +29,7 @@ from quotaplane.settings.senders import CLUSTER
 from quotaplane.settings.senders import Senders as Senders
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.signing import Signing as Signing
+from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -254,6 +255,24 @@ class Settings(Section):
             if brokers_of(reports, [name]) != [None]:
                 raise ValueError(f"{key}: {name!r} is one of transport.report_topics, too")
             taken[name] = f"used as {key}"
+        return self
+
+    @model_validator(mode="after")
+    def _observations_are_read(self) -> Settings:
+        topic = self.enforce.report_topic
+        if topic is None:
+            return self
+        if topic == STOCK_REPORTS:
+            raise ValueError(
+                f"enforce.report_topic: brokers read {topic}, and can't read these reports; use "
+                "another topic"
+            )
+        reports, _ = self.own_topics
+        if not isinstance(self.transport, PulsarTransport) or topic not in reports:
+            raise ValueError(
+                f"enforce.report_topic: {topic!r} is not one of transport.report_topics, so the "
+                "job would not read it"
+            )
         return self
 
     @property

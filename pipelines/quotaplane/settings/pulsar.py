@@ -54,6 +54,11 @@ class Enforce(Section):
     take_over: bool = True
     """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
     brokers' own calculator also throttles, and starves idle brokers."""
+    report_topic: str | None = None
+    """One of ``transport.report_topics``, to which the enforcer reports what each group uses on
+    each broker, from the counters of topics. null: it reports nothing."""
+    report_interval_s: float = Field(default=1.0, ge=0.5, le=10)
+    """With ``report_topic``: how often brokers' counters are read and reported."""
     leader_topic: str = "enforcer-leader"
     """Pulsar topic by which one of several enforcers is elected; a short name is in the namespace
     of ``transport.limits_topic``. It is created if it does not exist."""

@@ -22,6 +22,7 @@ class Header:
     applied_epoch: int = -1
     applied_seq: int = -1
     uses_ids: bool = False
+    observed: bool = False
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ def decode_own(
         applied_epoch=message.applied_epoch if applied else -1,
         applied_seq=message.applied_seq if applied else -1,
         uses_ids=len(given) > 0,
+        observed=message.observed,
     )
     return header, block
 
@@ -177,6 +178,7 @@ def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
 
 def _head(message: Any) -> Any:
     part: Any = UsageReport(magic=_MAGIC, broker=message.broker, window_ms=message.window_ms)
+    part.observed = message.observed
     for name in _NUMBERS:
         if not name.startswith("applied") or message.HasField(name):
             setattr(part, name, getattr(message, name))
@@ -196,6 +198,7 @@ def encode_report(
     applied: tuple[int, int] | None = None,
     applied_seqs: IntArray | None = None,
     limits: FloatArray | None = None,
+    observed: bool = False,
 ) -> bytes:
     """Encode a report for n groups in our own format.
 
@@ -211,6 +214,7 @@ def encode_report(
         applied: newest (epoch, seq) of the limits in force.
         applied_seqs: (n) each group's seq in that epoch; -1: no limit.
         limits: (n, d) limits in force.
+        observed: another program made the report from the broker's counters.
 
     A dimension that is NaN for all groups is left out.
 
@@ -228,6 +232,7 @@ def encode_report(
         started_at_ms=started_at_ms,
         sequence=sequence,
         window_ms=window_ms,
+        observed=observed,
     )
     if applied is not None:
         message.applied_epoch, message.applied_seq = applied

@@ -29,6 +29,7 @@ from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import (
     HEADERS,
+    OBSERVED,
     OPTIONAL_ENTRIES,
     REJECTED,
     Decoded,
@@ -229,7 +230,11 @@ def _headers(
     }
     table["published_at_ms"] = pa.array(published_at_ms[index], pa.int64())
     table["position"] = pa.array([positions[i] for i in index.tolist()], pa.string())
-    return index, pa.table({name: table[name] for name in HEADERS.names}, schema=HEADERS)
+    headers = pa.table({name: table[name] for name in HEADERS.names}, schema=HEADERS)
+    observed = np.isin(index, [i for i, header in more if header.observed])
+    if observed.any():
+        headers = headers.append_column(OBSERVED, pa.array(observed))
+    return index, headers
 
 
 def _entries(blocks: list[Block], index: IntArray, reports: int) -> pa.Table:

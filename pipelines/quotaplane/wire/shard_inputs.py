@@ -52,6 +52,10 @@ time.
 them.
 """
 
+OBSERVED: Final = pa.field("observed", pa.bool_(), nullable=False)
+"""Of a header: another program made the report from the broker's counters. This column follows
+those of ``HEADERS`` if any report of the batch is of this kind."""
+
 ENTRIES: Final = pa.schema(
     [
         _required("report", pa.int32()),
@@ -152,6 +156,7 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
         offset += head.num_rows
         headers.append(head)
         entries.append(part)
+    headers = _alike(headers)
     given = {name for part in entries for name in part.column_names}
     schema = entries_schema(*(columns for columns in OPTIONAL_ENTRIES if columns[0] in given))
     entries = [_with_columns(part, schema) for part in entries]
@@ -227,6 +232,18 @@ def _by_shard(table: pa.Table, shards: int) -> Iterator[pa.Table]:
     bounds = np.searchsorted(shard, np.arange(shards + 1)).tolist()
     for begin, end in pairwise(bounds):
         yield table.take(pa.array(order[begin:end]))
+
+
+def _alike(headers: Sequence[pa.Table]) -> list[pa.Table]:
+    """The headers, all with the column ``OBSERVED`` if any has it."""
+    if not any(OBSERVED.name in part.column_names for part in headers):
+        return [*headers]
+    return [
+        part
+        if OBSERVED.name in part.column_names
+        else part.append_column(OBSERVED, pa.array(np.zeros(part.num_rows, bool)))
+        for part in headers
+    ]
 
 
 def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -24,20 +24,22 @@ from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.muted_connections import MutedConnections, Probe
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
-from quotaplane.enforce.agent.observer import Observer
+from quotaplane.enforce.agent.observer import LIVE_EVERY_S, Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import MissingGroups, TakeOver
+from quotaplane.enforce.agent.usage_publisher import Outbox, UsagePublisher
 from quotaplane.enforce.crowded_groups import CrowdedGroups
 from quotaplane.enforce.groups_in_force import GroupsInForce
-from quotaplane.enforce.least_bytes import raised_limits
+from quotaplane.enforce.least_bytes import MOST_RAISED, raised_limits
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision, subdivide
 from quotaplane.metrics.readings import Readings
-from quotaplane.model import FloatArray
+from quotaplane.model import FloatArray, Transition
 from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Settings
 from quotaplane.topic_layout import Layout
 from quotaplane.transport.base import BrokerLink
@@ -56,6 +58,7 @@ _SLOW_STATS_S: Final = 10.0
 """If brokers update their statistics less often than this, a warning is printed."""
 _SHORTEST_PAUSE_S: Final = 0.02
 _CANCEL_AGAIN_S: Final = 0.2
+_DIVISION: Final = "division"
 _QUIET_TICKS: Final = 3
 """A dry run ends after so many divisions in a row without anything to write."""
 
@@ -83,6 +86,7 @@ class Enforcer:
         open_probe: makes a probe of producers' connections, see ``MutedConnections``.
         now_ms: the wall clock, for comparison with the job's.
         steady_ms: a clock that nobody sets, by which leases end; None: ``now_ms``.
+        outbox: sends usage reports to ``enforce.report_topic``; None: there are none.
     """
 
     def __init__(
@@ -96,10 +100,13 @@ class Enforcer:
         open_probe: Callable[[], Probe] | None = None,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
         steady_ms: Callable[[], float] | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         enforce = settings.enforce
         self._enforce, self._say, self._now_ms, self._rest = enforce, say, now_ms, rest
         self._steady_ms = now_ms if steady_ms is None else steady_ms
+        strict = settings.limits.transition is Transition.STRICT
+        self._most_raised = 0.0 if strict else MOST_RAISED
         self._failure_log = FailureLog(say)
         self._election = election
         self._led = election is None
@@ -119,17 +126,29 @@ class Enforcer:
             rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
         )
         self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
-        self._observer = Observer(rest, reads, self._failure_log, self._defaults.read)
+        self._reports, every_s = None, LIVE_EVERY_S
+        if enforce.report_topic is not None and outbox is not None:
+            self._reports = UsagePublisher(enforce.report_topic, outbox, now_ms)
+            every_s = enforce.report_interval_s
+        self._observer = Observer(
+            rest, reads, self._failure_log, self._defaults.read, self._report, every_s
+        )
         self._muted = MutedConnections(
             *(rest, self._observer, reads, self._writer.budget, self._failure_log, say),
             *(self._leads, open_probe),
         )
+        self._news = asyncio.Event()
         self._namespace_rates: _Defaults | None = None
         self._quiet_ticks = 0
         self._waiting = 0
         self._groups_in_force = GroupsInForce()
         self._crowded = CrowdedGroups()
         self._abandoned = AbandonedQuotas(enforce, self._take_over, say)
+
+    def _report(self, broker: str, sample: Sample) -> None:
+        """Report a broker's usage to the quota job; only the leader does."""
+        if self._reports is not None and self._observer.ready and self._leads():
+            self._reports.note(self._observer.usage.layout, broker, sample)
 
     def _forget_topic(self, topic: str) -> None:
         self._observer.placement.forget_topic(topic)
@@ -201,9 +220,11 @@ class Enforcer:
             ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
             ("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
             ("topics", _TOPICS_EVERY_S, observer.look_at_topics),
-            ("use of topics", observer.look_every_s, observer.look_at_usage),
-            ("division", interval_s, self._tick),
+            ("use of topics", observer.look_every_s, self._look_at_usage),
+            (_DIVISION, interval_s, self._tick),
         ]
+        if self._reports is not None:
+            parts.append(("usage reports", 0.0, self._reports.publish))
         if self._enforce.take_over or self._enforce.without_limits == "hand_back":
             parts.append(("take over", _TAKE_OVER_EVERY_S, self._look_after_quotas))
         tasks = {asyncio.create_task(self._repeat(*part, stop)) for part in parts}
@@ -228,17 +249,39 @@ class Enforcer:
                 # Any exception: a bug in one part must not end the enforcement.
                 failed = error
             self._failure_log.note("enforcer", part, failed)
-            await _within(max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S), stop.wait())
+            wait_s = max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S)
+            if part == _DIVISION:
+                await _within(wait_s, self._news_or(stop))
+            else:
+                await _within(wait_s, stop.wait())
+
+    async def _news_or(self, stop: asyncio.Event) -> None:
+        """Wait for new limits or usage, or for ``stop``."""
+        waiting = {asyncio.ensure_future(event.wait()) for event in (self._news, stop)}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
 
     async def _listen(self) -> None:
         """Read new limits messages."""
         # Few limits of unlisted brokers and groups are kept, so the cluster's must be known first.
         if self._observer.listed:
             self._refresh(asyncio.get_running_loop().time())
+            newest_ms = self._listener.arrived_ms
             await self._listener.listen()
+            if self._listener.arrived_ms != newest_ms:
+                self._news.set()
+
+    async def _look_at_usage(self) -> None:
+        """Read the usage of topics, and divide again at once."""
+        await self._observer.look_at_usage()
+        self._news.set()
 
     async def _tick(self) -> None:
         """Divide the limits over topics, and begin the writes that are needed."""
+        self._news.clear()
         if not (self._listener.caught_up and self._observer.ready and self._quotas.looked):
             return
         now_s = asyncio.get_running_loop().time()
@@ -289,7 +332,8 @@ class Enforcer:
             wait_s = _DEFAULTS_EVERY_S if same else _CHANGED_DEFAULTS_EVERY_S
             if now_s < last.at_s + wait_s:
                 return last.rates
-        rates = default_rates(layout, self._allowed.safe_limits(layout, self._steady_ms()))
+        safe_limits = self._allowed.safe_limits(layout, self._steady_ms())
+        rates = default_rates(layout, safe_limits, self._most_raised)
         self._namespace_rates = _Defaults(layout, changes, quotas, now_s, rates)
         return rates
 
@@ -326,7 +370,8 @@ class Enforcer:
         """
         layout, usage = self._ledger.layout, self._observer.usage
         pairs = layout.pairs
-        limits = raised_limits(limits, pairs.group, np.diff(pairs.starts))
+        topics = np.diff(pairs.starts)
+        limits = raised_limits(limits, pairs.group, topics, self._most_raised)
         division = subdivide(
             layout,
             limits,
@@ -380,6 +425,7 @@ class Enforcer:
             "refused_messages": self._listener.refused + self._listener.received.ignored,
             "cut_groups": self._allowed.cut,
             "crowded_groups": len(self._crowded.groups),
+            "usage_reports": 0 if self._reports is None else self._reports.sent,
             "errors": self._failure_log.total,
             "access_refused": self._rest.access.refused,
             "clock_steps": self._listener.clock.steps,

@@ -10,7 +10,7 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say, first_names
 from quotaplane.agents.pace import Bucket, start
-from quotaplane.enforce.least_bytes import raised_limits
+from quotaplane.enforce.least_bytes import MOST_RAISED, raised_limits
 from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.subdivide import MOST
 from quotaplane.errors import ClusterError
@@ -35,17 +35,20 @@ _TOO_FAR: Final = 2.0
 each write gives every topic of the namespace a burst of one second's rate."""
 
 
-def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
+def default_rates(
+    layout: Layout, safe_limits: FloatArray, most_raised: float = MOST_RAISED
+) -> FloatArray:
     """(g, 4) the rate of a topic of each group while it has none of its own.
 
     It is the broker's safe limit divided by one more than the number of the group's topics there;
     of all brokers with a safe limit the lowest, and at least 1. In published bytes the safe limits
-    are raised first, see ``raised_limits``. inf: some broker is unlimited. NaN:
-    no broker has received a limit.
+    are raised first, see ``raised_limits``. inf: some broker is unlimited. NaN: no broker has
+    received a limit.
 
     Args:
         layout: the topics, and which broker has each part.
         safe_limits: (b, g, 4) of each broker and group; inf = unlimited, NaN = not received.
+        most_raised: see ``raised_limits``.
 
     >>> layout = Layout(("b",), ("g",), ("s", "t"), np.array([0, 0]), ("s", "t"),
     ...     np.array([0, 1]), np.array([0, 0]))
@@ -59,6 +62,7 @@ def default_rates(layout: Layout, safe_limits: FloatArray) -> FloatArray:
         safe_limits.reshape(-1, BASIC),
         np.tile(np.arange(safe_limits.shape[1]), safe_limits.shape[0]),
         topics.ravel().astype(np.int64) + 1,
+        most_raised,
     ).reshape(safe_limits.shape)
     per_topic = np.floor(raised / (topics[:, :, None] + 1.0) + 1e-9)
     lowest = np.fmin.reduce(np.clip(per_topic, 1.0, MOST), axis=0, initial=np.inf)

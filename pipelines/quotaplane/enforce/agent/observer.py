@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,11 +17,18 @@ from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, Source, read_stats_exposure
+from quotaplane.pulsar_admin.topic_usage import (
+    Counters,
+    Sample,
+    Snapshots,
+    Source,
+    read_stats_exposure,
+)
 from quotaplane.topic_layout import Layout
 
-_LIVE_EVERY_S: Final = 2.0
-"""Long enough that request latency does not distort a rate computed from counter differences."""
+LIVE_EVERY_S: Final = 2.0
+"""Windows of the usage by which limits are divided. Windows of 1 s vary so much more that twice as
+many rates are written, and each write lets a burst through."""
 _BUSY_SHARE: Final = 0.05
 """A broker spends at most this fraction of its time on our requests: slow ones are polled less."""
 _LOOKS_PER_SNAPSHOT: Final = 5
@@ -31,19 +40,30 @@ _PATIENCE_S: Final = 60.0
 """How long the start waits for parts that can't be read."""
 
 
+Sampled = Callable[[str, Sample], None]
+"""Called with a broker's name and its sample, once that was taken in."""
+
+
 class Observer:
     """The placement (``changed``) and usage (``usage``) of a cluster's topics."""
 
     def __init__(
-        self, rest: Rest, pace: Pace, failure_log: FailureLog, namespace_read: NamespaceRead
+        self,
+        rest: Rest,
+        pace: Pace,
+        failure_log: FailureLog,
+        namespace_read: NamespaceRead,
+        sampled: Sampled | None = None,
+        live_every_s: float = LIVE_EVERY_S,
     ) -> None:
         self._rest, self._pace, self._failure_log = rest, pace, failure_log
+        self._sampled, self._live_every_s = sampled, live_every_s
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
         self._not_before_s: dict[str, float] = {}
         self._sampled_parts: dict[str, set[str]] = {}
         """By broker: the parts that it had at its last sample."""
-        self._looks = 0
+        self._looks = self._first_looks = 0
         self._tried: set[str] = set()
         """Of ``_PARTS`` those that were read once, even if in vain."""
         self._complete: set[str] = set()
@@ -63,11 +83,13 @@ class Observer:
         self.cluster = runtime.cluster
         self.exposure = await read_stats_exposure(self._rest)
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
-        self.look_every_s = _LIVE_EVERY_S if self.exposure.live else every_s
+        self.look_every_s = self._live_every_s if self.exposure.live else every_s
         self.placement = Placement(
             self._rest, runtime.cluster, self._pace, self._failure_log.note, self._namespace_read
         )
-        self.usage = PartUsage(self.look_every_s)
+        self._first_looks = math.ceil(LIVE_EVERY_S / self.look_every_s) * self.exposure.live
+        window_s = LIVE_EVERY_S if self.exposure.live else every_s
+        self.usage = PartUsage(max(self.look_every_s, window_s))
 
     @property
     def ready(self) -> bool:
@@ -114,8 +136,8 @@ class Observer:
         self._failures = 0
         await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
         self._looks += 1
-        # Live counters give a rate from the second look on.
-        if self._looks > self.exposure.live:
+        # Live counters give a rate once the first window is over.
+        if self._looks > self._first_looks:
             self._looked("usage", whole=not self._failures)
 
     async def _look_at_broker(self, broker: str) -> None:
@@ -128,7 +150,7 @@ class Observer:
         url = self.placement.brokers[broker].url
         if broker not in self._sources:
             self._sources[broker] = (
-                Counters() if self.exposure.live else Snapshots(self.look_every_s)
+                Counters(LIVE_EVERY_S) if self.exposure.live else Snapshots(self.look_every_s)
             )
         begun_s = loop.time()
         try:
@@ -140,7 +162,10 @@ class Observer:
         self._not_before_s[broker] = loop.time() + (loop.time() - begun_s) / _BUSY_SHARE
         self._failure_log.note("use of topics", broker, None)
         if sample is not None and broker in self.placement.brokers:
-            self._add_sample(broker, dict(zip(sample.topics, sample.usage, strict=True)))
+            if sample.usage is not None:
+                self._add_sample(broker, dict(zip(sample.topics, sample.usage, strict=True)))
+            if self._sampled is not None:
+                self._sampled(self.placement.brokers[broker].name, sample)
 
     def _add_sample(self, broker: str, usage: dict[str, FloatArray]) -> None:
         """Take in a broker's sample: usage (4,) by part."""

@@ -1,0 +1,94 @@
+"""Publishes what the enforcer observes of brokers' usage, as reports for the quota job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
+from quotaplane.model import IntArray
+from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
+from quotaplane.pulsar_admin.topic_usage import Sample
+from quotaplane.settings import PulsarTransport, Settings
+from quotaplane.topic_layout import Layout
+
+_WAIT_S: Final = 1.0
+"""How long ``publish`` waits for a report before it returns."""
+
+
+class Outbox(Protocol):
+    """Sends messages; see ``PulsarOutbox``."""
+
+    def send(self, messages: Sequence[Outgoing]) -> None:
+        """Send and wait until the cluster has them."""
+
+
+class UsagePublisher:
+    """Reports of all brokers, each with the newest window only.
+
+    A report that could not be sent yet is replaced by the broker's next one: the job compares and
+    uses rates, so a lost window is no lost usage.
+
+    Args:
+        topic: the reports go there.
+        outbox: sends them.
+        now_ms: the wall clock.
+    """
+
+    def __init__(self, topic: str, outbox: Outbox, now_ms: Callable[[], float]) -> None:
+        self._topic, self._outbox, self._now_ms = topic, outbox, now_ms
+        self._waiting: dict[str, Outgoing] = {}
+        self._arrived = asyncio.Event()
+        self._newest_ms = 0
+        self._places: dict[str, tuple[Layout, list[str], IntArray]] = {}
+        """By broker: for this layout and these topics, the indexes of the topics' parts."""
+        self.sent = 0
+        """Reports since the start."""
+
+    def note(self, layout: Layout, broker: str, sample: Sample) -> None:
+        """Make a report of a broker's sample."""
+        if sample.growth is None:
+            return
+        part = self._parts(layout, broker, sample.topics)
+        used = usage_of_groups(layout, broker, part, sample.growth, sample.window_s)
+        # Numbers must grow, also while the clock is set back a little.
+        at_ms = max(int(self._now_ms()), self._newest_ms + 1)
+        self._newest_ms = at_ms
+        value = encode_observation(broker, used, at_ms=at_ms, window_s=sample.window_s)
+        if value is not None:
+            self._waiting[broker] = Outgoing(self._topic, broker, value)
+            self._arrived.set()
+
+    def _parts(self, layout: Layout, broker: str, topics: list[str]) -> IntArray:
+        known = self._places.get(broker)
+        if known is None or known[0] is not layout or known[1] != topics:
+            place = layout.part_place
+            part = np.fromiter((place.get(topic, -1) for topic in topics), np.int64, len(topics))
+            self._places[broker] = known = (layout, topics, part)
+        return known[2]
+
+    async def publish(self) -> None:
+        """Send the reports that wait; wait a moment for the first one.
+
+        Raises:
+            TransportError: they were not sent.
+        """
+        try:
+            await asyncio.wait_for(self._arrived.wait(), _WAIT_S)
+        except asyncio.TimeoutError:
+            return
+        self._arrived.clear()
+        messages, self._waiting = [*self._waiting.values()], {}
+        await asyncio.to_thread(self._outbox.send, messages)
+        self.sent += len(messages)
+
+
+def usage_outbox(settings: Settings) -> PulsarOutbox | None:
+    """Sends the reports of these settings; None: the enforcer reports nothing."""
+    transport = settings.transport
+    if settings.enforce.report_topic is None or not isinstance(transport, PulsarTransport):
+        return None
+    return PulsarOutbox(transport)

@@ -1,0 +1,250 @@
+"""A stock Pulsar cluster, the quota job and the enforcer in virtual time, without Spark or HTTP.
+
+Brokers know only rates of topics, and report counts. Everything that decides is the product's: the
+decoder, the job's program, the enforcer's division, its choice of writes and its observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.arrow_ipc import unpack
+from quotaplane.enforce.limits_received import ClusterLimits
+from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
+from quotaplane.enforce.part_usage import PartUsage
+from quotaplane.enforce.rate_writes import Rates, plan
+from quotaplane.enforce.subdivide import subdivide
+from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray, group_id
+from quotaplane.quota.state import ShardState
+from quotaplane.settings import parse_settings
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.shard_program import Batch
+from quotaplane.topic_layout import SIDES, Layout
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+
+START_MS: Final = 1_700_000_000_000
+TICKS_PER_S: Final = 10
+_BYTES: Final = 100.0
+"""Of a message."""
+_BATCH_S: Final = 0.4
+"""From the begin of a round until its limits are on their topic."""
+_WRITE_S: Final = 0.5
+"""From the decision to write a rate until the broker applies it."""
+GROUP: Final = "acme/orders"
+
+
+class StockCluster:
+    """Topics of one group, each on its broker; ``rates`` and ``used`` have a row per second.
+
+    Args:
+        wants: by topic, as ``broker/topic``: (second, messages per second) steps.
+        quota: of the group, in messages per second.
+        observes: the enforcer reports what it observes.
+        interval_s: of the brokers' own reports.
+        look_s: how often the enforcer reads and reports the counters; it divides by windows of 2 s.
+        hidden: topics that the enforcer does not see in the counters.
+        stops_at_s: the enforcer stops to observe then.
+        poisson: a seed: demand is Poisson noise around ``wants``.
+    """
+
+    def __init__(
+        self,
+        wants: Mapping[str, Sequence[tuple[float, float]]],
+        quota: float,
+        *,
+        observes: bool,
+        interval_s: float = 10.0,
+        look_s: float = 1.0,
+        hidden: frozenset[str] = frozenset(),
+        stops_at_s: float = np.inf,
+        poisson: int | None = None,
+    ) -> None:
+        self.topics = tuple(sorted(wants))
+        brokers = tuple(sorted({name.partition("/")[0] for name in self.topics}))
+        broker = np.array([brokers.index(name.partition("/")[0]) for name in self.topics])
+        every = np.arange(len(self.topics))
+        zeros = np.zeros(len(every), np.int64)
+        self.layout = Layout(brokers, (GROUP,), self.topics, zeros, self.topics, every, broker)
+        self._wants = [sorted(wants[name]) for name in self.topics]
+        self._seen = np.array([name not in hidden for name in self.topics])
+        self._observes, self._stops_at_s, self._interval_s = observes, stops_at_s, interval_s
+        self._random = None if poisson is None else np.random.default_rng(poisson)
+        self._tick = 0
+        self._counts = np.zeros((len(every), BASIC))
+        self._reported, self._looked = self._counts.copy(), self._counts.copy()
+        self.rate = np.full((len(every), BASIC), np.inf)
+        self._tokens = np.full(len(every), np.inf)
+        self._look_s = look_s if observes else 2.0
+        self._divided = self._counts.copy()
+        self._usage = PartUsage(2.0)
+        self._usage.carry(self.layout)
+        self._received = ClusterLimits()
+        self._received.expect(brokers, (GROUP,))
+        settings = parse_settings(
+            {
+                "transport": {"kind": "delta", "path": "unused"},
+                "history": {"path": "unused"},
+                "checkpoint": "unused",
+                "shards": 1,
+                "reports": {"interval_s": interval_s},
+                "limits": {"lease_s": 300},
+            }
+        )
+        self._settings, self._program = settings, quota_program(settings, epoch=1)
+        self.state = ShardState()
+        self._reports: list[tuple[bytes, int]] = []
+        self._later: list[tuple[float, str, Any]] = []
+        self._changes = [_quota(quota)]
+        self.rates: list[FloatArray] = []
+        self.used: list[FloatArray] = []
+        self.writes = self.differing = 0
+
+    @property
+    def now_s(self) -> float:
+        """The time since the start."""
+        return self._tick / TICKS_PER_S
+
+    @property
+    def _now_ms(self) -> int:
+        return START_MS + round(self.now_s * 1000)
+
+    def run(self, seconds: float) -> StockCluster:
+        """Let time pass."""
+        for _ in range(round(seconds * TICKS_PER_S)):
+            self._tick += 1
+            self._traffic()
+            for due_s, kind, what in [one for one in self._later if one[0] <= self.now_s]:
+                self._later.remove((due_s, kind, what))
+                self._receive(what) if kind == "limits" else self._apply(*what)
+            if self._tick % round(self._interval_s * TICKS_PER_S) == 0:
+                self._report()
+            if self._tick % round(self._look_s * TICKS_PER_S) == 0:
+                self._look()
+            if self._tick % TICKS_PER_S == TICKS_PER_S // 2:
+                self._round()
+            if self._tick % (TICKS_PER_S // 2) == 0:
+                self._divide()
+            if self._tick % TICKS_PER_S == 0:
+                self.rates.append(self.rate[:, 0].copy())
+                before = self.used[-1] if self.used else np.zeros(len(self.topics))
+                self.used.append(self._counts[:, 0] - sum(self.used, np.zeros_like(before)))
+        return self
+
+    def _traffic(self) -> None:
+        wanted = np.array(
+            [next((r for s, r in reversed(steps) if s <= self.now_s), 0.0) for steps in self._wants]
+        )
+        wanted = wanted / TICKS_PER_S
+        if self._random is not None:
+            wanted = self._random.poisson(wanted).astype(float)
+        rate = self.rate[:, 0]
+        self._tokens = np.minimum(rate, self._tokens + rate / TICKS_PER_S)
+        used = np.minimum(wanted, self._tokens)
+        self._tokens = self._tokens - used
+        self._counts[:, 0] += used
+        self._counts[:, 1] += used * _BYTES
+
+    def _report(self) -> None:
+        grown = np.rint(self._counts) - np.rint(self._reported)
+        self._reported = self._counts.copy()
+        for index, name in enumerate(self.layout.brokers):
+            total = grown[self.layout.broker == index].sum(axis=0, keepdims=True)
+            self._reports.append((encode_stock_report(name, [GROUP], total), self._now_ms))
+
+    def _look(self) -> None:
+        grown = self._counts - self._looked
+        self._looked = self._counts.copy()
+        window_over = self._tick % (2 * TICKS_PER_S) == 0
+        if window_over:
+            whole, self._divided = self._counts - self._divided, self._counts.copy()
+        for index, name in enumerate(self.layout.brokers):
+            parts = np.flatnonzero(self.layout.broker == index)
+            if window_over:
+                self._usage.add_sample(parts, whole[parts] / 2.0)
+            if not self._observes or self.now_s >= self._stops_at_s:
+                continue
+            seen = parts[self._seen[parts]]
+            used = usage_of_groups(self.layout, name, seen, grown[seen], self._look_s)
+            value = encode_observation(name, used, at_ms=self._now_ms, window_s=self._look_s)
+            assert value is not None
+            self._reports.append((value, self._now_ms))
+        self._divide()
+
+    def _round(self) -> None:
+        reports, self._reports = self._reports, []
+        arrived: dict[str, list[bytes]] = {"reports": [], "groups": self._changes}
+        self._changes = []
+        if reports:
+            decoded = decode(
+                [value for value, _ in reports],
+                np.array([at_ms for _, at_ms in reports], np.int64),
+                [f"{self._tick}#{place}" for place in range(len(reports))],
+                now_ms=self._now_ms,
+                reports=self._settings.reports,
+            )
+            assert not len(decoded.rejected)
+            arrived["reports"] = [payload for _, payload in pack_reports(decoded, 1)]
+        batch = Batch(0, self._tick, self._now_ms)
+        self.state, outputs = self._program.run(self.state, arrived, batch)
+        self.state.check()
+        for output in outputs:
+            if output.kind == "messages":
+                for value in unpack(output.payload)[0]["value"].to_pylist():
+                    self._later.append((self.now_s + _BATCH_S, "limits", value))
+            if output.kind == "counts":
+                from quotaplane.round_counts import RoundCounts
+
+                self.differing += RoundCounts.from_bytes(output.payload).sources_differing
+
+    def _receive(self, value: bytes) -> None:
+        self._received.receive(decode_limits(value), self._now_ms)
+        self._divide()
+
+    def _divide(self) -> None:
+        self._usage.note_rates(self.rate, self.now_s)
+        pairs = self.layout.pairs
+        limits = self._received.in_force(
+            self.layout.brokers, (GROUP,), pairs.broker, pairs.group, self._now_ms
+        )
+        usage = self._usage
+        division = subdivide(self.layout, limits, usage.usage, usage.saturated)
+        shape = (len(self.topics), 2)
+        pending = [what for _, kind, what in self._later if kind == "rate"]
+        idle = np.ones(shape, bool)
+        for topic, side, _ in pending:
+            idle[topic, side] = False
+        no = np.zeros(shape, bool)
+        rates = Rates(self.rate, self.rate, idle, no, no, np.zeros(shape))
+        moves = plan(self.layout, limits, division, rates, significant_change=0.05)
+        writes = zip(moves.topic.tolist(), moves.kind.tolist(), moves.rates, strict=True)
+        for topic, side, rate in writes:
+            self.writes += 1
+            self._later.append((self.now_s + _WRITE_S, "rate", (topic, side, rate)))
+
+    def _apply(self, topic: int, side: int, rate: FloatArray) -> None:
+        self.rate[topic, SIDES[side]] = rate
+        if side == 0:  # a write fills the bucket
+            self._tokens[topic] = rate[0]
+
+    def since(self, topic: str, rate: float, from_s: int) -> int:
+        """Seconds from ``from_s`` until the topic's rate is at least this, for the first time."""
+        place = self.topics.index(topic)
+        late = [row[place] >= rate for row in self.rates[from_s:]]
+        return late.index(True) + 1
+
+
+def _quota(quota: float) -> bytes:
+    row = {**dict.fromkeys(RATE_COLUMNS), RATE_COLUMNS[0]: quota, "group": GROUP}
+    row |= {"group_id": group_id(GROUP), "deleted": False, "version": 0}
+    table = pa.Table.from_pylist([row])
+    for name in RATE_COLUMNS:
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, table[name].cast(pa.float64()))
+    (_, payload), *_ = pack_groups(table, 1)
+    return payload

@@ -1,0 +1,269 @@
+"""The brokers' own reports beside the enforcer's observations: which of them counts, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quotaplane.quota.config import Events
+from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.state_codec import dump
+from quotaplane.wire.shard_inputs import OBSERVED
+from tests.unit.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
+
+QUOTA = 100.0
+
+
+def own(broker: str, at_s: float, **uses: float) -> dict[str, Any]:
+    """A broker's own report of the 5 s before ``at_s``."""
+    return report(broker, T0 + round(1000 * at_s), uses, observed=False)
+
+
+def seen(broker: str, at_s: float, window_s: float = 1.0, **uses: float) -> dict[str, Any]:
+    """The enforcer's report of the second before ``at_s``."""
+    at_ms = T0 + round(1000 * at_s)
+    position = f"observed/0@{broker}-{at_ms}"
+    more = {"observed": True, "window_s": window_s, "position": position}
+    return report(broker, at_ms, uses, **more)
+
+
+class Watched:
+    """A shard with group ``g``, and a round each second."""
+
+    def __init__(self, config: Any = CONFIG) -> None:
+        self.shard = Shard(config)
+        self.shard.run(quotas(("g", QUOTA)), now_ms=T0)
+        self.outcome: Outcome | None = None
+
+    def round(self, at_s: float, *made: dict[str, Any]) -> Outcome:
+        events = reports(*made) if made else NOTHING
+        self.outcome = self.shard.run(events, now_ms=T0 + round(1000 * at_s))
+        return self.outcome
+
+    def usage(self, broker: str = "b") -> float:
+        state = self.shard.state
+        at = state.leases.broker == state.brokers.names.index(broker)
+        return float(state.leases.usage[0, at][0])
+
+    def follow(self, begin_s: int, end_s: int, own_rate: float, seen_rate: float) -> Watched:
+        """Both sources report steady usage: the broker each 5 s, the enforcer each second."""
+        for at_s in range(begin_s, end_s):
+            made = [seen("b", at_s, g=seen_rate)]
+            if at_s % 5 == 0:
+                made.append(own("b", at_s, g=own_rate))
+            self.round(at_s, *made)
+        return self
+
+
+def test_without_observations_nothing_is_different() -> None:
+    plain, marked = Watched(), Watched()
+    for at_s in (5, 10, 15):
+        made = own("b", at_s, g=10.0 * at_s)
+        marked.round(at_s, made)
+        plain.round(at_s, {key: value for key, value in made.items() if key != "observed"})
+        assert not len(marked.shard.state.observed)
+    assert plain.outcome is not None
+    assert marked.outcome is not None
+    assert plain.outcome.limits.equals(marked.outcome.limits)
+
+
+def test_an_observation_counts_once_it_agreed_with_an_own_report() -> None:
+    # Own reports come at 5, 10, 15 s. The enforcer begins at 6 s, so that the report of 10 s is the
+    # first that it can be compared with: 4 s of its 5 s were observed.
+    watched = Watched()
+    watched.round(5, own("b", 5, g=40.0))
+    watched.round(6, seen("b", 6, g=41.0))
+    assert watched.usage() == 40.0
+    watched.follow(7, 10, 40.0, 41.0)
+    assert watched.usage() == 40.0
+    watched.follow(10, 12, 40.0, 41.0)
+    assert watched.usage() == 41.0
+    assert watched.outcome is not None
+    assert watched.outcome.counts.observed_pairs == 1
+    # The own report of 15 s says 40 still; it is compared only.
+    watched.follow(12, 16, 40.0, 41.0)
+    assert watched.usage() == 41.0
+    assert watched.outcome.counts.sources_differing == 0
+
+
+def test_a_group_that_its_broker_has_not_reported_counts_at_once() -> None:
+    watched = Watched()
+    watched.round(1, seen("b", 1, g=60.0))
+    assert watched.usage() == 60.0
+
+
+def test_an_observation_of_a_part_does_not_win_over_a_broker_that_reports_more() -> None:
+    # 70 of the broker's 100 are seen: more than a tenth is missing. Two reports show it.
+    watched = Watched().follow(1, 10, 70.0, 70.0)
+    assert watched.usage() == 70.0
+    watched.follow(10, 15, 100.0, 70.0)
+    assert watched.usage() == 70.0  # the report of 10 s differs; that may be a change of load
+    watched.follow(15, 16, 100.0, 70.0)
+    assert watched.outcome is not None
+    assert watched.outcome.counts.sources_differing == 1
+    assert watched.outcome.counts.observed_pairs == 0
+    assert watched.usage() == 100.0
+    watched.follow(16, 21, 100.0, 70.0)
+    assert watched.usage() == 100.0
+    # The enforcer sees all of it again: from the next own report on, it counts.
+    watched.follow(21, 27, 100.0, 101.0)
+    assert watched.usage() == 101.0
+
+
+def test_an_observation_of_a_part_never_wins_if_the_broker_was_there_before() -> None:
+    watched = Watched()
+    watched.round(5, own("b", 5, g=100.0))
+    for at_s in range(6, 40):
+        watched.follow(at_s, at_s + 1, 100.0, 70.0)
+        assert watched.usage() == 100.0
+
+
+def test_an_observation_of_more_counts_and_is_reported() -> None:
+    watched = Watched().follow(1, 10, 40.0, 40.0).follow(10, 31, 40.0, 80.0)
+    assert watched.usage() == 80.0
+    assert watched.outcome is not None
+    assert watched.outcome.counts.sources_differing == 1
+
+
+def test_a_broker_that_wakes_up_between_two_ends_of_windows_is_no_difference() -> None:
+    # It begins at 9.5 s with 100 per second. Its report of 10 s says 10; nothing was observed yet.
+    # The one of 15 s says 100, and 100 was observed in most of that time.
+    watched = Watched().follow(1, 10, 0.0, 0.0)
+    watched.round(10, own("b", 10, g=10.0))
+    watched.round(10.4, seen("b", 10.4, g=90.0))
+    assert watched.usage() == 90.0
+    watched.follow(11, 16, 100.0, 100.0)
+    assert watched.usage() == 100.0
+    assert watched.shard.state.observed.misses.tolist() == [0]
+
+
+def test_an_enforcer_that_stops_leaves_all_as_it_was() -> None:
+    # It stops after 12 s: its last observation is current until 15 s. The own report of 15 s is
+    # compared only, that of 20 s is used; the broker counts as live all the time.
+    watched = Watched().follow(1, 13, 40.0, 40.0)
+    for at_s in range(13, 31):
+        watched.round(at_s, *([own("b", at_s, g=25.0)] if at_s % 5 == 0 else []))
+        assert not watched.shard.state.brokers.stale.any()
+        assert watched.usage() == (40.0 if at_s < 20 else 25.0)
+    assert not len(watched.shard.state.observed)
+
+
+def test_unchanged_refers_to_the_own_report_before() -> None:
+    watched = Watched().follow(1, 13, 40.0, 42.0)
+    assert watched.usage() == 42.0
+    watched.round(20, own("b", 20, g=np.nan))
+    assert watched.usage() == 40.0
+
+
+def test_the_comparison_knows_what_unchanged_stands_for() -> None:
+    watched = Watched().follow(1, 10, 100.0, 100.0)
+    for at_s in range(10, 21):
+        made = [seen("b", at_s, g=60.0)]
+        if at_s % 5 == 0:
+            made.append(own("b", at_s, g=np.nan))
+        watched.round(at_s, *made)
+    assert watched.usage() == 100.0
+
+
+def test_without_own_reports_the_observation_is_used() -> None:
+    watched = Watched()
+    watched.round(5, own("b", 5, g=100.0))
+    for at_s in range(6, 25):
+        watched.round(at_s, seen("b", at_s, g=30.0))
+    # Own reports are missing for stale_after_ms (10 s) from 15 s on.
+    assert watched.usage() == 30.0
+
+
+def test_a_broker_with_an_agent_is_not_observed() -> None:
+    watched = Watched()
+    agent = report("b", T0 + 5000, {"g": 50.0}, started_at_ms=7, sequence=1, observed=False)
+    watched.round(5, agent, seen("b", 5, g=10.0))
+    assert watched.usage() == 50.0
+    watched.round(6, seen("b", 6, g=10.0))
+    assert watched.usage() == 50.0
+    agent = report("b", T0 + 7000, {"g": 51.0}, started_at_ms=7, sequence=2, observed=False)
+    watched.round(7, agent)
+    assert watched.usage() == 51.0
+
+
+def test_repeated_and_older_observations_do_not_count() -> None:
+    watched = Watched()
+    watched.round(2, seen("b", 2, g=20.0))
+    watched.round(3, seen("b", 1, g=10.0), seen("b", 2, g=99.0))
+    assert watched.usage() == 20.0
+    assert watched.outcome is not None
+    assert watched.outcome.counts.entries == 0
+
+
+def test_several_observations_in_a_round_are_used_in_their_order() -> None:
+    watched = Watched()
+    watched.round(4, seen("b", 3, g=30.0), seen("b", 4, g=40.0), seen("b", 2, g=20.0))
+    assert watched.usage() == 40.0
+    assert watched.outcome is not None
+    assert watched.outcome.counts.entries == 3
+
+
+def test_the_order_of_arrival_makes_no_difference() -> None:
+    made = [seen("b", at_s, g=10.0 * at_s) for at_s in (1, 2, 3)]
+    made += [own("b", 3, g=20.0), seen("c", 2, g=5.0), {**seen("b", 2, g=7.0), "position": "z"}]
+    states = []
+    for arrived in (made, made[::-1]):
+        watched = Watched()
+        watched.round(3.5, *arrived)
+        states.append(dump(watched.shard.state))
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("ahead_s", [-3.0, 3.0])
+def test_own_reports_are_used_whatever_the_enforcers_clock_says(ahead_s: float) -> None:
+    watched = Watched()
+    for at_s in range(1, 11):
+        watched.round(at_s, {**seen("b", at_s + ahead_s, g=40.0)})
+    for at_s in (15, 20, 25):
+        watched.round(at_s, own("b", at_s, g=25.0))
+        assert not watched.shard.state.brokers.stale.any()
+    assert watched.usage() == 25.0
+
+
+def test_a_report_of_a_very_long_window_does_not_silence_its_broker() -> None:
+    watched = Watched()
+    watched.round(5, own("b", 5, g=40.0))
+    watched.round(6, seen("b", 6, window_s=4e6, g=1.0))
+    watched.round(20, own("b", 20, g=80.0))
+    assert watched.usage() == 80.0
+
+
+def test_groups_that_are_not_defined_take_no_memory() -> None:
+    watched = Watched()
+    outcome = watched.round(1, seen("b", 1, invented=1.0, g=5.0))
+    assert watched.usage() == 5.0
+    assert outcome.unknown_entries == 1
+    assert len(watched.shard.state.observed) == 1
+
+
+def test_a_number_from_the_end_of_time_blocks_nothing_for_long() -> None:
+    watched = Watched()
+    for at_s in (5, 10):
+        watched.round(at_s, own("b", at_s, g=40.0))
+    watched.round(11, {**seen("b", 11, g=1.0), "sequence": 2**63 - 1})
+    watched.round(15, own("b", 15, g=50.0))
+    assert watched.usage() == 50.0
+    watched.follow(16, 26, 50.0, 51.0)
+    assert watched.usage() == 51.0
+
+
+def test_strict_acknowledges_nothing_by_an_observation() -> None:
+    watched = Watched(replace(STRICT, headroom=0.0))
+    watched.round(1, seen("b", 1, g=60.0))
+    watched.round(2, seen("b", 2, g=10.0), seen("c", 2, g=60.0))
+    in_force = watched.shard.state.leases.max_in_force[0]
+    assert in_force.sum() <= QUOTA
+
+
+def test_the_column_is_the_wires() -> None:
+    events: Events = reports(seen("b", 1, g=1.0))
+    assert events.headers is not None
+    assert OBSERVED.name in events.headers.column_names
