@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Publishing(NamedTuple):
-    """What a broker says about the producers of a topic or partition."""
+    """The producers of a topic or partition, as its broker knows them."""
 
     messages: int
     """Published since the broker loaded it."""

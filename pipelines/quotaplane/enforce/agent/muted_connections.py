@@ -55,7 +55,7 @@ class Probe(Protocol):
 
 
 def probes_of(place: PulsarConnection) -> Callable[[], Probe]:
-    """What makes probes of a cluster."""
+    """A function that opens a probe of a cluster."""
 
     def open_probe() -> Probe:
         from quotaplane.pulsar.connection_probe import ConnectionProbe  # needs pulsar-client
