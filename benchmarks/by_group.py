@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.laws import Problem, get_law
-from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.quota.demand import observe
-from quotaplane.quota.headroom import with_headroom
+from quotaplane.quota.headroom import without_history
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA
@@ -83,13 +82,11 @@ class ByGroup(StatefulProcessor):
         used = np.array(list(usage.values())).T
         before = np.array([limits.get(broker, [np.inf] * 4) for broker in usage]).T
         starts, quota, ones = np.array([0, n]), np.array([QUOTA]), np.ones(n)
-        segments, new = Segments(starts), np.empty((4, n))
+        new = np.empty((4, n))
         for d in range(4):
             shown = observe(used[d], before[d])
-            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, segments, quota, ones)
-            new[d] = self._law(
-                Problem(starts, quota, used[d], before[d], demand, ones, 0.0 * ones)
-            ).limits
+            problem = Problem(starts, quota, used[d], before[d], shown, ones, 0.0 * ones)
+            new[d] = self._law(without_history(problem, ones == 0.0)).limits
         self._state.update((list(usage), used.T.ravel().tolist(), new.T.ravel().tolist()))
         yield pd.DataFrame(
             {"group_id": key[0], "broker": list(usage), **dict(zip(RATES, new, strict=True))}

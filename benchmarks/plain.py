@@ -15,10 +15,9 @@ import numpy as np
 from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.laws import Problem, get_law
-from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, RATE_COLUMNS
 from quotaplane.quota.demand import observe
-from quotaplane.quota.headroom import with_headroom
+from quotaplane.quota.headroom import without_history
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode
 from workload import QUOTA
@@ -59,12 +58,12 @@ def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: floa
         order = np.argsort(group, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
         quota, ones = np.full(len(starts) - 1, QUOTA), np.ones(len(group))
-        segments, never = Segments(starts), np.full(len(group), np.inf)
+        never = np.full(len(group), np.inf)
         for name in RATE_COLUMNS[:BASIC]:
             usage = entries[name].to_numpy()[order]
             shown = observe(usage, never)
-            demand = with_headroom(shown, 0.0 * ones, ones == 0.0, segments, quota, ones)
-            law(Problem(starts, quota, usage, never, demand, ones, 0.0 * ones))
+            problem = Problem(starts, quota, usage, never, shown, ones, 0.0 * ones)
+            law(without_history(problem, ones == 0.0))
         done = time.perf_counter()
         took.append({"read": read - begun, "parse": parsed - read, "law": done - parsed})
     print(json.dumps(took))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from quotaplane.laws import Law, Problem
-from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.demand import observe
-from quotaplane.quota.headroom import with_headroom
+from quotaplane.quota.headroom import without_history
 from quotaplane.settings import Demand
 from quotaplane.sim.loop import Heard
 
@@ -63,23 +62,14 @@ class LawController:
         starts, quotas, weight = np.array([0, len(known)]), np.array([quota]), np.ones(len(known))
         usage, limit = self._usage[known], self._limit[known]
         throttled = self._throttled[known]
-        wanted = with_headroom(
-            observe(usage, limit, throttled, saturated_from=self._tuning.saturated_from),
-            np.zeros(len(known)),
-            ~np.isnan(throttled),
-            Segments(starts),
-            quotas,
-            weight,
-            headroom=self._tuning.headroom,
-            probe_share=self._tuning.probe_share,
-        )
+        shown = observe(usage, limit, throttled, saturated_from=self._tuning.saturated_from)
         problem = Problem(
             starts=starts,
             quota=quotas,
             usage=usage,
             limit=limit,
-            demand=wanted,
+            demand=shown,
             weight=weight,
             floor=np.zeros(len(known)),
         )
-        return self._law(problem).limits
+        return self._law(without_history(problem, ~np.isnan(throttled))).limits

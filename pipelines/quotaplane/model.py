@@ -29,13 +29,15 @@ class Dimension:
     """Every broker counts it, stock ones too. Another one is there only where it is limited."""
     sum_of: tuple[str, ...] = ()
     """Of a total: the basic dimensions that it is the sum of."""
+    carried_by: str = ""
+    """Of bytes: the dimension that counts the messages which carry them."""
 
 
 DECLARED_DIMENSIONS: Final = (
     Dimension("publish_messages", "messages", is_basic=True),
-    Dimension("publish_bytes", "bytes", is_basic=True),
+    Dimension("publish_bytes", "bytes", is_basic=True, carried_by="publish_messages"),
     Dimension("dispatch_messages", "messages", is_basic=True),
-    Dimension("dispatch_bytes", "bytes", is_basic=True),
+    Dimension("dispatch_bytes", "bytes", is_basic=True, carried_by="dispatch_messages"),
     Dimension("total_messages", "messages", sum_of=("publish_messages", "dispatch_messages")),
     Dimension("total_bytes", "bytes", sum_of=("publish_bytes", "dispatch_bytes")),
     # Partitions created or deleted, with their topics or alone.
@@ -64,6 +66,14 @@ PARTS: Final = {
     if dimension.sum_of
 }
 """Of each total, by index, the dimensions that it is the sum of."""
+
+EVENTS: Final = {
+    place: (parts, tuple(DIMENSIONS.index(DECLARED_DIMENSIONS[part].carried_by) for part in parts))
+    for place, parts in ((place, PARTS.get(place, (place,))) for place in range(len(DIMENSIONS)))
+    if all(DECLARED_DIMENSIONS[part].carried_by for part in parts)
+}
+"""Of each dimension in bytes: the dimensions that it is the sum of, and those that count the
+messages which carry these."""
 
 RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 """Each dimension's column in tables, messages and files: always a rate per second."""

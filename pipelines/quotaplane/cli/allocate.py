@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ from pydantic import Field
 from quotaplane.answers import add_answer_options, print_answer
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
-from quotaplane.laws.segments import Segments
 from quotaplane.quota.demand import observe
-from quotaplane.quota.headroom import with_headroom
+from quotaplane.quota.headroom import without_history
 from quotaplane.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
 
 
@@ -133,22 +133,16 @@ def _problem(case: AllocationCase, source: str) -> Problem:
     exact = column([broker.demand for broker in brokers], np.nan)
     usage = column([broker.usage for broker in brokers], np.nan)
     usage = np.where(np.isnan(usage), np.minimum(exact, limit), usage)
-    estimated = with_headroom(
-        observe(usage, limit),
-        np.zeros(len(brokers)),
-        np.zeros(len(brokers), dtype=bool),
-        Segments(starts),
-        quota,
-        weight,
-    )
-    return Problem(
+    problem = Problem(
         starts=starts,
         quota=quota,
         usage=usage,
         limit=limit,
-        demand=np.where(np.isnan(exact), estimated, exact),
+        demand=np.where(np.isnan(exact), observe(usage, limit), exact),
         weight=weight,
         floor=column([broker.floor for broker in brokers], 0.0),
         ceiling=column([broker.ceiling for broker in brokers], np.inf),
         priority=np.array([broker.priority for broker in brokers], dtype=np.int64),
     )
+    estimated = without_history(problem, np.zeros(len(brokers), dtype=bool)).demand
+    return replace(problem, demand=np.where(np.isnan(exact), estimated, exact))

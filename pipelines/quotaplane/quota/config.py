@@ -70,12 +70,12 @@ class StepConfig:
     """From a broker's last report until it counts as stale."""
     expire_after_ms: float = 15_000.0
     """From a broker's last report until others get its share, under ``fast``."""
-    headroom: float = 0.05
-    """Fraction of its demand that a broker is given on top of it."""
+    throttled_by_noise: float = 0.01
+    """Fraction of its demand that noise may throttle of a broker below its fair share."""
+    price: float = 0.05
+    """Fraction of its fair share that a broker which is held back gives for that, at most."""
     saturated_from: float = 0.95
     """Fraction of its limit; a broker that uses as much counts as saturated: it may want more."""
-    probe_share: float = 0.05
-    """Fraction of an even share of the quota that an idle broker may use at once."""
     significant_change: float = 0.05
     """Fraction of a limit; smaller changes are not published (hysteresis)."""
     refresh_rounds: int = 10

@@ -4,19 +4,21 @@ Pure numpy. Rates are per second, arrays of any one shape unless said otherwise.
 
 ``observe`` derives the demand from one report window: exactly, if the broker reports refusals; else
 the usage, or infinity if the usage is at the limit. ``learn`` updates an estimate from window to
-window: it filters counting noise, follows a real change at once, and discounts brokers that claim
-refusals and then leave what they were given unused. The next step is ``headroom.with_headroom``.
+window: it averages noise out, follows a real change at once, discounts brokers that claim refusals
+and then leave what they were given unused, and suspects brokers that report none by the evidence
+that a limit leaves. The next step is ``headroom.with_headroom``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.quota.headroom import REPORTING_SIGMAS
+from quotaplane.quota.claims import discount_claims
+from quotaplane.quota.noise import hazard, second_difference, to_half, updated_variance
+from quotaplane.quota.track import Doubt, Track, Window, joined
 
 DEFAULT_SATURATED_FROM: Final = 0.95
 
@@ -24,87 +26,31 @@ _BLOCK: Final = 16384
 """Columns per block: for 4 dimensions twice as fast as all at once (measured), as a block's
 intermediate arrays stay in the CPU's cache."""
 
-_GAIN: Final = 0.25
-"""Fraction of a deviation that the demand follows if it is noise."""
-_RUN_GAIN: Final = 0.75
-"""The same for the second of two deviations to one side."""
-_JUMP_SIGMAS: Final = 3.0
-"""A deviation of more standard deviations than this is a change, not noise."""
-_RUN_SIGMAS: Final = 2.5
-"""So are two deviations in a row to the same side that add up to more than this."""
+MEMORY: Final = 6
+"""Most windows that a level is the mean of. Longer ones were no better, and slower."""
+_JUMP: Final = 4.0
+"""A deviation of more standard deviations than this is a change, until the next window says that it
+was noise."""
+_SLACK: Final = 0.5
+"""Standard deviations by which a deviation counts less in a sum (CUSUM)."""
+_ALARM: Final = 4.5
+"""A sum of deviations to one side above this is a change."""
+_MOST_DEVIATION: Final = 8.0
+"""Most standard deviations that one window adds to a sum."""
+_MOST_RUN: Final = 15
+_CUSUM_STEPS: Final = 16.0
+"""A sum is kept in 16ths: up to 15.9 in a byte."""
 
-_NOISE_GAIN: Final = 0.1
-"""Fraction by which the standard deviation follows a sample of the noise."""
-_NOISE_GAIN_JUMPED: Final = 0.3
-"""The same in a window in which the demand changed."""
-_NOISE_PART: Final = 0.3
-"""Most of a demand that is taken for noise after a change."""
-_SMALLER_OF_TWO: Final = 0.47
-"""The mean of the smaller one of two normal deviations, in standard deviations."""
-
-_REFUTATION: Final = 32
-"""One refuted claim, in units of distrust."""
-_REFUTING_PART: Final = 0.5
-"""A claim is refuted if the broker leaves this fraction of what it was given unused, and in part if
-it leaves less. Usage that exceeds the limit by this fraction forgives one refutation."""
-_MOST_FORGIVEN: Final = 48
-"""Most distrust that one window forgives: a broker must not buy trust by exceeding its limit."""
-_MOST_DISTRUST: Final = 127
-_CONFIRMING_RISE: Final = 0.05
-"""A claim is confirmed if the usage rises by more than this fraction."""
-_BELIEVED_MULTIPLE: Final = np.array([np.nan, np.nan, 1.5, 1.25])
-"""Index: refuted claims. The believed demand is at most this multiple of the usage; with fewer than
-two refuted claims, anything is believed."""
-
-
-@dataclass(frozen=True)
-class Track:
-    """Demand estimates, carried from one window to the next; all arrays have one shape."""
-
-    demand: FloatArray
-    """Estimate, without noise; inf = saturated: its amount is not known."""
-    noise: FloatArray
-    """Standard deviation divided by the square root of the demand. For Poisson counts this does not
-    depend on the demand: 1/sqrt(w) over a window of w seconds."""
-    last_deviation: FloatArray
-    """Deviation of the last window from the demand, in the unit of ``noise``."""
-    distrust: IntArray
-    """0 to 255: twice the recently refuted claims in 32nds (at most 127), plus 1 if the demand
-    rests on a claim."""
-
-    @staticmethod
-    def blank(shape: tuple[int, ...]) -> Track:
-        """Estimates before the first window: no demand, no noise, no distrust."""
-        zeros = np.zeros(shape)
-        return Track(zeros, zeros, zeros, np.zeros(shape, np.int64))
-
-    def take(self, chosen: slice) -> Track:
-        """The estimates that ``chosen`` selects along the last axis."""
-        return Track(
-            demand=self.demand[..., chosen],
-            noise=self.noise[..., chosen],
-            last_deviation=self.last_deviation[..., chosen],
-            distrust=self.distrust[..., chosen],
-        )
-
-
-@dataclass(frozen=True)
-class _Window:
-    """The measurements of one window; see ``learn`` for the fields."""
-
-    used_before: FloatArray
-    usage: FloatArray
-    limit: FloatArray
-    throttled: FloatArray
-
-    def take(self, chosen: slice) -> _Window:
-        """The measurements that ``chosen`` selects along the last axis."""
-        return _Window(
-            used_before=self.used_before[..., chosen],
-            usage=self.usage[..., chosen],
-            limit=self.limit[..., chosen],
-            throttled=self.throttled[..., chosen],
-        )
+_NEAR_LIMIT: Final = 0.25
+"""The top part of its headroom in which a broker counts as at its limit."""
+_SUSPECT: Final = 3.0
+"""From so many standard deviations on, a touch of the limit is no noise."""
+_CERTAIN: Final = 5.5
+"""From here on it is not even a small change: the broker gets its fair share at once."""
+_MORE: Final = 4.0
+"""Multiple of its usage that a suspected broker is asked for."""
+_SOME_MORE: Final = 1.3
+"""The same of one that touches its limit again and again."""
 
 
 def observe(
@@ -144,158 +90,254 @@ def observe(
     return np.where(reported, usage + throttled, np.where(saturated, np.inf, usage))
 
 
-def learn(
-    track: Track,
-    used_before: FloatArray,
-    usage: FloatArray,
-    limit: FloatArray,
-    throttled: FloatArray,
-    *,
-    saturated_from: float = DEFAULT_SATURATED_FROM,
-) -> Track:
+def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATURATED_FROM) -> Track:
     """Update demand estimates with the observation of one window.
 
-    *Noise.* Deviations that change sides from window to window are noise; the demand follows them
-    by a quarter. A deviation of more than 3 standard deviations, or two to the same side that add
-    up to 2.5, are a change; the demand follows at once. Until noise was seen it follows everything.
+    *Noise.* The level is the mean of at most six windows. A deviation of more than four standard
+    deviations is a jump: the demand follows at once. If the next window is nearer to the level from
+    before, it was noise, and is taken back. Deviations to one side add up (CUSUM, Page 1954); above
+    4.5 the demand changed, too. The variance is learned from second differences (``noise``).
 
-    *Claims.* A broker that reports refusals claims more than it uses. It is believed, whatever the
-    amount, because a fair law gives it no more than its fair share. If it is given room and leaves
-    it unused, the claim is refuted; in part, if it uses more than half. If it uses the room, an
-    earlier refutation is forgiven; up to one and a half if it uses more than its limit, because a
-    throttle law that looks further back than a window holds it back for that afterwards. After two
-    refutations it is believed to want at most half more than it uses, after three a quarter; each
-    window without one forgives a 32nd. So false claims yield a fair share for a few windows, and a
-    quarter of the broker's own usage afterwards.
+    *Claims* of brokers that report refusals are discounted if they are refuted (``claims``).
+
+    *Limits* hide the demand of brokers that report none. A window near the limit says that the
+    demand was at least the usage; it counts with the mean of such demands (Tobin 1958), so a limit
+    that noise touches now and then biases nothing. If noise would hardly touch it, the broker is
+    suspected to want more: beyond 5.5 standard deviations it counts as saturated, which a law
+    answers with the fair share; from 3 on it is asked for four times as much, and if touches add up
+    for 1.3 times. If it is at its limit again it is saturated; else it is known what it wants, and
+    if that is the old level the suspicion never was.
 
     Args:
-        track: the estimates so far; see ``Track.blank``.
-        used_before: usage in the window before.
-        usage: in this window, never NaN.
-        limit: in force; inf = none.
-        throttled: refused or delayed; NaN = unknown.
+        track: the estimates so far; see ``Track.blank``. Where ``noise`` is 0 (not known), every
+            deviation is a change.
+        window: what was measured.
         saturated_from: see ``observe``.
 
     >>> track, before, unlimited = Track.blank((1,)), np.zeros(1), np.array([np.inf])
+    >>> track = track.with_noise(np.ones(1))
     >>> for usage in np.array([[100.0], [300.0], [320.0], [290.0], [305.0]]):
-    ...     track = learn(track, before, usage, unlimited, np.array([np.nan]))
+    ...     track = learn(track, Window(before, usage, unlimited, np.array([np.nan])))
     ...     before = usage
     ...     print(round(float(track.demand[0]), 1))
     100.0
     300.0
-    320.0
-    290.0
-    293.8
+    310.0
+    303.3
+    303.8
     """
-    window = _Window(used_before, usage, limit, throttled)
     blocks = []
-    for begin in range(0, usage.shape[-1], _BLOCK):
+    for begin in range(0, window.usage.shape[-1], _BLOCK):
         chosen = slice(begin, begin + _BLOCK)
         blocks.append(_learn_block(track.take(chosen), window.take(chosen), saturated_from))
     if len(blocks) < 2:
         return blocks[0] if blocks else track
+    return joined(blocks)
+
+
+class _Level(NamedTuple):
+    """The level that a window is compared with; arrays of one shape."""
+
+    base: FloatArray
+    """Finite, per second."""
+    windows: IntArray
+    """It is the mean of so many."""
+    spread: FloatArray
+    """Standard deviation of a window's deviation from it, per second."""
+
+
+class _Changes(NamedTuple):
+    """What a window says of the level, (n,) each; at most one holds of a row."""
+
+    saturated: BoolArray
+    """The broker is at its limit, and noise is certainly not why."""
+    more: BoolArray
+    """It is at its limit, and noise is hardly why."""
+    some_more: BoolArray
+    """It is at its limit again and again."""
+    jumped: BoolArray
+    """It shows a demand that is not the level."""
+    rising: BoolArray
+    """Deviations upwards add up."""
+    falling: BoolArray
+    """Deviations downwards add up."""
+
+
+class _Sums(NamedTuple):
+    """The deviations that add up."""
+
+    rise: FloatArray
+    rise_windows: IntArray
+    fall: FloatArray
+    fall_windows: IntArray
+
+
+def _level(base: FloatArray, windows: IntArray, variance: FloatArray) -> _Level:
+    return _Level(base, windows, np.sqrt(variance * base * (1.0 + 1.0 / np.maximum(windows, 1))))
+
+
+def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
+    """``learn`` for one block of columns."""
+    variance = track.noise * track.noise
+    suspected = track.doubt >= Doubt.SOME_MORE
+    base = np.where(suspected, track.old_demand, track.demand)
+    near = _near_limit(window, base, suspected, saturated_from)
+    seen = np.where(np.isnan(window.throttled), 0.0, window.throttled) + window.usage
+    distrust, seen = discount_claims(
+        track.distrust, window, base, np.sqrt(variance * base), seen, saturated_from
+    )
+    level, taken_back = _without_false_alarm(track, base, variance, seen, near)
+    shown = _uncensored(seen, near & ~suspected, level)
+    z = _deviations(shown - level.base, level.spread)
+
+    changes, sums = _changes(track, z, near, suspected)
+    new_level, windows = _new_level(level, shown, changes, sums)
+    sampled = (track.windows >= 2) & ~(near | suspected | changes.jumped)
+    last = _earlier_value(base, track.last_deviation)
+    earlier = _earlier_value(base, track.earlier_deviation)
+    sample = second_difference(shown, last, earlier)
+    sample = np.where(taken_back, np.square(base - level.base), sample)
+    variance = _new_variance(variance, sample, level.base, window, sampled | taken_back)
+    last = np.where(taken_back, level.base, last)
+    demand, doubt = _asked_for(new_level, level, window, suspected, changes)
     return Track(
-        demand=np.concatenate([block.demand for block in blocks], axis=-1),
-        noise=np.concatenate([block.noise for block in blocks], axis=-1),
-        last_deviation=np.concatenate([block.last_deviation for block in blocks], axis=-1),
-        distrust=np.concatenate([block.distrust for block in blocks], axis=-1),
+        demand=demand,
+        noise=to_half(np.sqrt(variance)),
+        last_deviation=_deviation(shown, new_level),
+        earlier_deviation=_deviation(last, new_level),
+        **sums._asdict(),
+        windows=windows,
+        doubt=doubt,
+        old_demand=np.where(doubt > 0, level.base, 0.0),
+        old_windows=np.where(doubt > 0, level.windows, 0),
+        distrust=distrust,
     )
 
 
-def _learn_block(track: Track, window: _Window, saturated_from: float) -> Track:
-    """``learn`` for one block of columns."""
-    usage, limit = window.usage, window.limit
-    was_saturated = np.isinf(track.demand)
-    before = np.where(was_saturated, window.used_before, track.demand)
-    root = np.sqrt(before)
-    sigma, last = track.noise * root, track.last_deviation * root
-
-    seen = observe(usage, limit, window.throttled, saturated_from=saturated_from)
-    # Usage is at the limit, but also at the known demand: the broker is satisfied, not saturated.
-    had_demand = np.isinf(seen) & ~was_saturated & (limit >= before) & (before > 0.0)
-    seen = np.where(had_demand & (usage <= before + REPORTING_SIGMAS * sigma), usage, seen)
-    distrust, seen = _discount_claims(track, window, before, sigma, seen, saturated_from)
-
-    saturated = np.isinf(seen)
-    shown = np.where(saturated, usage, seen)
-    deviation = np.where(before > 0.0, shown - before, 0.0)
-    sigma, jumped = _update_sigma(window, before, shown, deviation, last, sigma)
-
-    is_run = (deviation * last > 0.0) & (np.abs(deviation + last) > _RUN_SIGMAS * sigma)
-    followed = before + np.where(is_run, _RUN_GAIN, _GAIN) * deviation
-    demand = np.where(saturated, np.inf, np.where(jumped, seen, followed))
-    noise = np.divide(sigma, root, out=track.noise.copy(), where=root > 0.0)
-    root = np.sqrt(np.where(saturated, usage, demand))
-    last = np.divide(deviation, root, out=np.zeros_like(deviation), where=root > 0.0)
-    return Track(demand, to_half(noise), to_half(last), distrust)
+def _near_limit(
+    window: Window, base: FloatArray, suspected: BoolArray, saturated_from: float
+) -> BoolArray:
+    """Brokers that report no refusals and may have been held back by their limit."""
+    limit = window.limit
+    blind = np.isnan(window.throttled) & np.isfinite(limit)
+    if not blind.any():
+        return blind
+    from_ = saturated_from * limit
+    with np.errstate(invalid="ignore"):
+        top = limit - _NEAR_LIMIT * (limit - base)
+    from_ = np.where((limit > base) & ~suspected, np.maximum(from_, top), from_)
+    near: BoolArray = blind & (window.usage >= from_)
+    return near
 
 
-def _update_sigma(
-    window: _Window,
-    before: FloatArray,
-    shown: FloatArray,
-    deviation: FloatArray,
-    last: FloatArray,
-    sigma: FloatArray,
-) -> tuple[FloatArray, BoolArray]:
-    """The new standard deviation of the usage, and where the demand jumped.
-
-    ``before`` and ``shown``: the demand until now and that of the window; ``deviation`` and
-    ``last``: of this window and of the one before; ``sigma``: the standard deviation until now.
-    """
-    size = np.abs(deviation)
-    jumped = (size > _JUMP_SIGMAS * sigma) | (before == 0.0)
-    sample = np.minimum(size, np.abs(last)) / _SMALLER_OF_TWO
-    # Load that comes and goes in jumps is not noise: after a jump the sample is bounded.
-    most = np.where(jumped, np.minimum(before, shown) * _NOISE_PART, np.inf)
-    sample = np.minimum(sample, np.maximum(most, _JUMP_SIGMAS * sigma))
-    # Claims are not noise either: the noise of what was really used is not larger than that.
-    sample = np.minimum(sample, np.maximum(window.usage, window.used_before))
-    rate = np.where(jumped, _NOISE_GAIN_JUMPED, _NOISE_GAIN)
-    is_sample = (deviation * last < 0.0) | (size <= sigma)
-    return np.where(is_sample, sigma + rate * (sample - sigma), sigma), jumped
+def _without_false_alarm(
+    track: Track, base: FloatArray, variance: FloatArray, seen: FloatArray, near: BoolArray
+) -> tuple[_Level, BoolArray]:
+    """The level to compare with, and where the jump of the last window is taken back."""
+    level = _level(base, track.windows, variance)
+    jumped = (track.doubt == Doubt.JUMPED) & ~near
+    if not jumped.any():
+        return level, jumped
+    old = _level(track.old_demand, track.old_windows, variance)
+    distance = np.abs(seen - old.base)
+    back = jumped & (distance < np.abs(seen - base)) & (distance <= _JUMP * old.spread)
+    return _Level(*(np.where(back, *both) for both in zip(old, level, strict=True))), back
 
 
-def _discount_claims(
-    track: Track,
-    window: _Window,
-    before: FloatArray,
-    sigma: FloatArray,
-    seen: FloatArray,
-    saturated_from: float,
-) -> tuple[IntArray, FloatArray]:
-    """The new distrust, and the observed demand ``seen`` as far as it is believed.
-
-    ``before``: the demand until now; ``sigma``: its standard deviation.
-    """
-    usage, limit = window.usage, window.limit
-    claims = window.throttled > 0.0  # NaN compares false
-    if not claims.any() and not track.distrust.any():
-        return track.distrust, seen
-    # Usage from here on shows that the broker uses what it was given.
-    expected = saturated_from * np.minimum(before, limit)
-    expected -= np.minimum(REPORTING_SIGMAS * sigma, _NOISE_PART * expected)
-    claimed = track.distrust % 2 == 1
-    confirmed = claimed & (usage >= expected)
-    confirmed &= usage > (1.0 + _CONFIRMING_RISE) * window.used_before
-    refuted = claimed & (usage < expected)
-    # A shortfall as a fraction of what was expected, else an excess as a fraction of the limit.
-    difference = np.where(refuted, expected - usage, usage - limit)
-    whole = np.where(refuted, expected, limit)
-    with np.errstate(over="ignore"):
-        counts = claimed & (difference > 0.0) & (whole > 0.0)
-        part = np.divide(difference, whole, out=np.zeros_like(difference), where=counts)
-        weight = np.minimum(np.rint(part / _REFUTING_PART * _REFUTATION), _MOST_FORGIVEN)
-    forgiven = np.maximum(weight, np.where(confirmed, _REFUTATION, 1))
-    change = np.where(refuted, np.minimum(weight, _REFUTATION), -forgiven).astype(np.int64)
-    distrust = np.clip(track.distrust // 2 + change, 0, _MOST_DISTRUST)
-    believed = usage * _BELIEVED_MULTIPLE[distrust // _REFUTATION]
-    believed = np.where(distrust < 2 * _REFUTATION, np.inf, believed)
-    return 2 * distrust + claims, np.where(claims, np.minimum(seen, believed), seen)
+def _uncensored(seen: FloatArray, near: BoolArray, level: _Level) -> FloatArray:
+    """What was seen; at a limit the mean of the demands above it, as the noise makes them."""
+    at = near & (level.spread > 0.0)
+    if not at.any():
+        return seen
+    shown = seen.copy()
+    base, spread = level.base[at], level.spread[at]
+    shown[at] = base + spread * hazard((seen[at] - base) / spread)
+    return np.maximum(shown, seen)
 
 
-def to_half(values: FloatArray) -> FloatArray:
-    """Round to float16, the precision in which the state keeps noise and deviations."""
-    most = float(np.finfo(np.float16).max)
-    half: FloatArray = np.clip(values, -most, most).astype(np.float16).astype(np.float64)
-    return half
+def _deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
+    """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing."""
+    z = np.sign(difference) * _MOST_DEVIATION
+    np.divide(difference, spread, out=z, where=spread > 0.0)
+    return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
+
+
+def _changes(
+    track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
+) -> tuple[_Changes, _Sums]:
+    """What the window changes, and the sums after it."""
+    saturated = near & (suspected | (z > _CERTAIN) | (track.windows == 0))
+    more = near & ~saturated & (z > _SUSPECT)
+    jumped = ~near & (np.abs(z) > _JUMP)
+    reset = suspected | saturated | more | jumped
+    rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
+    fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
+    over, falling = rise > _ALARM, fall > _ALARM
+    changes = _Changes(saturated, more, over & near, jumped, over & ~near, falling)
+    return changes, _Sums(rise, rise_windows, fall, fall_windows)
+
+
+def _summed(
+    total: FloatArray, windows: IntArray, z: FloatArray, reset: BoolArray
+) -> tuple[FloatArray, IntArray]:
+    """A sum of deviations to one side, in ``_CUSUM_STEPS``, and of how many windows it is."""
+    rounded = np.rint((total + z - _SLACK) * _CUSUM_STEPS) / _CUSUM_STEPS
+    total = np.where(reset, 0.0, np.maximum(rounded, 0.0))
+    return total, np.where(total > 0.0, np.minimum(windows + 1, _MOST_RUN), 0)
+
+
+def _new_level(
+    level: _Level, shown: FloatArray, changes: _Changes, sums: _Sums
+) -> tuple[FloatArray, IntArray]:
+    """The level after the window, whatever the limit hides, and of how many windows it is."""
+    windows = np.minimum(level.windows + 1, MEMORY)
+    new = level.base + (shown - level.base) / windows
+    if changes.rising.any() or changes.falling.any():
+        rise = level.base + level.spread * (sums.rise / np.maximum(sums.rise_windows, 1) + _SLACK)
+        fall = level.base - level.spread * (sums.fall / np.maximum(sums.fall_windows, 1) + _SLACK)
+        new = np.where(changes.rising, np.maximum(rise, shown), new)
+        new = np.where(changes.falling, np.maximum(fall, 0.0), new)
+        windows = np.where(changes.rising, np.minimum(sums.rise_windows, MEMORY), windows)
+        windows = np.where(changes.falling, np.minimum(sums.fall_windows, MEMORY), windows)
+    hidden = changes.saturated | changes.more | changes.some_more
+    new = np.where(changes.jumped, shown, np.where(hidden, level.base, new))
+    return new, np.where(changes.jumped, 1, np.where(hidden, level.windows, windows))
+
+
+def _asked_for(
+    new: FloatArray, level: _Level, window: Window, suspected: BoolArray, changes: _Changes
+) -> tuple[FloatArray, IntArray]:
+    """The demand, and what is not certain about it."""
+    jumped = changes.jumped & ~suspected & (level.windows > 0)
+    doubt = np.where(jumped, Doubt.JUMPED, Doubt.NONE)
+    if not (changes.saturated.any() or changes.more.any() or changes.some_more.any()):
+        return new, doubt
+    most = np.maximum(level.base, window.usage)
+    demand = np.where(changes.more, _MORE * most, new)
+    demand = np.where(changes.some_more, _SOME_MORE * most, demand)
+    demand = np.where(changes.saturated, np.inf, demand)
+    doubt = np.where(changes.more, Doubt.MORE, doubt)
+    doubt = np.where(changes.some_more, Doubt.SOME_MORE, doubt)
+    return demand, np.where(changes.saturated, Doubt.SATURATED, doubt)
+
+
+def _new_variance(
+    variance: FloatArray, sample: FloatArray, base: FloatArray, window: Window, sampled: BoolArray
+) -> FloatArray:
+    """The variance divided by the level, after a ``sample`` of it where there is one."""
+    # Claims are no noise: the noise of what was really used is not larger than that.
+    used = np.maximum(window.usage, window.used_before)
+    sampled = sampled & (base > 0.0)
+    sample = np.minimum(sample, used * used)
+    relative = np.divide(sample, base, out=np.zeros_like(sample), where=sampled)
+    return np.where(sampled, updated_variance(variance, relative), variance)
+
+
+def _earlier_value(base: FloatArray, deviation: FloatArray) -> FloatArray:
+    return base + deviation * np.sqrt(base)
+
+
+def _deviation(value: FloatArray, level: FloatArray) -> FloatArray:
+    """From the level, divided by its square root."""
+    root = np.sqrt(level)
+    return to_half(np.divide(value - level, root, out=np.zeros_like(root), where=root > 0.0))

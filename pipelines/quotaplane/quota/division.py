@@ -10,6 +10,7 @@ import numpy as np
 from quotaplane.arrays import to_single
 from quotaplane.groups.hierarchy import even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
+from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.tree import effective_quota
@@ -17,7 +18,7 @@ from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
 from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.headroom import with_headroom
+from quotaplane.quota.headroom import Estimate, probes, real_reasons, with_headroom
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
@@ -107,9 +108,7 @@ def divide(
     at = slice(None) if subject.all() else np.flatnonzero(subject[leases.group])
     part = _part(shard, status, dimension, subject, at, quota, config)
     even_totals = even[subject] * brokers[subject]
-    asked = part.asked(leases.reports_refused[at], even_totals, config)
-    problem = _problem(shard, status, dimension, part, asked)
-    answer = config.law(problem)
+    problem, answer = _solve(shard, status, dimension, part, even_totals, config)
     limit[at], max_in_force[at], reasons[at] = _transition(
         part, answer, issued[at], in_use[at], status.on_hold[at], config
     )
@@ -158,22 +157,9 @@ class _Part:
     weight: FloatArray
     """(m,) of the broker within its group."""
     sigma: FloatArray
-    """(m,) standard deviation of the usage."""
-
-    def asked(
-        self, reports_refused: BoolArray, even_totals: FloatArray, config: StepConfig
-    ) -> FloatArray:
-        """(m,) the demand that the law is asked for: the estimate with headroom."""
-        return with_headroom(
-            self.demand,
-            self.sigma,
-            reports_refused,
-            self.segments,
-            even_totals,
-            self.weight,
-            headroom=config.headroom,
-            probe_share=config.probe_share,
-        )
+    """(m,) standard deviation of the usage of one window."""
+    reports_refused: BoolArray
+    """(m,) the broker reports what it refuses."""
 
 
 def _part(
@@ -192,6 +178,7 @@ def _part(
     starts = np.concatenate([[0], np.cumsum(sizes)])
     usage, demand = leases.usage[dimension, at], leases.demand[dimension, at]
     rate = np.where(np.isfinite(demand), demand, usage)
+    of_mean = 1.0 + 1.0 / np.maximum(leases.windows[dimension, at], 1)
     return _Part(
         subject=subject,
         at=at,
@@ -204,32 +191,72 @@ def _part(
         usage=usage,
         demand=demand,
         weight=np.ones(len(group)) if weight is None else weight[at],
-        sigma=leases.noise[dimension, at] * np.sqrt(rate),
+        sigma=leases.noise[dimension, at] * np.sqrt(rate * of_mean),
+        reports_refused=leases.reports_refused[at],
     )
 
 
-def _problem(
-    shard: Shard, status: LeaseStatus, dimension: int, part: _Part, asked: FloatArray
-) -> Problem:
-    """The law's problem. In a tree a group's quota is its share of the quotas above."""
-    groups, terms, at, subject = shard.groups, status.terms, part.at, part.subject
+def _solve(
+    shard: Shard,
+    status: LeaseStatus,
+    dimension: int,
+    part: _Part,
+    even_totals: FloatArray,
+    config: StepConfig,
+) -> tuple[Problem, Allocation]:
+    """The problem with headroom, and the law's answer.
+
+    ``even_totals`` (g,): the sum of the even shares of each group's brokers.
+    """
+    own = _problem(shard, status, dimension, part)
+    flat = _within_quotas_above(shard, dimension, part, own, own.floor)
+    without = max_min(flat)
+    estimate = Estimate(part.demand, part.sigma, part.reports_refused)
+    asked = with_headroom(
+        own,
+        without.limits,
+        estimate,
+        probes(part.weight, part.reports_refused, part.segments, even_totals),
+        part.parent,
+        throttled_by_noise=config.throttled_by_noise,
+        price=config.price,
+    )
+    own = replace(own, demand=asked.demand)
+    if asked.guarantee is None:
+        return own, config.law(own)
+    floor = np.maximum(own.floor, asked.guarantee)
+    flat = _within_quotas_above(shard, dimension, part, own, floor)
+    answer = config.law(replace(flat, floor=floor))
+    return flat, real_reasons(answer, without, own.floor)
+
+
+def _problem(shard: Shard, status: LeaseStatus, dimension: int, part: _Part) -> Problem:
+    """The problem without headroom; each group with its own quota."""
+    terms, at = status.terms, part.at
     no_floor = np.zeros_like(part.weight)
-    problem = Problem(
+    return Problem(
         starts=part.starts,
         quota=part.quota,
         usage=part.usage,
         limit=part.limit,
-        demand=asked,
+        demand=part.demand,
         weight=part.weight,
         floor=no_floor if terms.floor is None else terms.floor[dimension, at],
         ceiling=None if terms.ceiling is None else terms.ceiling[dimension, at],
         priority=None if terms.priority is None else terms.priority[at],
     )
+
+
+def _within_quotas_above(
+    shard: Shard, dimension: int, part: _Part, problem: Problem, floor: FloatArray
+) -> Problem:
+    """In a tree each group's quota is its share of the quotas above, with these floors (m,)."""
     if part.parent is None:
         return problem
+    groups, subject = shard.groups, part.subject
     share = effective_quota(
         part.parent,
-        problem,
+        replace(problem, floor=floor),
         groups.weight[subject],
         groups.floor[dimension, subject],
         groups.priority[subject],

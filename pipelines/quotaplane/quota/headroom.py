@@ -1,82 +1,251 @@
-"""Headroom: from an estimated demand to the demand that a division law is asked for. Pure numpy."""
+"""Headroom: from estimated demands to the problem that a law is asked to solve. Pure numpy.
+
+Noise pushes the use of a satisfied broker over a limit at its mean demand; headroom is what its limit
+has on top. While other brokers are held back, it is taken from these: at most ``price`` of what each
+would have without it.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from math import erf, exp, pi, sqrt
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.groups.hierarchy import least_on_path, subtree_totals
+from quotaplane.laws import Allocation, Problem
+from quotaplane.laws.max_min import max_min
+from quotaplane.laws.reason import Reason
 from quotaplane.laws.segments import Segments
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
-DEFAULT_HEADROOM: Final = 0.05
-DEFAULT_PROBE_SHARE: Final = 0.05
+DEFAULT_THROTTLED_BY_NOISE: Final = 0.01
+DEFAULT_PRICE: Final = 0.05
 
-HEADROOM_BUDGET: Final = 0.01
-"""Fraction of the quota that all brokers of a group that report refusals get, together, on top of
-their demand. While another broker is saturated, headroom costs no more utilisation than this."""
+MOST_SIGMAS: Final = 3.0
+"""Most headroom, in standard deviations."""
+_LEAST_BLIND: Final = 0.02
+"""Least headroom of a broker that reports no refusals, as a part of its demand: a limit at its
+demand would be touched in every window."""
+_PROBE_BUDGET: Final = 0.01
+"""Part of the quota that idle brokers which report refusals have together, to begin with."""
+_BLIND_PROBE: Final = 0.05
+"""Part of its even share that an idle broker has to begin with if it reports none: with a limit of
+0 it could never show demand."""
 
-REPORTING_SIGMAS: Final = 2.0
-"""Headroom in standard deviations of a broker that reports refusals."""
-_BLIND_SIGMAS: Final = 3.0
-"""Headroom in standard deviations of a broker that does not."""
+_ROUNDING: Final = 1e-9
+
+_Z: Final = np.linspace(MOST_SIGMAS, 0.0, 121)
+_LOSS: Final = np.array(
+    [
+        exp(-z * z / 2.0) / sqrt(2.0 * pi) - z * (1.0 - erf(z / sqrt(2.0))) / 2.0
+        for z in _Z.tolist()
+    ]
+)
+"""E[(Z - z)+] of a standard normal Z: what noise pushes over a limit of z standard deviations."""
 
 
-def with_headroom(
+class Estimate(NamedTuple):
+    """What is known of n brokers' demand in one dimension."""
+
+    demand: FloatArray
+    """Per second; inf = saturated."""
+    sigma: FloatArray
+    """Standard deviation of the usage of one window, per second."""
+    reports_refused: BoolArray
+    """The broker reports what it refused."""
+
+
+class Asked(NamedTuple):
+    """What a law is asked for."""
+
+    demand: FloatArray
+    """(n,) the estimate with headroom, per second."""
+    guarantee: FloatArray | None
+    """(n,) a floor for each limit, so that headroom costs no broker more than its price; None: the
+    demands alone see to that."""
+
+
+def wanted_headroom(
     demand: FloatArray,
     sigma: FloatArray,
     reports_refused: BoolArray,
-    segments: Segments,
-    quota: FloatArray,
-    weight: FloatArray,
-    *,
-    headroom: float = DEFAULT_HEADROOM,
-    probe_share: float = DEFAULT_PROBE_SHARE,
+    throttled_by_noise: float = DEFAULT_THROTTLED_BY_NOISE,
 ) -> FloatArray:
-    """The demand to ask a law for: the estimate plus headroom, and a little for idle brokers.
+    """Headroom with which noise throttles at most this part of a broker's demand, (n,) per second.
 
-    - A broker that does not report refusals gets ``headroom`` on top of its demand, or three
-      standard deviations of its noise if that is more: at its limit it would look saturated, and
-      the limit would flap. While idle it gets at least ``probe_share`` of its even share, by
-      weight: with a limit of 0 it could never show demand. When it wakes up it uses that share, is
-      seen as saturated, and has its fair share in the next round.
-    - A broker that reports refusals shows its demand whatever its limit is. It gets two standard
-      deviations of its noise, or what an idle broker gets if that is more; but all such brokers of
-      a group together get at most ``HEADROOM_BUDGET`` of the quota.
+    If the usage is normal with mean m and standard deviation s, a limit of m + z s throttles
+    s E[(Z - z)+] on average. At most three standard deviations.
+
+    >>> demand, sigma = np.array([100.0, 100.0, 100.0]), np.array([10.0, 30.0, 0.0])
+    >>> wanted_headroom(demand, sigma, np.array([True, True, False])).round(1).tolist()
+    [9.0, 43.3, 2.0]
+    """
+    mean = np.where(np.isfinite(demand), demand, 0.0)
+    loss = np.divide(throttled_by_noise * mean, sigma, out=np.ones_like(mean), where=sigma > 0.0)
+    headroom = sigma * np.interp(loss, _LOSS, _Z)
+    least = np.where(reports_refused, 0.0, _LEAST_BLIND * mean)
+    return np.maximum(headroom, least)
+
+
+def probes(
+    weight: FloatArray, reports_refused: BoolArray, rows: Segments, quota: FloatArray
+) -> FloatArray:
+    """What an idle broker has to begin with, (n,) per second: a part of its even share, by weight.
+
+    ``quota`` (g,): inf = unlimited, then it needs nothing. In a tree the sum of the even shares of
+    the group's brokers: a quota above is there for all groups together.
+
+    >>> rows, told = Segments(np.array([0, 2])), np.array([True, False])
+    >>> probes(np.ones(2), told, rows, np.array([100.0])).tolist()
+    [0.5, 2.5]
+    """
+    weights = rows.total(weight)
+    limited = np.isfinite(quota) & (weights > 0)
+    share = np.divide(quota, weights, out=np.zeros(rows.groups), where=limited)
+    part = np.where(reports_refused, _PROBE_BUDGET, _BLIND_PROBE)
+    probe: FloatArray = part * weight * rows.spread(share)
+    return probe
+
+
+def with_headroom(
+    problem: Problem,
+    without: FloatArray,
+    estimate: Estimate,
+    probe: FloatArray,
+    parent: IntArray | None = None,
+    *,
+    throttled_by_noise: float = DEFAULT_THROTTLED_BY_NOISE,
+    price: float = DEFAULT_PRICE,
+) -> Asked:
+    """The demand to ask a law for: the estimate, plus headroom as far as its price allows.
+
+    A broker is *held back* if it would have less than its demand without headroom. Together the
+    brokers that are held back give up at most ``price`` of what they have. From that, and from what
+    is left over, the others get headroom: what they want (``wanted_headroom``) or, if that is too
+    much, the same part of it each. A broker whose demand is near that of the largest gets some only
+    if all get what they want. If no broker is held back and there is more left over, headroom rises
+    to three standard deviations.
+
+    Guarantee: the limit of each broker is at least ``1 - price`` of the smaller one of its demand
+    and its share without headroom. In a group by itself, with weights alone, it follows from the
+    demands asked for: brokers get so little headroom that even the level of a held-back broker less
+    its price, given to all, fits the quota. With floors, ceilings, priorities and in trees
+    ``Asked.guarantee`` says it to the law.
 
     Args:
-        demand: (n,) of one dimension.
-        sigma: (n,) the standard deviation of the usage from window to window.
-        reports_refused: (n,) the broker reports what it refused.
-        segments: the g groups.
-        quota: (g,) inf = unlimited, then an idle broker needs nothing. In a tree the sum of the
-            even shares of the group's brokers: a quota above is there for all groups together.
-        weight: (n,) above 0.
-        headroom: fraction of the demand, 0.05 = 5 %.
-        probe_share: fraction of the even share.
+        problem: g groups with n brokers; ``demand`` is the estimate, ``quota`` each group's own.
+        without: (n,) max-min limits without headroom, in a tree within all quotas.
+        estimate: of the n brokers.
+        probe: (n,) see ``probes``.
+        parent: (g,) index of the group above, -1 = none; None: no group has one.
+        throttled_by_noise: see ``wanted_headroom``.
+        price: part of its share that a broker may lose.
 
-    >>> zeros, segments, quota = np.zeros(2), Segments(np.array([0, 2])), np.array([100.0])
-    >>> with_headroom(np.array([90.0, 0.0]), zeros, zeros > 0, segments, quota, np.ones(2))
-    array([94.5,  2.5])
-    >>> with_headroom(np.array([90.0, 0.0]), zeros, zeros == 0, segments, quota, np.ones(2))
-    array([90.,  1.])
+    >>> from quotaplane.laws import one_group
+    >>> demand, sigma = [np.inf, 30.0, 10.0], np.array([0.0, 5.0, 3.0])
+    >>> estimate = Estimate(np.array(demand), sigma, np.ones(3, bool))
+    >>> problem = one_group(100, demand=demand)
+    >>> with_headroom(problem, np.array([60.0, 30.0, 10.0]), estimate, np.zeros(3)).demand.round(1)
+    array([ inf, 31.4, 11.6])
     """
-    weights = segments.total(weight)
-    limited = np.isfinite(quota) & (weights > 0)
-    unit = np.divide(probe_share * quota, weights, out=np.zeros(segments.groups), where=limited)
-    probe: FloatArray = weight * segments.spread(unit)
-    blind: FloatArray = np.maximum(demand * (1.0 + headroom), demand + _BLIND_SIGMAS * sigma)
-    blind = np.maximum(blind, probe)
-    if not reports_refused.any():
-        return blind
-    extra = np.where(
-        reports_refused & np.isfinite(demand),
-        np.maximum(REPORTING_SIGMAS * sigma, probe - demand),
-        0.0,
+    rows = Segments(problem.starts)
+    demand, weight = problem.demand, problem.weight
+    headroom = wanted_headroom(
+        demand, estimate.sigma, estimate.reports_refused, throttled_by_noise
     )
-    extra = np.maximum(extra, 0.0)
-    needed, part = segments.total(extra), np.ones(segments.groups)
-    np.divide(HEADROOM_BUDGET * quota, needed, out=part, where=np.isfinite(quota) & (needed > 0))
-    reporting = demand + extra * segments.spread(np.minimum(part, 1.0))
-    asked: FloatArray = np.where(reports_refused, reporting, blind)
-    return asked
+    headroom = np.maximum(headroom, np.where(np.isfinite(demand), probe - demand, 0.0))
+    held_back = without < demand * (1.0 - _ROUNDING)
+    served = np.minimum(without, demand)
+    least = (1.0 - price) * served
+    tree = _Tree(rows, problem.quota, parent)
+    below = (1.0 - price) * weight * rows.spread(_largest(rows, served / weight, held_back, tree))
+    gets = ~held_back & (demand < below)
+    kept = np.where(gets, demand, np.where(held_back, least, np.minimum(demand, below)))
+    extra = np.where(gets, np.minimum(headroom, below - demand), 0.0)
+    part = tree.part(kept, extra)
+    all_get = ~held_back & rows.spread(part >= 1.0)
+    asked = demand + np.where(all_get, headroom, extra * rows.spread(part))
+    asked += _rest(asked, estimate.sigma, headroom, all_get, tree)
+    plain = parent is None and problem.ceiling is None and problem.priority is None
+    return Asked(asked, None if plain and not problem.floor.any() else least)
+
+
+def without_history(problem: Problem, reports_refused: BoolArray) -> Problem:
+    """The problem with headroom where only one window is known of each broker, and so no noise.
+
+    ``problem.demand``: as ``demand.observe`` shows it. Groups by themselves, without trees.
+
+    >>> from quotaplane.laws import one_group
+    >>> without_history(one_group(100, demand=[60.0, 0.0]), np.zeros(2, bool)).demand
+    array([61.2,  2.5])
+    """
+    rows = Segments(problem.starts)
+    estimate = Estimate(problem.demand, np.zeros(len(problem.demand)), reports_refused)
+    probe = probes(problem.weight, reports_refused, rows, problem.quota)
+    asked = with_headroom(problem, max_min(problem).limits, estimate, probe)
+    return replace(problem, demand=asked.demand)
+
+
+class _Tree:
+    """The quotas of groups and of the groups above them."""
+
+    def __init__(self, rows: Segments, quota: FloatArray, parent: IntArray | None) -> None:
+        self.rows = rows
+        self._quota, self._parent = quota, parent
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """(n,) -> (g,) the sum of each group's brokers and of those below it."""
+        total = self.rows.total(values)
+        return total if self._parent is None else subtree_totals(self._parent, total)
+
+    def part(self, kept: FloatArray, extra: FloatArray) -> FloatArray:
+        """(g,) the part of ``extra`` (n,) that fits all quotas beside ``kept`` (n,); at most 1."""
+        needed, part = self.total(extra), np.ones(self.rows.groups)
+        room = np.maximum(self._quota - self.total(kept), 0.0)
+        scarce = room < needed
+        np.divide(room, needed, out=part, where=scarce)
+        return part if self._parent is None else least_on_path(self._parent, part)
+
+    def any_in_tree(self, groups: BoolArray) -> BoolArray:
+        """(g,) whether one of the groups is in the same tree."""
+        if self._parent is None:
+            return groups
+        found = subtree_totals(self._parent, groups.astype(np.float64))
+        return least_on_path(self._parent, np.where(found > 0.0, -1.0, 0.0)) < 0.0
+
+
+def _largest(
+    rows: Segments, per_weight: FloatArray, held_back: BoolArray, tree: _Tree
+) -> FloatArray:
+    """(g,) the share per weight of the brokers that are held back; if none is, the largest one.
+
+    inf: only brokers of other groups of the tree are.
+    """
+    any_held = rows.total(held_back) > 0
+    counts = held_back | ~rows.spread(any_held)
+    largest = np.zeros(rows.groups)
+    np.maximum.at(largest, rows.of_row, np.where(counts, per_weight, 0.0))
+    return np.where(~any_held & tree.any_in_tree(any_held), np.inf, largest)
+
+
+def _rest(
+    asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: _Tree
+) -> FloatArray:
+    """(n,) what brokers get on top where all have what they want: up to ``MOST_SIGMAS``."""
+    free = all_get & tree.rows.spread(tree.total(~all_get) == 0.0)
+    if not free.any():
+        return np.zeros_like(asked)
+    more = np.where(free, np.maximum(MOST_SIGMAS * sigma - headroom, 0.0), 0.0)
+    return more * tree.rows.spread(tree.part(np.where(free, asked, 0.0), more))
+
+
+def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> Allocation:
+    """The answer, where a broker that has just its guarantee has the reason of its share instead.
+
+    ``without``: see ``with_headroom``; ``floor`` (n,): the broker's own.
+    """
+    guaranteed = (answer.reasons == Reason.FLOOR) & (floor < answer.limits * (1.0 - _ROUNDING))
+    reasons = np.where(guaranteed, without.reasons, answer.reasons)
+    return replace(answer, reasons=reasons.astype(np.uint8))

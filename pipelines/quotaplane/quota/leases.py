@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from quotaplane.arrays import to_single
 from quotaplane.model import BASIC, PARTS, BoolArray, FloatArray, IntArray
+from quotaplane.quota.track import Track
 
 _BASIC = tuple(range(BASIC))
 
@@ -35,13 +36,20 @@ class Leases:
     usage: FloatArray
     """(d, n) in the newest report."""
     demand: FloatArray
-    """(d, n) estimate, see ``demand.Track``; inf = saturated: its amount is not known."""
+    """(d, n) estimate, see ``track.Track``; inf = saturated: its amount is not known."""
     noise: FloatArray
-    """(d, n) noise of the demand, see ``demand.Track``."""
+    """(d, n) see ``track.Track``, as all up to ``distrust``."""
     last_deviation: FloatArray
-    """(d, n) of the usage from the demand, see ``demand.Track``."""
+    earlier_deviation: FloatArray
+    rise: FloatArray
+    fall: FloatArray
+    rise_windows: IntArray
+    fall_windows: IntArray
+    windows: IntArray
+    doubt: IntArray
+    old_demand: FloatArray
+    old_windows: IntArray
     distrust: IntArray
-    """(d, n) of refusals that the broker claims, see ``demand.Track``."""
     reports_refused: BoolArray
     """The broker reports what it refuses or delays."""
     limit: FloatArray
@@ -119,16 +127,14 @@ _ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name != "
 def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
     """Leases of pairs that no report has named yet: no usage, no limit."""
     n, shape = len(group), (len(dimensions), len(group))
-    zeros, unlimited, never = np.zeros(shape), np.full(shape, np.inf), np.full(n, -1, np.int64)
+    unlimited, never = np.full(shape, np.inf), np.full(n, -1, np.int64)
+    blank = Track.blank(shape)
     return Leases(
         dimensions=dimensions,
         group=group,
         broker=broker,
         usage=np.zeros(shape),
-        demand=zeros,
-        noise=zeros,
-        last_deviation=zeros,
-        distrust=np.zeros(shape, np.int64),
+        **blank.arrays(),
         reports_refused=np.zeros(n, bool),
         limit=unlimited,
         previous_limit=unlimited,

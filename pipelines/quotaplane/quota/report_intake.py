@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import (
+    EVENTS,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -217,12 +218,27 @@ def _reported_usage(
     return ReportedUsage(
         usage=_columns(entries, rates, matched.chosen),
         throttled=_columns(entries, throttled, matched.chosen),
+        event_size=_event_sizes(entries, leases.dimensions, matched.chosen),
         published_at_ms=published_at_ms[matched.report],
         window_ms=headers["window_s"].to_numpy()[matched.report] * 1000.0,
         applied_epoch=headers["applied_epoch"].to_numpy()[matched.report],
         applied_seq=np.where(np.isnan(acked_seq), applied_seq, acked_seq),
         acked_seq=acked_seq,
     )
+
+
+def _event_sizes(
+    entries: pa.Table, dimensions: tuple[int, ...], chosen: IntArray
+) -> FloatArray:
+    """(d, m) units that one event carries: 1, or in bytes those of a mean message; NaN: unknown."""
+    sizes = np.ones((len(dimensions), len(chosen)))
+    for place, dimension in enumerate(dimensions):
+        if dimension in EVENTS:
+            amounts, events = EVENTS[dimension]
+            amount = _columns(entries, [RATE_COLUMNS[d] for d in amounts], chosen).sum(axis=0)
+            count = _columns(entries, [RATE_COLUMNS[d] for d in events], chosen).sum(axis=0)
+            sizes[place] = np.divide(amount, count, out=np.full(len(chosen), np.nan), where=count > 0)
+    return sizes
 
 
 def _reported_limits(entries: pa.Table, matched: _Matched, leases: Leases) -> FloatArray | None:

@@ -26,6 +26,7 @@ from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.track import Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 FORMAT: Final = 4
@@ -44,8 +45,9 @@ _TABLES: Final = (
     "estimates",
     "deleted",
     "undefined",
+    "doubts",
 )
-"""In the order in which they are written. The last one is not there before format 4."""
+"""In the order in which they are written. States of earlier versions lack some of the last ones."""
 _OBSERVED: Final = "observed"
 """The last table, only if the enforcer observes any broker; the metadata say whether. Versions that
 do not know it pass it over: the observation then begins anew."""
@@ -78,6 +80,7 @@ def dump(state: ShardState) -> bytes:
         "estimates": _estimate_columns(leases),
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
+        "doubts": _doubt_columns(leases),
     }
     meta = {
         "format": str(FORMAT),
@@ -236,13 +239,70 @@ def _young_columns(leases: Leases) -> Columns:
     return columns
 
 
+_NIBBLE: Final = 16
+"""Two small counts share a byte: the second one times this."""
+_SUM_STEPS: Final = 16
+"""Sums of deviations have steps of a 16th, so that they fit a byte (``demand``)."""
+
+
 def _estimate_columns(leases: Leases) -> Columns:
+    """``track.Track`` without its doubts; "swing" and "doubt" are names of earlier versions."""
     columns: dict[str, npt.NDArray[Any]] = {
-        "noise": leases.noise.ravel().astype(np.float16),
-        "swing": leases.last_deviation.ravel().astype(np.float16),
-        "doubt": leases.distrust.ravel().astype(np.uint8),
+        "noise": leases.noise.astype(np.float16),
+        "swing": leases.last_deviation.astype(np.float16),
+        "earlier_deviation": leases.earlier_deviation.astype(np.float16),
+        "rise": (leases.rise * _SUM_STEPS).astype(np.uint8),
+        "fall": (leases.fall * _SUM_STEPS).astype(np.uint8),
+        "runs": (leases.rise_windows + _NIBBLE * leases.fall_windows).astype(np.uint8),
+        "windows": leases.windows.astype(np.uint8),
+        "doubt": leases.distrust.astype(np.uint8),
     }
-    return {name: array for name, array in columns.items() if array.any()}
+    return {name: array.ravel() for name, array in columns.items() if array.any()}
+
+
+def _doubt_columns(leases: Leases) -> Columns:
+    """The few estimates that are in doubt, and what they were before."""
+    doubt = leases.doubt.ravel()
+    at = np.flatnonzero(doubt)
+    return {
+        "at": at.astype(np.int32),
+        "doubt": doubt[at].astype(np.uint8),
+        "old_demand": leases.old_demand.ravel()[at].astype(np.float32),
+        "old_windows": leases.old_windows.ravel()[at].astype(np.uint8),
+    }
+
+
+def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
+    shape = demand.shape
+
+    def column(name: str) -> npt.NDArray[Any]:
+        stored = estimates.get(name)
+        if stored is None:
+            return np.zeros(shape)
+        return stored.reshape(shape).astype(np.float64)
+
+    runs = column("runs").astype(np.int64)
+    doubt, old_windows = np.zeros((2, demand.size), np.int64)
+    old_demand = np.zeros(demand.size)
+    if doubts:
+        at = doubts["at"]
+        doubt[at], old_windows[at] = doubts["doubt"], doubts["old_windows"]
+        old_demand[at] = doubts["old_demand"]
+    return Track(
+        demand=demand,
+        noise=column("noise"),
+        last_deviation=column("swing"),
+        earlier_deviation=column("earlier_deviation"),
+        rise=column("rise") / _SUM_STEPS,
+        fall=column("fall") / _SUM_STEPS,
+        rise_windows=runs % _NIBBLE,
+        fall_windows=runs // _NIBBLE,
+        windows=column("windows").astype(np.int64),
+        doubt=doubt.reshape(shape),
+        old_demand=old_demand.reshape(shape),
+        old_windows=old_windows.reshape(shape),
+        distrust=column("doubt").astype(np.int64),
+    )
 
 
 def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Groups) -> Leases:
@@ -255,20 +315,14 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     }
     flags = _Flags.unpack(columns["flags"], d)
     usage, limit = rates["usage"], rates["limit"]
-    blank = np.zeros((d, n), np.float16)
-    noise, deviation, distrust = (
-        estimates[name].reshape(d, n) if name in estimates else blank
-        for name in ("noise", "swing", "doubt")
-    )
+    demand = np.where(flags.saturated, np.inf, rates.get("demand", usage))
+    track = _track(estimates, tables.get("doubts", {}), demand)
     leases = Leases(
         dimensions=dimensions,
         group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),
         broker=columns["broker"].astype(np.int64),
         usage=usage,
-        demand=np.where(flags.saturated, np.inf, rates.get("demand", usage)),
-        noise=noise.astype(np.float64),
-        last_deviation=deviation.astype(np.float64),
-        distrust=distrust.astype(np.int64),
+        **track.arrays(),
         reports_refused=flags.reports_refused,
         limit=limit,
         previous_limit=limit.copy(),

@@ -10,19 +10,25 @@ import numpy as np
 from quotaplane.arrays import to_single
 from quotaplane.groups.hierarchy import least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.quota.demand import Track, learn
+from quotaplane.quota.demand import learn
 from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import Leases
+from quotaplane.quota.noise import counting_noise, with_prior
+from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
 
 _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
+_BLIND_PRIOR: Final = np.sqrt(2.0)
+"""A broker that reports no refusals is taken for noisier than counting, until it is known: a false
+suspicion costs more there than a late one."""
+
 NEWEST: Final = 8
-"""Most reports of one lease that a round learns from, the newest. The estimate moves by a quarter
-or more with each, so after 8 a tenth is left of the one before; and the cost of a backlog is
+"""Most reports of one lease that a round learns from, the newest. The estimate moves by a sixth or
+more with each, so after 8 a quarter is left of the one before; and the cost of a backlog is
 bounded. Older reports are in the history, too."""
 
 
@@ -84,6 +90,9 @@ class ReportedUsage:
     """(d, m) refused or delayed per second; NaN = not reported."""
     published_at_ms: IntArray
     """(m,) when the report was published."""
+    event_size: FloatArray
+    """(d, m) units that one event carries: 1 message, or the mean bytes of a message; NaN: not
+    known."""
     window_ms: FloatArray
     """(m,) the time over which usage was measured."""
     applied_epoch: IntArray
@@ -100,6 +109,7 @@ class ReportedUsage:
         return ReportedUsage(
             usage=self.usage[:, chosen],
             throttled=self.throttled[:, chosen],
+            event_size=self.event_size[:, chosen],
             published_at_ms=self.published_at_ms[chosen],
             window_ms=self.window_ms[chosen],
             applied_epoch=self.applied_epoch[chosen],
@@ -113,22 +123,10 @@ class _UsageColumns:
     """Copies of the columns of ``Leases`` that reports change; written in place."""
 
     usage: FloatArray
-    demand: FloatArray
-    noise: FloatArray
-    last_deviation: FloatArray
-    distrust: IntArray
+    track: Track
     reports_refused: BoolArray
     max_in_force: FloatArray
     seen_at_ms: IntArray
-
-    def track(self, chosen: IntArray | slice) -> Track:
-        """The demand estimates of the chosen leases."""
-        return Track(
-            demand=self.demand[:, chosen],
-            noise=self.noise[:, chosen],
-            last_deviation=self.last_deviation[:, chosen],
-            distrust=self.distrust[:, chosen],
-        )
 
 
 def update_usage(
@@ -145,10 +143,7 @@ def update_usage(
     """
     columns = _UsageColumns(
         usage=leases.usage.copy(),
-        demand=leases.demand.copy(),
-        noise=leases.noise.copy(),
-        last_deviation=leases.last_deviation.copy(),
-        distrust=leases.distrust.copy(),
+        track=Track(**{name: getattr(leases, name).copy() for name in TRACK_ARRAYS}),
         reports_refused=leases.reports_refused.copy(),
         max_in_force=leases.max_in_force.copy(),
         seen_at_ms=leases.seen_at_ms.copy(),
@@ -163,10 +158,7 @@ def update_usage(
     return replace(
         leases,
         usage=columns.usage,
-        demand=columns.demand,
-        noise=columns.noise,
-        last_deviation=columns.last_deviation,
-        distrust=columns.distrust,
+        **columns.track.arrays(),
         reports_refused=columns.reports_refused,
         max_in_force=columns.max_in_force,
         seen_at_ms=columns.seen_at_ms,
@@ -212,22 +204,24 @@ def _update_once(
     usage = reported.usage
     usage = to_single(np.where(unchanged, last_usage, usage) if unchanged.any() else usage)
     counted = ~np.isnan(reported.throttled)
-    before = columns.track(chosen)
-    after = learn(
-        before, last_usage, usage, in_window, reported.throttled, saturated_from=saturated_from
-    )
+    before = columns.track.take(chosen)
+    prior = counting_noise(reported.event_size, reported.window_ms)
+    prior = np.where(counted, prior, _BLIND_PRIOR * prior)
+    noise = with_prior(columns.track.noise, prior, leases.group, chosen)
+    window = Window(last_usage, usage, in_window, reported.throttled)
+    after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.
     reports_refused = counted.any(axis=0) & (counted | unchanged).all(axis=0)
     reports_refused |= columns.reports_refused[chosen] & unchanged.all(axis=0)
     if unchanged.any():
         # If the broker reports refusals, "unchanged" covers them, too: the estimate stays.
-        after = _where(unchanged & reports_refused, before, after)
+        after = before.where(unchanged & reports_refused, after)
     columns.usage[:, chosen] = usage
-    columns.demand[:, chosen] = to_single(after.demand)
-    columns.noise[:, chosen] = after.noise
-    columns.last_deviation[:, chosen] = after.last_deviation
-    columns.distrust[:, chosen] = after.distrust
+    for name in TRACK_ARRAYS:
+        values = getattr(after, name)
+        single = name in ("demand", "old_demand")
+        getattr(columns.track, name)[:, chosen] = to_single(values) if single else values
     columns.reports_refused[chosen] = reports_refused
     columns.seen_at_ms[chosen] = reported.published_at_ms
     acknowledged = ours & (reported.acked_seq >= issued_seq)
@@ -265,12 +259,3 @@ def _limit_in_window(
         in_window = np.where(leases.enforced[chosen], in_window, np.inf)
     return in_window
 
-
-def _where(condition: BoolArray, first: Track, second: Track) -> Track:
-    """The first estimates where the condition holds, else the second."""
-    return Track(
-        demand=np.where(condition, first.demand, second.demand),
-        noise=np.where(condition, first.noise, second.noise),
-        last_deviation=np.where(condition, first.last_deviation, second.last_deviation),
-        distrust=np.where(condition, first.distrust, second.distrust),
-    )

@@ -250,9 +250,10 @@ def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> Floa
         period.throttled[dimensions],
         saturated_from=config.saturated_from,
     )
-    # A broker at its limit may have what it wants: then the law was given its demand.
-    given = period.demand[dimensions] / (1.0 + config.headroom)
-    return np.where(np.isinf(seen) & np.isfinite(given), np.maximum(given, used), seen)
+    # A broker at its limit may have what it wants: then the law was given its demand and headroom.
+    given = period.demand[dimensions]
+    wanted = np.where(given > period.limit[dimensions], given, used)
+    return np.where(np.isinf(seen) & np.isfinite(given), np.maximum(wanted, used), seen)
 
 
 def _copies(groups: Groups, quota: FloatArray) -> Groups:

@@ -68,13 +68,14 @@ class LawChoice(Section):
 class Demand(Section):
     """The estimation of demand from usage (see ``quotaplane.quota.demand``)."""
 
-    headroom: float = Field(default=0.05, ge=0.01, le=10)
-    """Extra limit, as a part of demand, for a broker that does not count refused requests: growth
-    up to this is visible before the broker throttles."""
+    throttled_by_noise: float = Field(default=0.01, ge=0.0001, le=0.5)
+    """Of what a broker below its fair share wants, so much may be refused because its use varies;
+    its limit has headroom for the rest."""
+    price: float = Field(default=0.05, ge=0, le=0.5)
+    """A broker that is held back gives at most this part of its fair share for the headroom of
+    others."""
     saturated_from: float = Field(default=0.95, gt=0, le=1)
     """A broker that used this part of its limit or more is assumed to want more."""
-    probe_share: float = Field(default=0.05, gt=0, le=1)
-    """An idle broker's limit, as a part of its even share of the quota, so that it can wake up."""
 
 
 class Limits(Section):

@@ -24,7 +24,7 @@ from quotaplane.quota.step import step
 from quotaplane.sim.loop import Heard
 from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
-ROUND_MS: Final = 1000
+ROUND_MS: Final = 5000
 """A round of the simulated loop; the step's config is in milliseconds."""
 
 SILENT_ROUNDS: Final = 4, 6

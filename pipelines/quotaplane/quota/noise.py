@@ -1,0 +1,114 @@
+"""The noise of usage: how much it varies from window to window while the demand stays the same.
+
+Pure numpy. The noise of a rate is its standard deviation divided by the square root of its mean.
+For counts of independent requests (Poisson) this number is the same whatever the mean is: 1 / sqrt(w)
+over a window of w seconds. Its square, multiplied by the window, is the index of dispersion.
+"""
+
+from __future__ import annotations
+
+from math import erfc, exp, pi, sqrt
+from typing import Final
+
+import numpy as np
+
+from quotaplane.model import FloatArray, IntArray
+
+_GAIN: Final = 0.15
+"""Part by which the variance follows a sample."""
+_MOST_OF_VARIANCE: Final = 16.0
+"""Most that a sample counts, as a multiple of the variance: an outlier of four deviations."""
+_SECOND_DIFFERENCE: Final = 6.0
+"""The variance of y0 - 2 y1 + y2 of independent values, in variances of one: 1 + 4 + 1."""
+
+_HAZARD_AT: Final = np.linspace(-5.0, 8.0, 521)
+_HAZARD: Final = np.array(
+    [exp(-z * z / 2.0) / sqrt(pi / 2.0) / erfc(z / sqrt(2.0)) for z in _HAZARD_AT.tolist()]
+)
+
+
+def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
+    """The noise of a rate whose events arrive independently, (d, m); 0 where it is not known.
+
+    Args:
+        event_size: (d, m) units that one event carries: 1 message, or the mean bytes of a message;
+            NaN = not known.
+        window_ms: (m,) over which the rate was measured.
+
+    >>> counting_noise(np.array([[1.0], [100.0], [np.nan]]), np.array([4000.0])).tolist()
+    [[0.5], [5.0], [0.0]]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        noise = np.sqrt(event_size * 1000.0 / window_ms)
+    return np.where(np.isfinite(noise), noise, 0.0)
+
+
+def with_prior(
+    noise: FloatArray, prior: FloatArray, group: IntArray, at: IntArray | slice
+) -> FloatArray:
+    """The noise (d, m) of the leases ``at``; where it is not known yet (0), what it probably is.
+
+    That is the mean noise of the group's other brokers or, as long as nothing is known of these,
+    the ``prior`` (d, m): that of counting.
+
+    Args:
+        noise: (d, n) of all leases.
+        prior: see ``counting_noise``.
+        group: (n,) index of the group.
+        at: the m leases.
+    """
+    chosen = noise[:, at]
+    unknown = chosen == 0.0
+    if not unknown.any():
+        return chosen
+    groups = int(group.max(initial=-1)) + 1
+    filled = np.empty_like(chosen)
+    for place, rates in enumerate(noise):
+        known = np.bincount(group, rates > 0.0, groups)
+        total = np.bincount(group, rates, groups)
+        mean = np.divide(total, known, out=np.zeros(groups), where=known > 0)[group[at]]
+        filled[place] = np.where(mean > 0.0, mean, prior[place])
+    return np.where(unknown, filled, chosen)
+
+
+def updated_variance(variance: FloatArray, sample: FloatArray) -> FloatArray:
+    """The variance after one sample of it; where it was not known (0) it is the sample.
+
+    >>> updated_variance(np.array([1.0, 1.0, 0.0]), np.array([2.0, 1000.0, 3.0])).tolist()
+    [1.15, 3.25, 3.0]
+    """
+    known = variance > 0.0
+    sample = np.where(known, np.minimum(sample, _MOST_OF_VARIANCE * variance), sample)
+    return np.where(known, variance + _GAIN * (sample - variance), sample)
+
+
+def second_difference(
+    newest: FloatArray, last: FloatArray, earlier: FloatArray
+) -> FloatArray:
+    """An unbiased sample of the variance, from the usage of three windows.
+
+    Neither a level nor a steady ramp counts as noise.
+
+    >>> second_difference(np.array([30.0, 10.0]), np.array([20.0, 13.0]), np.array([10.0, 10.0]))
+    array([0., 6.])
+    """
+    difference = newest - 2.0 * last + earlier
+    return difference * difference / _SECOND_DIFFERENCE
+
+
+def hazard(z: FloatArray) -> FloatArray:
+    """The mean of a standard normal value that is above z (inverse Mills ratio).
+
+    >>> hazard(np.array([-9.0, 0.0, 3.0, 20.0])).round(3).tolist()
+    [0.0, 0.798, 3.283, 20.05]
+    """
+    inside = np.interp(z, _HAZARD_AT, _HAZARD)
+    with np.errstate(divide="ignore"):
+        return np.where(z > _HAZARD_AT[-1], z + 1.0 / z, inside)
+
+
+def to_half(values: FloatArray) -> FloatArray:
+    """Round to float16, the precision in which the state keeps noise and deviations."""
+    most = float(np.finfo(np.float16).max)
+    half: FloatArray = np.clip(values, -most, most).astype(np.float16).astype(np.float64)
+    return half

@@ -1,0 +1,125 @@
+"""What is kept of a broker's demand from one report window to the next, and what a window shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quotaplane.model import FloatArray, IntArray
+
+
+class Doubt(IntEnum):
+    """What is not certain about a demand; the next window decides it."""
+
+    NONE = 0
+    JUMPED = 1
+    """The demand jumped in the last window: that may have been noise."""
+    SOME_MORE = 2
+    """The broker touches its limit often: it is asked for a little more than it was seen to use."""
+    MORE = 3
+    """The broker touched its limit, which noise hardly does: it is asked for several times as much."""
+    SATURATED = 4
+    """The broker is at its limit, and nothing says how much it wants."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """Demand estimates, carried from one window to the next; all arrays have one shape."""
+
+    demand: FloatArray
+    """Estimate, without noise; inf = saturated: its amount is not known."""
+    noise: FloatArray
+    """Standard deviation divided by the square root of the demand, see ``noise``; 0: not known."""
+    last_deviation: FloatArray
+    """Of the last window from the level, divided by the square root of the level."""
+    earlier_deviation: FloatArray
+    """The same of the window before that."""
+    rise: FloatArray
+    """Sum of recent deviations upwards (CUSUM), in standard deviations."""
+    fall: FloatArray
+    """The same downwards."""
+    rise_windows: IntArray
+    """Windows that ``rise`` is the sum of."""
+    fall_windows: IntArray
+    """Windows that ``fall`` is the sum of."""
+    windows: IntArray
+    """Windows that the level is the mean of, at most 6; 0 before the first."""
+    doubt: IntArray
+    """See ``Doubt``."""
+    old_demand: FloatArray
+    """The level before the doubt began; 0 without doubt."""
+    old_windows: IntArray
+    """Windows that ``old_demand`` is the mean of; 0 without doubt."""
+    distrust: IntArray
+    """0 to 255: twice the recently refuted claims in 32nds (at most 127), plus 1 if the demand
+    rests on a claim."""
+
+    @staticmethod
+    def blank(shape: tuple[int, ...]) -> Track:
+        """Estimates before the first window: no demand, no noise, no distrust."""
+        return Track(**{name: np.zeros(shape, kind) for name, kind in TRACK_ARRAYS.items()})
+
+    def take(self, chosen: Any) -> Track:
+        """The estimates that ``chosen`` selects along the last axis."""
+        return Track(**{name: getattr(self, name)[..., chosen] for name in TRACK_ARRAYS})
+
+    def arrays(self) -> dict[str, Any]:
+        """All arrays by name."""
+        return {name: getattr(self, name) for name in TRACK_ARRAYS}
+
+    def with_noise(self, noise: FloatArray) -> Track:
+        """The same with another noise."""
+        return replace(self, noise=noise)
+
+    def where(self, condition: npt.NDArray[np.bool_], other: Track) -> Track:
+        """These estimates where the condition holds, else the other ones."""
+        return Track(
+            **{
+                name: np.where(condition, getattr(self, name), getattr(other, name))
+                for name in TRACK_ARRAYS
+            }
+        )
+
+
+TRACK_ARRAYS: Final[dict[str, type]] = {
+    field.name: np.int64 if field.type == "IntArray" else np.float64 for field in fields(Track)
+}
+"""The arrays of a track and what they hold, in order."""
+
+
+def joined(blocks: Sequence[Track]) -> Track:
+    """The tracks one behind the other, along the last axis."""
+    return Track(
+        **{
+            name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
+            for name in TRACK_ARRAYS
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Window:
+    """The measurements of one report window, per second; arrays of one shape."""
+
+    used_before: FloatArray
+    """Usage in the window before."""
+    usage: FloatArray
+    """Usage in this window, never NaN."""
+    limit: FloatArray
+    """The limit in force; inf = none."""
+    throttled: FloatArray
+    """Refused or delayed; NaN = not reported."""
+
+    def take(self, chosen: slice) -> Window:
+        """The measurements that ``chosen`` selects along the last axis."""
+        return Window(
+            used_before=self.used_before[..., chosen],
+            usage=self.usage[..., chosen],
+            limit=self.limit[..., chosen],
+            throttled=self.throttled[..., chosen],
+        )
