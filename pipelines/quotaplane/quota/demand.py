@@ -51,6 +51,8 @@ _MORE: Final = 4.0
 """Multiple of its usage that a suspected broker is asked for."""
 _SOME_MORE: Final = 1.3
 """The same of one that touches its limit again and again."""
+_AGAIN_MORE: Final = 2.0
+"""The same of one that then touches the next limit, too."""
 
 
 def observe(
@@ -187,7 +189,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
         track.distrust, window, base, np.sqrt(variance * base), seen, saturated_from
     )
     level, taken_back = _without_false_alarm(track, base, variance, seen, near)
-    shown = _uncensored(seen, near & ~suspected, level)
+    shown = _uncensored(seen, near & (track.doubt < Doubt.MORE), level)
     z = _deviations(shown - level.base, level.spread)
 
     changes, sums = _changes(track, z, near, suspected)
@@ -197,6 +199,14 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     earlier = _earlier_value(base, track.earlier_deviation)
     sample = second_difference(shown, last, earlier)
     sample = np.where(taken_back, np.square(base - level.base), sample)
+    tight = np.isnan(window.throttled) & (window.limit < level.base + 3.0 * level.spread) & ~suspected
+    tight &= (level.windows >= 2) & ~changes.jumped & ~changes.more & ~changes.saturated & ~changes.some_more
+    if tight.any():
+        zu = np.divide(seen - level.base, level.spread, out=np.zeros_like(base), where=level.spread > 0)
+        of_mean = 1.0 + 1.0 / np.maximum(level.windows, 1)
+        cens = np.square(level.spread) * (1.0 + zu * hazard(zu)) / of_mean
+        sample = np.where(tight, np.where(near, cens, np.square(seen - level.base) / of_mean), sample)
+        sampled = sampled | tight
     variance = _new_variance(variance, sample, level.base, window, sampled | taken_back)
     last = np.where(taken_back, level.base, last)
     demand, doubt = _asked_for(new_level, level, window, suspected, changes)
@@ -266,8 +276,9 @@ def _changes(
     track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
 ) -> tuple[_Changes, _Sums]:
     """What the window changes, and the sums after it."""
-    saturated = near & (suspected | (z > _CERTAIN) | (track.windows == 0))
-    more = near & ~saturated & (z > _SUSPECT)
+    again = track.doubt >= Doubt.MORE
+    saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
+    more = near & ~saturated & (suspected | (z > _SUSPECT))
     jumped = ~near & (np.abs(z) > _JUMP)
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
@@ -313,7 +324,8 @@ def _asked_for(
     if not (changes.saturated.any() or changes.more.any() or changes.some_more.any()):
         return new, doubt
     most = np.maximum(level.base, window.usage)
-    demand = np.where(changes.more, _MORE * most, new)
+    several = np.where(suspected, _AGAIN_MORE, _MORE)
+    demand = np.where(changes.more, several * most, new)
     demand = np.where(changes.some_more, _SOME_MORE * most, demand)
     demand = np.where(changes.saturated, np.inf, demand)
     doubt = np.where(changes.more, Doubt.MORE, doubt)
